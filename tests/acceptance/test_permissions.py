@@ -653,4 +653,4 @@ def test_permissions_that_cannot_hold_are_told(tmp_path: Path) -> None:
     assert "$.hank[1].agent" in text
     assert "$.overrides.permissions.deny[0]" in text
     assert "one plain command" in text
-    assert "asks nobody" in text
+    assert "never asks for permission" in text

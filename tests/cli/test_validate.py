@@ -83,7 +83,7 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
     hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
     done = hankweave(*words, code=78)
-    assert "There is no program 'no-such-tool' on the PATH." in done.stderr
+    assert "The program 'no-such-tool' is not on the PATH." in done.stderr
     assert not (tmp_path / "execution").exists()
 
 

@@ -39,7 +39,7 @@ def advice(loaded: LoadedHank) -> Iterator[str]:
             yield from (f"{codon.id}: {sentence}" for sentence in sentences)
 
     if not any(codon.patterns for codon in _codons(loaded)):
-        yield "No codon has trackedFiles: checkpoints of an execution hold no files."
+        yield "No codon has trackedFiles, so checkpoints will contain no files."
 
 
 def _of_dropped_keys(loaded: LoadedHank) -> Iterator[str]:
@@ -64,13 +64,13 @@ def _of_continuation(loaded: LoadedHank) -> Iterator[str]:
     first = steps[0]
     if isinstance(first, Codon) and _continues(first):
         yield (
-            f"{first.id}: The first codon has 'continue-previous', and nothing is before it: it "
-            "fails when it starts. Use 'fresh'."
+            f"{first.id}: The first codon has 'continue-previous', but no codon runs before it: it "
+            "will fail when it starts. Use 'fresh'."
         )
     elif isinstance(first, Loop) and _continues(first.codons[0]):
         yield (
-            f"{first.codons[0].id}: It begins the first loop with 'continue-previous': it fails in "
-            f"iteration 0, because nothing is before it.{_remedy(first)}"
+            f"{first.codons[0].id}: It starts the first loop with 'continue-previous' and will "
+            f"fail in iteration 0, because no codon runs before it.{_remedy(first)}"
         )
 
     for before, step in pairwise(steps):
@@ -88,12 +88,12 @@ def _remedy(loop: Loop) -> str:
 def _of_what_it_continues(before: Codon | Loop, codon: Codon) -> Iterator[str]:
     last = _codons_of(before)[-1]
     if not last.patterns:
-        yield f"{codon.id}: It continues {last.id!r}, which tracks no files."
+        yield f"{codon.id}: It continues {last.id!r}, which has no trackedFiles."
 
     if isinstance(before, Codon) and before.on_failure == "ignore":
         yield (
-            f"{before.id}: Its failure is ignored, and {codon.id!r} continues its conversation: "
-            f"after a failure {codon.id!r} fails as well."
+            f"{before.id}: Its failure is ignored, but {codon.id!r} continues its conversation: "
+            f"if it fails, {codon.id!r} fails as well."
         )
 
 
@@ -106,7 +106,7 @@ def _continues(codon: Codon) -> bool:
 
 def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
     if codon.prompt_file and codon.prompt_text:
-        yield "It has a promptFile and a promptText; the file is what the agent is told."
+        yield "It has both promptFile and promptText; promptFile is used."
 
     prompt = loaded.prompts.get(codon.id)  # A recorded plan has no prompts.
     if prompt is not None and len(prompt.text) > _LARGE_PROMPT:
@@ -114,13 +114,13 @@ def _of_codon(codon: Codon, loaded: LoadedHank) -> Iterator[str]:
 
     for text in () if prompt is None else (prompt.text, prompt.system_prompt or ""):
         for variable in unknown_variables(text):
-            yield f"{variable} is no variable; the agent is told it as it stands."
+            yield f"{variable} is not a known variable; the agent receives it unchanged."
 
     yield from _of_rig(codon)
     permissions = permissions_of(codon, loaded.hank.overrides)
     could_refuse = permissions is not None and can_refuse(permissions)
     if could_refuse and codon.agent is not None and not can_ask(codon.agent):
-        yield "Its agent is not known to ask for leave: with its permissions it would fail."
+        yield "Its agent is not known to ask for permission, so the codon would fail with these."
 
 
 def _of_rig(codon: Codon) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _of_rig(codon: Codon) -> Iterator[str]:
             continue
 
         if item.command.working_directory == "lastCopied" and not copied:
-            yield "A command wants to run in 'lastCopied', and nothing was copied before it."
+            yield "A command runs in 'lastCopied', but nothing is copied before it."
 
         if _DANGEROUS.search(item.command.run):
             yield f"A rig command looks dangerous: {item.command.run!r}."
@@ -140,14 +140,14 @@ def _of_rig(codon: Codon) -> Iterator[str]:
 def _in_loop(codon: Codon) -> Iterator[str]:
     if any(not item.allow_failure for item in codon.rig_setup):
         yield (
-            "Its rig runs in each iteration; without 'allowFailure' a failure ends the loop, such "
-            "as a command that cannot run twice."
+            "Its rig runs in every iteration; without 'allowFailure', a command that fails, such "
+            "as one that cannot run twice, ends the loop."
         )
 
     if codon.on_failure == "abort":
         yield (
-            "It is in a loop with onFailure 'abort': one passing failure ends the whole run. "
-            "Consider 'retry' or 'ignore'."
+            "It is in a loop with onFailure 'abort': a single transient failure ends the whole "
+            "run. Consider 'retry' or 'ignore'."
         )
 
 

@@ -56,7 +56,7 @@ def budget_findings(root: JsonNode, steps: list[JsonNode]) -> Iterator[Finding]:
 
 def _of_dollars(budget: JsonNode) -> Iterator[Finding]:
     if budget.raw.get("maxDollars") == 0:
-        yield Finding((*budget.path, "maxDollars"), "Must be more than 0; found 0.")
+        yield Finding((*budget.path, "maxDollars"), "Must be greater than 0; found 0.")
 
 
 def _of_shares(budget: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
@@ -66,8 +66,8 @@ def _of_shares(budget: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
         if is_proportional and budget.raw.get("maxDollars") is None:
             yield Finding(
                 (*budget.path, "allocation"),
-                "A proportional allocation needs a 'maxDollars' to divide.",
-                "Set 'maxDollars', or take 'allocation' out.",
+                "A proportional allocation needs 'maxDollars'.",
+                "Set 'maxDollars' or remove 'allocation'.",
             )
 
         return
@@ -75,12 +75,12 @@ def _of_shares(budget: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
     if budget.raw.get("allocation", "shared") == "shared":
         yield Finding(
             shares.path,
-            "Shares need an 'allocation' that is proportional.",
-            "Say 'allocation': 'proportional' or 'proportional-strict'.",
+            "'shares' requires a proportional 'allocation'.",
+            "Set 'allocation' to 'proportional' or 'proportional-strict'.",
         )
 
     if budget.raw.get("maxDollars") is None:
-        yield Finding(shares.path, "Shares need a 'maxDollars' to be shares of.")
+        yield Finding(shares.path, "'shares' requires 'maxDollars'.")
 
     yield from _of_members(shares, members)
     numbers = (share for share in shares.raw.values() if isinstance(share, int | float))
@@ -94,7 +94,7 @@ def _of_members(shares: JsonNode, members: list[JsonNode]) -> Iterator[Finding]:
     for name in shares.raw:
         path = (*shares.path, name)
         if name not in known:
-            message = f"There is no {name!r} to have a share."
+            message = f"{name!r} has a share but does not exist here."
             yield Finding(path, message, did_you_mean(name, known))
 
 
@@ -135,8 +135,9 @@ def _of_who_asks(codon: JsonNode, permissions: JsonNode) -> Iterator[Finding]:
     if kind in _NEVER_ASK and refuses:
         yield Finding(
             (*codon.path, "agent"),
-            f"An agent of type {kind!r} asks nobody for leave: its permissions would not hold.",
-            "Use another agent, or say 'permissions': {'otherwise': 'allow'} for this codon.",
+            f"An agent of type {kind!r} never asks for permission, so these permissions cannot be "
+            "enforced.",
+            "Use another agent, or set 'permissions': {'otherwise': 'allow'} for this codon.",
         )
 
 
@@ -145,7 +146,7 @@ PROMPTS = frozenset({"promptFile", "promptText"})
 
 def without_prompt(codon: JsonNode) -> Finding:
     """Return the finding of a codon without a prompt."""
-    message = "The codon has no prompt: give a promptFile or a promptText."
+    message = "The codon has no prompt: add a promptFile or a promptText."
     return Finding((*codon.path, "promptFile"), message)
 
 
@@ -159,7 +160,7 @@ def of_prompt_file(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     yield from found
     if names and not found and _is_all_blank(ctx, [name for name, _ in names]):
         path = (*codon.path, "promptFile")
-        yield Finding(path, "The prompt is empty without its frontmatter and comments.")
+        yield Finding(path, "The prompt is empty apart from frontmatter and comments.")
 
 
 def _is_all_blank(ctx: HankContext, names: list[str]) -> bool:
@@ -186,8 +187,8 @@ def system_prompt(file: str, text: str) -> dict[str, Rule]:
 
     def of_text(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
         if owner.raw.get(file) is not None and owner.raw[text] is not None:
-            message = f"{file!r} and {text!r} exclude each other."
-            yield Finding((*owner.path, text), message, "Keep one of them.")
+            message = f"{file!r} and {text!r} cannot be used together."
+            yield Finding((*owner.path, text), message, "Keep only one of them.")
 
     return {file: of_file, text: of_text}
 
@@ -231,8 +232,8 @@ def _of_names(steps: list[JsonNode]) -> Iterator[Finding]:
         if known is not node:
             other = "another" if known_as == what else "a"
             place = path_text(known.path)
-            message = f"The id {name!r} belongs to {other} {known_as} already: {place}."
-            yield Finding((*node.path, "id"), message, "Give each its own.")
+            message = f"The id {name!r} is already used by {other} {known_as}: {place}."
+            yield Finding((*node.path, "id"), message, "Use a different one for each.")
 
 
 def _named(steps: list[JsonNode]) -> Iterator[tuple[str, JsonNode]]:
@@ -250,16 +251,16 @@ def _of_id(step: JsonNode, _: HankContext) -> Iterator[Finding]:
         return
 
     if len(name.encode(errors="replace")) > ID_BYTES:
-        yield Finding((*step.path, "id"), f"An id has at most {ID_BYTES} bytes.")
+        yield Finding((*step.path, "id"), f"An id can have at most {ID_BYTES} bytes.")
 
     if any(character < " " or character == "\x7f" for character in name if not character.isspace()):
-        yield Finding((*step.path, "id"), "An id has no control characters.")
+        yield Finding((*step.path, "id"), "An id cannot contain control characters.")
 
 
 def _not_blank(key: str) -> Rule:
     def rule(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
         if is_blank(owner.raw[key]):
-            yield Finding((*owner.path, key), "The text must not be empty.")
+            yield Finding((*owner.path, key), "The value must not be empty.")
 
     return rule
 
@@ -270,7 +271,7 @@ def _of_retry(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
         yield Finding(
             (*codon.path, "retryConfig"),
             "'retryConfig' has no effect without 'onFailure': 'retry'.",
-            "Say 'onFailure': 'retry', or take it out.",
+            "Set 'onFailure': 'retry' or remove 'retryConfig'.",
         )
 
 
@@ -295,7 +296,7 @@ def _fault_of_shell(text: Any) -> str | None:
         return "The command is empty."
 
     if isinstance(text, str) and "\0" in text:
-        return "The command holds a NUL."
+        return "The command contains a NUL character."
 
     return None
 
@@ -325,7 +326,7 @@ def _of_outputs(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
             command = object_at(item, "command")
             if command is not None and command.raw.get("workingDirectory") == "lastCopied":
                 path = (*command.path, "workingDirectory")
-                yield Finding(path, "A command before copying runs in 'project' only.")
+                yield Finding(path, "A 'beforeCopy' command can only run in 'project'.")
 
 
 def _of_agent(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
@@ -336,7 +337,12 @@ def _of_agent(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     yield from faults(agent, "script", ctx.files.fault_of_file, ctx.files.nearest)
     for index, (word, path) in enumerate(texts(agent, "command")):
         if "\0" in word or (index == 0 and not word.strip()):
-            yield Finding(path, "The program's name is empty." if index == 0 else "A NUL is here.")
+            yield Finding(
+                path,
+                "The program's name is empty."
+                if index == 0
+                else "The argument contains a NUL character.",
+            )
 
 
 def _of_archives(step: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -358,9 +364,11 @@ def _of_env(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     for name, value in ({} if env is None else env.raw).items():
         path = (*codon.path, "env", name)
         if (fault := references.fault_of_variable(name)) is not None:
-            yield Finding(path, fault, "Use letters, digits and '_', and no digit first.")
+            yield Finding(
+                path, fault, "Use letters, digits and '_', and do not begin with a digit."
+            )
         elif isinstance(value, str) and "\0" in value:
-            yield Finding(path, "The value holds a NUL.")
+            yield Finding(path, "The value contains a NUL character.")
 
 
 def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
@@ -373,7 +381,7 @@ def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
 def _of_overrides(root: JsonNode, _: HankContext) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     if overrides is not None and is_blank(overrides.raw.get("model")):
-        yield Finding((*overrides.path, "model"), "The text must not be empty.")
+        yield Finding((*overrides.path, "model"), "The value must not be empty.")
 
 
 _OF_ROOT: dict[str, Rule] = {

@@ -124,12 +124,12 @@ def _of_config(sentinel: _Sentinel, ctx: HankContext) -> Iterator[Finding]:
         schemas = ("schemaStr", "schemaFile", "jsonSchema", "jsonSchemaFile", "enumValues")
         given = [key for key in schemas if structured.raw.get(key) is not None]
         if len(given) != 1:
-            message = f"Exactly one of {', '.join(schemas)} says what is wanted."
+            message = f"Set exactly one of {', '.join(schemas)}."
             yield Finding(structured.path, message)
 
     yield from _of_exclusive(config)
     if not any(config.raw.get(key) for key in ("userPromptFile", "userPromptText")):
-        message = "The sentinel has no prompt: give a userPromptFile or a userPromptText."
+        message = "The sentinel has no prompt: add a userPromptFile or a userPromptText."
         yield Finding((*config.path, "userPromptText"), message)
 
     said = any(config.raw.get(key) for key in ("systemPromptFile", "systemPromptText"))
@@ -155,12 +155,14 @@ def _of_exclusive(config: JsonNode) -> Iterator[Finding]:
 
     if config.raw.get("joinString") is not None:
         path = (*config.path, "joinString")
-        yield Finding(path, "'joinString' is for texts, not for structured output.")
+        yield Finding(
+            path, "'joinString' applies to plain text output only, not to structured output."
+        )
 
     output = object_at(config, "output")
     if output is not None and output.raw.get("format") is not None:
         path = (*output.path, "format")
-        yield Finding(path, "'format' is for texts, not for structured output.")
+        yield Finding(path, "'format' applies to plain text output only, not to structured output.")
 
 
 def _of_settings(entry: JsonNode) -> Iterator[Finding]:
@@ -178,13 +180,13 @@ def _of_id(sentinel: _Sentinel, first: dict[str, JsonNode]) -> Iterator[Finding]
 
     path = (*sentinel.config.path, "id")
     if _ID.fullmatch(name) is None:
-        message = f"{name!r} cannot be the id of a sentinel."
-        yield Finding(path, message, "It has small letters, digits and '-' only.")
+        message = f"{name!r} is not a valid sentinel id."
+        yield Finding(path, message, "Use only lowercase letters, digits and '-'.")
 
     known = first.setdefault(name, sentinel.entry)
     if known is not sentinel.entry:
-        message = f"The id {name!r} belongs to another sentinel already: {path_text(known.path)}."
-        yield Finding(path, message, "Give each sentinel of a codon its own.")
+        message = f"The id {name!r} is already used by another sentinel: {path_text(known.path)}."
+        yield Finding(path, message, "Give each sentinel of a codon its own id.")
 
 
 CONTINUE = "continue-previous"
@@ -216,8 +218,8 @@ def _in_loop(loop: JsonNode, same: _SameModel) -> Iterator[Finding]:
             if codon.raw.get("continuationMode") == "fresh":
                 yield Finding(
                     (*codon.path, "continuationMode"),
-                    "A loop that ends with 'contextExceeded' never ends with a 'fresh' codon: its "
-                    "context is empty in each iteration.",
+                    "A loop that ends with 'contextExceeded' never ends if a codon is 'fresh': the "
+                    "codon's context is empty in each iteration.",
                     f"Use {CONTINUE!r}, or end the loop with 'iterationLimit'.",
                 )
 
@@ -233,7 +235,7 @@ def _after(before: JsonNode, codon: JsonNode, same: _SameModel) -> Iterator[Find
     if is_loop(before) and _ends_when_full(before):
         message = f"The loop {before.raw.get('id')!r} ends with a full context"
     elif last is not None and last.raw.get("exhaustWithPrompt"):
-        message = f"The codon {last.raw.get('id')!r} has 'exhaustWithPrompt' and fills its context"
+        message = f"The codon {last.raw.get('id')!r} uses 'exhaustWithPrompt' and fills its context"
     elif last is not None:
         yield from _across_models(last, codon, same)
         return
@@ -248,8 +250,8 @@ def _across_models(before: JsonNode, codon: JsonNode, same: _SameModel) -> Itera
     if isinstance(earlier, str) and isinstance(model, str) and not same(earlier, model):
         yield Finding(
             (*codon.path, "continuationMode"),
-            f"{model!r} cannot continue the conversation of {before.raw.get('id')!r}, which is "
-            f"with {earlier!r}.",
+            f"{model!r} cannot continue the conversation of {before.raw.get('id')!r}, which "
+            f"uses {earlier!r}.",
             "Use 'fresh', or the same model for both.",
         )
         return

@@ -21,10 +21,10 @@ _COMMAS = re.compile(r'"(?:[^"\\\n]|\\.)*"|(,)(?=\s*[}\]])', re.DOTALL)
 _CONSTANTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
 _NOT_A_LINE_END = re.compile(r"[^\n]")
 
-_COMMENT = "JSON has no comments."
-_COMMENT_HINT = "Take it out; a 'description' is the place for what people should know."
-_COMMA = "A comma stands before a closing bracket."
-_COMMA_HINT = "Take it out: in JSON a comma stands between two values only."
+_COMMENT = "JSON does not allow comments."
+_COMMENT_HINT = "Remove it; use 'description' for notes to readers."
+_COMMA = "There is a comma before a closing bracket."
+_COMMA_HINT = "Remove it: JSON allows commas only between values."
 
 _NEAR = 24  # Length limit of quoted input, in characters.
 
@@ -34,11 +34,15 @@ _REASONS = (
     ("Expecting property name", "a key in double quotes is missing here", None),
     ("Expecting ':' delimiter", "a ':' is missing after a key", None),
     ("Expecting ',' delimiter", "a ',' is missing before this, or a bracket is not closed", None),
-    ("Extra data", "there is something behind its end", "One file holds one object."),
-    ("Unterminated string", "a text begins here that does not end", "Close it with '\"'."),
-    ("Invalid control character", "a text goes over the end of its line", r"Write \n for it."),
-    ("Invalid \\escape", "a text has a backslash that means nothing", r"Write \\ for one."),
-    ("Invalid \\u", "a text has a \\u without four hexadecimal digits", None),
+    ("Extra data", "there is text after its end", "A file must contain exactly one object."),
+    ("Unterminated string", "the string that begins here is not closed", "Close it with '\"'."),
+    ("Invalid control character", "a string contains a line break", r"Write \n instead."),
+    (
+        "Invalid \\escape",
+        "a string contains an invalid escape sequence",
+        r"Write \\ for a backslash.",
+    ),
+    ("Invalid \\u", "a string contains \\u without four hexadecimal digits", None),
 )
 
 
@@ -68,7 +72,7 @@ def explained(text: str, error: ValueError) -> Finding:
         return Finding((), f"This is not JSON: {error}.", offset=place)
 
     if not text.strip():
-        return Finding((), "The file is empty.", "`hankweave init` writes a hank to begin with.")
+        return Finding((), "The file is empty.", "`hankweave init` writes a hank to start from.")
 
     message, hint = _reason(text, error)
     return Finding((), f"This is not JSON: {message}.", hint, offset=error.pos)
@@ -78,10 +82,10 @@ def _reason(text: str, error: json.JSONDecodeError) -> tuple[str, str | None]:
     rest = text[error.pos :].lstrip()
     unfinished = not error.msg.startswith(("Unterminated", "Invalid"))
     if not rest and unfinished:
-        return "the file ends too early", "Close every bracket that was opened."
+        return "the file ends too early", "Close every open bracket."
 
     if rest.startswith("'") and unfinished:
-        return "a text stands in single quotes", "Write it in double quotes."
+        return "a string is in single quotes", "Use double quotes."
 
     for beginning, message, hint in _REASONS:
         if error.msg.startswith(beginning):
@@ -171,7 +175,7 @@ def _parsed(text: str, findings: tuple[Finding, ...]) -> Source:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a valid number")
 
 
 class LineNumbers:
@@ -238,8 +242,8 @@ class JsonPlaces:
         text = json.loads(token)
         self._path[-1] = text
         if tuple(self._path) in self._offsets:
-            message = f"The key {text!r} is there twice; only the last one would count."
-            self._found(message, "Take one of them out.", offset)
+            message = f"The key {text!r} appears twice; only the last one would be used."
+            self._found(message, "Remove one of them.", offset)
             self._forget_below()
 
         self._note(offset)
@@ -250,7 +254,9 @@ class JsonPlaces:
             return
 
         if any("\ud800" <= character <= "\udfff" for character in json.loads(token)):
-            self._found("The text holds half a surrogate pair, which no file can hold.")
+            self._found(
+                "The text contains an unpaired surrogate, which cannot be stored in a file."
+            )
 
     def _take_word(self, token: str, offset: int) -> None:
         self._note(offset)
@@ -260,7 +266,7 @@ class JsonPlaces:
         number = json.loads(token)
         is_finite = not isinstance(number, float) or math.isfinite(number)
         if not is_finite or (isinstance(number, int) and not -(2**63) <= number < 2**63):
-            self._found("The number is too large to be kept.")
+            self._found("The number is too large to be stored.")
 
     def _advance(self) -> None:
         index = self._path[-1]

@@ -328,7 +328,7 @@ def _parsed(path: Path) -> Source:
 
         message = f"The file cannot be read: {error.strerror}."
     except UnicodeDecodeError as error:
-        message = f"The file is not UTF-8 text: byte {error.start + 1} is none of it."
+        message = f"The file is not UTF-8 text: byte {error.start + 1} is invalid."
     else:
         try:
             return parse(text)

@@ -14,7 +14,7 @@ PACKAGED = Path(__file__).parent.parent / "prices.json"
 
 _HINT = (
     'A list looks like this: {"models": {"provider/model": {"input": 3, "output": 15, '
-    '"cacheWrite": 3.75, "cacheRead": 0.3}}}, in USD for a million tokens.'
+    '"cacheWrite": 3.75, "cacheRead": 0.3}}}, in USD per million tokens.'
 )
 
 
@@ -52,5 +52,5 @@ def _read(path: Path) -> PriceFile:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise Stop(
-            f"The prices in {path} are wrong: {fault}.", ExitCode.CONFIGURATION, hint=_HINT
+            f"The prices in {path} are invalid: {fault}.", ExitCode.CONFIGURATION, hint=_HINT
         ) from None

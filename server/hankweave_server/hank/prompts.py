@@ -77,7 +77,7 @@ def read_prompt_file(path: Path) -> PromptFile:
     """Read a prompt file; raise PromptFault if it is not text or its frontmatter is not YAML."""
     try:
         if path.stat().st_size > _LARGEST:
-            raise PromptFault(f"{path.name!r} has more than {_LARGEST // 1024**2} MiB.")
+            raise PromptFault(f"{path.name!r} is larger than {_LARGEST // 1024**2} MiB.")
 
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -131,7 +131,7 @@ def _without_frontmatter(text: str, name: str) -> tuple[PromptMetadata | None, s
         values = yaml.load(found["yaml"], _WithoutAliases)
         metadata = _metadata(values) if isinstance(values, dict) else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or "it is no YAML"
+        problem = getattr(error, "problem", None) or "it is not YAML"
         raise PromptFault(f"The frontmatter of {name!r} cannot be read: {problem}.") from None
 
     if values is not None and metadata is None:
@@ -145,7 +145,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="it refers to another part of itself")
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed")
 
         return super().compose_node(parent, index)
 
@@ -213,7 +213,7 @@ class HankFiles:
             return fault
 
         if os.path.normpath(reference) == ".":
-            return "The hank's own directory cannot be copied; name something in it."
+            return "The hank's own directory cannot be copied; name something inside it."
 
         if reference not in self._trees:
             self._trees[reference] = _fault_of_tree(self._place(reference), reference)
@@ -275,11 +275,11 @@ def _fault_of_tree(source: str, reference: str) -> str | None:
             names = sorted(os.listdir(place), reverse=True)
             protected = next(filter(is_protected, names), None)
             if protected is not None:
-                return f"{reference!r} holds {protected!r}, which is a protected name."
+                return f"{reference!r} contains {protected!r}, which is a protected name."
 
             waiting += [os.path.join(place, name) for name in names]
         elif not stat.S_ISREG(mode):
             kind = "symbolic link" if stat.S_ISLNK(mode) else "special file"
-            return f"{reference!r} holds a {kind}: {os.path.relpath(place, source)}."
+            return f"{reference!r} contains a {kind}: {os.path.relpath(place, source)}."
 
     return None

@@ -25,19 +25,19 @@ def fault_of_relative(reference: str) -> str | None:
         return "The path is empty."
 
     if "\0" in reference:
-        return "The path holds a NUL."
+        return "The path contains a NUL character."
 
     if "\\" in reference:
-        return f"{reference!r} has a backslash; write it with '/'."
+        return f"{reference!r} contains a backslash; use '/' instead."
 
     if reference.startswith("/") or _DRIVE.match(reference):
-        return f"{reference!r} is absolute; write it relative."
+        return f"{reference!r} is absolute; use a relative path."
 
     depth = 0
     for step in reference.split("/"):
         depth += {"..": -1, ".": 0, "": 0}.get(step, 1)
         if depth < 0:
-            return f"{reference!r} leads out of its folder."
+            return f"{reference!r} leads outside its folder."
 
     return None
 
@@ -49,7 +49,7 @@ def fault_of_target(reference: str) -> str | None:
         return fault
 
     if ".." in reference.split("/"):
-        return f"{reference!r} has a '..'; name the place directly."
+        return f"{reference!r} contains '..'; write the path without it."
 
     steps = [step for step in reference.split("/") if step not in ("", ".")]
     if not steps:
@@ -68,13 +68,13 @@ def fault_of_pattern(pattern: str) -> str | None:
         return "The pattern is empty."
 
     if "\0" in pattern or "\n" in pattern:
-        return "The pattern holds a character that no file name of a pattern can have."
+        return "The pattern contains a NUL or a line break."
 
     if pattern.startswith("#"):
-        return f"{pattern!r} is a comment, as in a .gitignore; write '\\#' for the character."
+        return f"{pattern!r} is a comment, as in a .gitignore; write '\\#' for a literal '#'."
 
     if ".." in pattern.removeprefix("!").split("/"):
-        return f"{pattern!r} leads out of the work tree, where nothing is tracked."
+        return f"{pattern!r} leads outside the work tree, where nothing is tracked."
 
     return None
 
@@ -84,13 +84,13 @@ def fault_of_variable(name: str) -> str | None:
     if _VARIABLE.fullmatch(name):
         return None
 
-    return f"{name!r} is no name of an environment variable."
+    return f"{name!r} is not a valid environment variable name."
 
 
 def fault_of_tool(name: str) -> str | None:
     """Check the name of a program that must be on the PATH."""
     if not name or name in (".", "..") or re.search(r"[\s/\\\0]", name):
-        return f"{name!r} is no bare name of a program."
+        return f"{name!r} is not a plain program name."
 
     return None
 
@@ -118,9 +118,9 @@ class Requirement:
     @property
     def sentence(self) -> str:
         if self.kind == "env":
-            return f"The environment has no {self.name} (nor {PREFIX}{self.name})."
+            return f"Neither {self.name} nor {PREFIX}{self.name} is set in the environment."
 
-        return f"There is no program {self.name!r} on the PATH."
+        return f"The program {self.name!r} is not on the PATH."
 
 
 def requirements_of(

@@ -82,7 +82,7 @@ def is_blank(value: Any) -> bool:
 
 FaultOf: TypeAlias = Callable[[str], str | None]
 
-NEAR_THE_HANK = "Name a file below the directory of the hank.json."
+NEAR_THE_HANK = "Name a file inside the directory of hank.json."
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def hint(name: str, here: type, fields: Iterable[str]) -> str:
     known = list(fields)
     now = _FORMER_NAMES.get(name)
     if now in known:
-        return f"It is called {now!r} now."
+        return f"It is now called {now!r}."
 
     places = [place for place in _places_of().get(name, ()) if place != _PLACES.get(here)]
     if places and len(places) <= _MOST:

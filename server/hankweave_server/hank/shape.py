@@ -22,11 +22,17 @@ LOOP_TAG = "loop"
 DEFAULT_TAG = "codon"
 """The type of a step without a type (Hankweave, hank.json)."""
 
-_ID = ("an id", "It has no blanks, slashes, backslashes or '#', and is neither '.' nor '..'.")
-_VARIABLE = ("the name of a variable", "Use letters, digits and '_', and no digit first.")
+_ID = (
+    "an id",
+    "It cannot contain whitespace, slashes, backslashes or '#', and cannot be '.' or '..'.",
+)
+_VARIABLE = (
+    "the name of a variable",
+    "Use letters, digits and '_', and do not begin with a digit.",
+)
 _KEY = (
     "the name of a key",
-    "Name a variable of the environment, or how some begin; none of the server's own.",
+    "Use an environment variable's name or a prefix ending in '_', except HANKWEAVE_ ones.",
 )
 _BY_PATTERN = {
     get_args(name)[1].pattern: told
@@ -90,8 +96,8 @@ def _of_struct(raw: Any, kind: inspect.StructType, path: JsonPath) -> Iterator[F
 def _of_another_kind(tag: Any, kind: inspect.StructType, path: JsonPath) -> Finding:
     """Return the finding for an object of another type; its content is not checked."""
     if kind.tag == DEFAULT_TAG and tag == LOOP_TAG:
-        message = "A loop stands in a loop; a loop holds codons only."
-        return Finding(path, message, "Put it beside the other one in 'hank'.")
+        message = "A loop is nested in a loop; a loop can contain only codons."
+        return Finding(path, message, "Put both loops directly into 'hank'.")
 
     return Finding(path, f"Expected {kind.tag!r}; found {_shown(tag)}.")
 
@@ -122,8 +128,8 @@ def _of_tagged(
     tag_field = next(iter(tagged.values())).tag_field or ""
     tag = raw.get(tag_field, DEFAULT_TAG if DEFAULT_TAG in tagged else None)
     if LOOP_TAG in tagged and tag_field not in raw and "codons" in raw:
-        message = "The field 'type' is missing: a step that holds codons is a loop."
-        yield Finding((*path, tag_field), message, "Say 'type': 'loop'.")
+        message = "The field 'type' is missing: a step with 'codons' is a loop."
+        yield Finding((*path, tag_field), message, "Add 'type': 'loop'.")
         tag = LOOP_TAG
 
     if isinstance(tag, str) and tag in tagged:
@@ -132,7 +138,9 @@ def _of_tagged(
 
     known = ", ".join(tagged)
     if tag is None:
-        yield Finding((*path, tag_field), f"The field {tag_field!r} is missing: one of {known}.")
+        yield Finding(
+            (*path, tag_field), f"The field {tag_field!r} is missing: use one of {known}."
+        )
     else:
         message = f"Expected one of {known}; found {_shown(tag)}."
         yield Finding((*path, tag_field), message, did_you_mean(tag, tagged))
@@ -164,7 +172,7 @@ def _of_text(raw: Any, kind: inspect.StrType, path: JsonPath) -> Iterator[Findin
     if not isinstance(raw, str):
         yield _mismatch(raw, kind, path)
     elif kind.min_length is not None and len(raw) < kind.min_length:
-        yield Finding(path, "The text must not be empty.")
+        yield Finding(path, "The value must not be empty.")
     elif kind.pattern is not None and re.search(kind.pattern, raw) is None:
         what, hint = _BY_PATTERN[kind.pattern]
         yield Finding(path, f"{_shown(raw)} cannot be {what}.", hint)
@@ -179,7 +187,7 @@ def _of_number(
 
     bounds = (
         (kind.ge, raw.__ge__, "at least"),
-        (kind.gt, raw.__gt__, "more than"),
+        (kind.gt, raw.__gt__, "greater than"),
         (kind.le, raw.__le__, "at most"),
         (kind.lt, raw.__lt__, "less than"),
     )
@@ -221,7 +229,7 @@ def _mismatch(raw: Any, kind: inspect.Type, path: JsonPath) -> Finding:
 def _named(kind: inspect.Type) -> str:
     match kind:
         case inspect.StrType():
-            return "a text"
+            return "a string"
         case inspect.VarTupleType():
             return "a list"
         case inspect.StructType() | inspect.DictType():

@@ -243,26 +243,30 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
 @pytest.mark.parametrize(
     ("fields", "path", "message"),
     [
-        ({"name": 3}, "name", "Expected a text; found 3."),
-        ({"env": {"A": 1}}, "env.A", "Expected a text; found 1."),
+        ({"name": 3}, "name", "Expected a string; found 3."),
+        ({"env": {"A": 1}}, "env.A", "Expected a string; found 1."),
         ({"env": []}, "env", "Expected an object; found a list."),
         ({"trackedFiles": "x"}, "trackedFiles", "Expected a list; found 'x'."),
-        ({"promptFile": 1}, "promptFile", "Expected a text or a list; found 1."),
-        ({"promptFile": [1]}, "promptFile[0]", "Expected a text; found 1."),
+        ({"promptFile": 1}, "promptFile", "Expected a string or a list; found 1."),
+        ({"promptFile": [1]}, "promptFile[0]", "Expected a string; found 1."),
         ({"autoCompact": "yes"}, "autoCompact", "Expected true or false; found 'yes'."),
         ({"maxExtensions": True}, "maxExtensions", "Expected a whole number; found true."),
         ({"maxExtensions": 1.5}, "maxExtensions", "Expected a whole number; found 1.5."),
         ({"maxExtensions": 0}, "maxExtensions", "Must be at least 1; found 0."),
         ({"shimIdleTimeout": 1801}, "shimIdleTimeout", "Must be at most 1800; found 1801."),
         ({"budget": {"maxDollars": -1}}, "budget.maxDollars", "Must be at least 0; found -1."),
-        ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be more than 0; fo"),
+        ({"budget": {"maxTimeSeconds": 0}}, "budget.maxTimeSeconds", "Must be greater than 0; fo"),
         ({"budget": {"maxDollars": 1e999}}, "budget.maxDollars", "This is not JSON"),
         ({"onFailure": "explode"}, "onFailure", "Expected one of abort, ignore, retry; found"),
         ({"id": "a b"}, "id", "'a b' cannot be an id."),
         ({"id": ".."}, "id", "'..' cannot be an id."),
         ({"id": "a\n"}, "id", "'a\\n' cannot be an id."),
-        ({"id": ""}, "id", "The text must not be empty."),
-        ({"rigSetup": [{"copy": {}}]}, "rigSetup[0].type", "The field 'type' is missing: one of"),
+        ({"id": ""}, "id", "The value must not be empty."),
+        (
+            {"rigSetup": [{"copy": {}}]},
+            "rigSetup[0].type",
+            "The field 'type' is missing: use one of",
+        ),
         ({"rigSetup": [{"type": "cpoy"}]}, "rigSetup[0].type", "Expected one of copy, command;"),
         ({"rigSetup": [{"type": ["copy"]}]}, "rigSetup[0].type", "Expected one of copy, command;"),
         ({"rigSetup": ["copy"]}, "rigSetup[0]", "Expected an object; found 'copy'."),
@@ -309,8 +313,8 @@ def test_a_loop_within_a_loop_is_a_problem(author: Author) -> None:
     [
         ("prompts/none.md", "There is no"),
         ("prompts", "is not a file"),
-        ("../outside.md", "leads out of its folder"),
-        ("prompts/../../outside.md", "leads out of its folder"),
+        ("../outside.md", "leads outside its folder"),
+        ("prompts/../../outside.md", "leads outside its folder"),
         ("/etc/hostname", "is absolute"),
         ("C:/x.md", "is absolute"),
         ("prompts\\a.md", "backslash"),
@@ -348,9 +352,9 @@ def test_a_reference_stays_in_the_hanks_directory_and_names_a_file(
         ("none", "There is no"),
         (".", "cannot be copied"),
         ("templates/..", "cannot be copied"),
-        ("with-link", "holds a symbolic link: deep/link"),
-        ("with-pipe", "holds a special file: pipe"),
-        ("with-git", "holds '.git'"),
+        ("with-link", "contains a symbolic link: deep/link"),
+        ("with-pipe", "contains a special file: pipe"),
+        ("with-git", "contains '.git'"),
         ("..", "leads out"),
     ],
 )
@@ -385,7 +389,7 @@ def test_a_rig_target_is_a_place_within_the_work_tree(author: Author, target: st
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"---\na: [1\n---\nText", "frontmatter of 'b.md' cannot be read"),
         (b"---\n!!python/object:os.system x\n---\n", "frontmatter of 'b.md' cannot be read"),
-        (b"x" * (8 * 1024 * 1024 + 1), "has more than 8 MiB"),
+        (b"x" * (8 * 1024 * 1024 + 1), "is larger than 8 MiB"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
@@ -443,10 +447,10 @@ def test_ids_are_unique_over_the_whole_hank(author: Author) -> None:
         a_codon("a"), a_codon("a"), a_loop(a_codon("l"), a_codon("a")), a_loop(a_codon("b"))
     )
     assert [(problem.path, problem.message) for problem in problems] == [
-        ("$.hank[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
-        ("$.hank[2].codons[0].id", "The id 'l' belongs to a loop already: $.hank[2]."),
-        ("$.hank[2].codons[1].id", "The id 'a' belongs to another codon already: $.hank[0]."),
-        ("$.hank[3].id", "The id 'l' belongs to another loop already: $.hank[2]."),
+        ("$.hank[1].id", "The id 'a' is already used by another codon: $.hank[0]."),
+        ("$.hank[2].codons[0].id", "The id 'l' is already used by a loop: $.hank[2]."),
+        ("$.hank[2].codons[1].id", "The id 'a' is already used by another codon: $.hank[0]."),
+        ("$.hank[3].id", "The id 'l' is already used by another loop: $.hank[2]."),
     ]
 
 
@@ -479,10 +483,10 @@ def test_shares_of_a_budget_fit_it(author: Author) -> None:
     shares = {"observe": 0.7, "none": 0.7}
     problems = author.problems(a_codon(), overrides={"budget": {"shares": shares}})
     assert [problem.message.split(";")[0] for problem in problems] == [
-        "Shares need an 'allocation' that is proportional.",
-        "Shares need a 'maxDollars' to be shares of.",
+        "'shares' requires a proportional 'allocation'.",
+        "'shares' requires 'maxDollars'.",
         "The shares add up to 1.4, which is more than 1.",
-        "There is no 'none' to have a share.",
+        "'none' has a share but does not exist here.",
     ]
 
 

@@ -208,7 +208,7 @@ def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str)
 
 def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> None:
     """What is usual here is none of its models; the step, or the configuration, names one."""
-    told = ["The step has no model, and 'sonnet' is none of Codex's."]
+    told = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
     path = write(f"agents: {{mine: {{type: codex}}}}\n{STEP}  - {{prompt: b, agent: claude}}\n")
     assert messages(lambda: load_pipeline(path, agent="codex")) == told
     assert messages(lambda: load_pipeline(path, agent="mine")) == told
@@ -226,7 +226,7 @@ def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> 
     """Of the pipeline or of the step; those that refuse nothing are for every agent."""
     step = f"agents: {{mine: {{type: command, command: [m]}}}}\n{STEP}    agent: {agent}\n"
     step += "    model: m\n"
-    told = ["The agent asks nobody for leave: its permissions would not hold."]
+    told = ["The agent never asks for permission, so these permissions cannot be enforced."]
     own = "    permissions: {otherwise: allow}\n"
     for common in ("permissions: {}\n", "permissions: {otherwise: allow, deny: [Bash]}\n"):
         assert messages(lambda text=common + step: load_pipeline(write(text))) == told  # type: ignore[misc]
@@ -292,11 +292,11 @@ def test_a_var_that_nothing_reads_is_told(write: Write) -> None:
     """A typing mistake on the command line is as likely as one in the file."""
     path = write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{area}}'"))
     [warning] = load_pipeline(path, variables={"aera": "y"}).warnings
-    assert warning.message == "--var aera: nothing in the pipeline reads it."
+    assert warning.message == "--var aera: no step of the pipeline uses it."
     assert warning.suggestion == "Did you mean 'area'?"
     assert messages(lambda: load_pipeline(path, variables={"a b": "", "b": "\ud800"})) == [
-        "--var a b: 'a b' is no name of a variable.",
-        "--var b: The value is no text.",
+        "--var a b: 'a b' is not a valid variable name.",
+        "--var b: The value is not valid text.",
     ]
 
 
@@ -305,7 +305,7 @@ def test_an_unknown_name_in_a_prompt_is_a_warning(write: Write) -> None:
     pipeline = load_pipeline(write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{aera}}'")))
     [warning] = pipeline.warnings
     assert (warning.path, warning.line, warning.column) == ("$.steps[0].prompt", 4, 5)
-    assert "{{aera}} as it stands" in warning.message
+    assert "{{aera}} unchanged" in warning.message
     assert warning.suggestion == "Did you mean 'area'?"
     assert codons(pipeline)[0].prompt_text == "{{aera}}"
 
@@ -363,13 +363,13 @@ def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
 def test_two_steps_of_one_name_are_told(write: Write) -> None:
     """A4 [run]: duplicates were not detected, and --from-step took the first."""
     [told] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
-    assert "belongs to another step: $.steps[0]" in told
+    assert "is already used by a step: $.steps[0]" in told
 
 
 def test_a_text_is_no_boolean(write: Write) -> None:
     """A4 [run]: the string "false" was truthy, and the step was committed."""
     [told] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
-    assert told == "Expected true or false; found the text 'false'."
+    assert told == "Expected true or false; found the string 'false'."
 
 
 def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
@@ -389,7 +389,7 @@ def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write)
     outside.write_text('{"steps": []}')
     (tmp_path / "link.json").symlink_to(outside)
     for reference, told in (
-        ("../outside.json", "leads out of its folder"),
+        ("../outside.json", "leads outside its folder"),
         ("link.json", "goes through a symbolic link"),
         (str(outside), "is absolute"),
     ):
@@ -421,7 +421,7 @@ def test_a_configuration_says_what_the_pipeline_does_not(tmp_path: Path, write: 
     assert (two.model, two.agent) == ("haiku", CommandAgentSpec(command=("own",)))
     [warning] = pipeline.warnings
     assert warning.message == (
-        "architect.yaml says things that pipelines pass over: llm.timeout, sessions, workspace."
+        "architect.yaml has keys that pipelines ignore: llm.timeout, sessions, workspace."
     )
 
 
@@ -466,13 +466,13 @@ def test_the_plan_says_what_would_be_done(write: Write) -> None:
     )
     assert plan_summary(load_pipeline(path)) == (
         "# Ship it\n\n4 steps\nVariables: area, quick\n\n"
-        "1. review (build, sonnet)\n   - answer: goes into verdict\n"
+        "1. review (build, sonnet)\n   - answer: stored in verdict\n"
         "   - prompt: Look at parser, then {{later}}.\n\n"
         "2. fix (build, sonnet) (if: verdict == 'bad') [checkpoint]\n"
         "   - unknown until `review` has run\n   - check: make test\n   - timeout: 90 s\n"
         "   - prompt: Mind {{verdict}}.\n\n"
         "3. slow (build, sonnet) (if: not quick)\n   - would be skipped\n"
-        "   - answer: goes into more\n   - prompt: " + "x" * 80 + "…\n\n"
+        "   - answer: stored in more\n   - prompt: " + "x" * 80 + "…\n\n"
         "4. tell (build, opus) (if: not defined(more))\n   - would run\n   - prompt: Tell.\n"
     )
 
@@ -486,4 +486,4 @@ def test_a_step_that_is_not_there_is_told_with_the_nearest(write: Write) -> None
     assert problem.suggestion == "Did you mean 'deploy'?"
     problem = unknown_step(pipeline, "zzz")
     assert problem is not None
-    assert problem.suggestion == "The steps are one, deploy."
+    assert problem.suggestion == "Its steps are one, deploy."

@@ -112,10 +112,10 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
     codon = a_codon(promptFile="p.md", rigSetup=[command], trackedFiles=[])
     found = list(advice(load(written(tmp_path, codon))))
     assert len(found) == 4
-    assert "the file is what the agent is told" in found[0]
-    assert "<%DATA_ROOT%> is no variable" in found[1]
-    assert "nothing was copied before it" in found[2]
-    assert "hold no files" in found[3]
+    assert "promptFile is used" in found[0]
+    assert "<%DATA_ROOT%> is not a known variable" in found[1]
+    assert "nothing is copied before it" in found[2]
+    assert "contain no files" in found[3]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,9 @@ def test_permissions_of_an_agent_that_may_not_ask_are_told(
         written(tmp_path, a_codon(agent=agent, permissions=permissions)),
         written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
     ):
-        told = ["a: Its agent is not known to ask for leave: with its permissions it would fail."]
+        told = [
+            "a: Its agent is not known to ask for permission, so the codon would fail with these."
+        ]
         assert list(advice(load(path))) == (told if is_told else [])
 
 

@@ -39,7 +39,7 @@ def agent_of(agent: Fields, files: HankFiles) -> AgentChoice | None:
     kind, known = agent.text("type"), ", ".join(_KINDS)
     if kind is None:
         if not agent.has("type"):
-            agent.found(None, f"The agent has no 'type': one of {known}.")
+            agent.found(None, f"The agent has no 'type': use one of {known}.")
 
         return None
 
@@ -54,9 +54,9 @@ def agent_of(agent: Fields, files: HankFiles) -> AgentChoice | None:
         return _scripted(agent, files)
 
     if "command" in keys and _lacks_a_program(agent.raw.get("command")):
-        hint = "Such as ['my-agent', '--quiet']; it gets the prompt on its standard input."
+        hint = "For example ['my-agent', '--quiet']; it receives the prompt on standard input."
         if kind == "acp":
-            hint = "Such as ['opencode', 'acp']; it speaks the Agent Client Protocol."
+            hint = "For example ['opencode', 'acp']; it must speak the Agent Client Protocol."
 
         agent.found("command" if agent.has("command") else None, "The agent has no command.", hint)
         return None
@@ -112,7 +112,7 @@ def _script_file(agent: Fields, reference: str, files: HankFiles) -> ScriptedAge
 
 def _script(agent: Fields, value: Any) -> ScriptedAgentSettings | None:
     if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
-        hint = "Such as {steps: [{say: Done}]}."
+        hint = "For example {steps: [{say: Done}]}."
         agent.found("script", "A script is a mapping with a list of 'steps'.", hint)
         return None
 
@@ -182,7 +182,10 @@ class Agents:
 
     def _hint(self, name: str) -> str:
         known = dict.fromkeys((*BUILDERS, *self._known()))
-        return did_you_mean(name, known) or f"There are {', '.join(known)}; 'agents' adds more."
+        return (
+            did_you_mean(name, known)
+            or f"Known agents: {', '.join(known)}; define more in 'agents'."
+        )
 
 
 def agents_of(owner: Fields, files: HankFiles) -> dict[str, AgentChoice]:

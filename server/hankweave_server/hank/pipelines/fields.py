@@ -63,10 +63,10 @@ class Fields:
             case Written(text):
                 return text
             case bool() as value:
-                hint = "Put it in quotes if it is one."
-                self.found(key, f"Expected a text; found {_shown(value)}.", hint)
+                hint = "Put it in quotes if it is meant to be a string."
+                self.found(key, f"Expected a string; found {_shown(value)}.", hint)
             case value:
-                self.found(key, f"Expected a text; found {_shown(value)}.")
+                self.found(key, f"Expected a string; found {_shown(value)}.")
 
         return None
 
@@ -74,7 +74,7 @@ class Fields:
         """Return a text that is not blank."""
         text = self.text(key)
         if text is not None and not text.strip():
-            self.found(key, "The text must not be empty.")
+            self.found(key, "The value must not be empty.")
             return None
 
         return text
@@ -87,8 +87,8 @@ class Fields:
             case bool(value):
                 return value
             case str(text) if text.strip().lower() in ("true", "false", "yes", "no"):
-                message = f"Expected true or false; found the text {text!r}."
-                self.found(key, message, "Take the quotes away.")
+                message = f"Expected true or false; found the string {text!r}."
+                self.found(key, message, "Remove the quotes.")
             case value:
                 self.found(key, f"Expected true or false; found {_shown(value)}.")
 
@@ -104,7 +104,7 @@ class Fields:
             if least <= number <= most:
                 return number
 
-            self.found(key, f"Expected {least} to {most}; found {_shown(value)}.")
+            self.found(key, f"Expected a number from {least} to {most}; found {_shown(value)}.")
         else:
             self.found(key, f"Expected a whole number; found {_shown(value)}.", _unquote(value))
 
@@ -118,7 +118,9 @@ class Fields:
 
         number = _number(value) if isinstance(value, Written) else None
         if number is None:
-            self.found(key, f"Expected seconds; found {_shown(value)}.", _unquote(value))
+            self.found(
+                key, f"Expected a number of seconds; found {_shown(value)}.", _unquote(value)
+            )
         elif number <= 0:
             self.found(key, f"Expected more than 0 seconds; found {_shown(value)}.")
         else:
@@ -187,7 +189,7 @@ def plain(value: Any) -> Any:
             number = _whole(value)
             found = _number(value) if number is None else number
             if found is None:
-                raise ValueError(f"{text[:_SHOWN]!r} is no number of JSON")
+                raise ValueError(f"{text[:_SHOWN]!r} is not a JSON number")
 
             return found
         case Written(text):
@@ -217,7 +219,7 @@ def _unquote(value: Any) -> str | None:
         return None
 
     looks_so = _number(Written(value.strip(), "number")) is not None
-    return "Take the quotes away." if looks_so else None
+    return "Remove the quotes." if looks_so else None
 
 
 def _shown(value: Any) -> str:
@@ -311,7 +313,7 @@ def permissions_of(owner: Fields) -> Permissions | None:
 
 def faults(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
     """Yield permissions that refuse something to an agent that never asks for them."""
-    message = "The agent asks nobody for leave: its permissions would not hold."
+    message = "The agent never asks for permission, so these permissions cannot be enforced."
     for step, path in steps:
         if isinstance(step.agent, NEVER_ASK) and _could_refuse(step.permissions or common):
             yield Finding((*path, "agent"), message, _HINT)
@@ -319,7 +321,7 @@ def faults(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[
 
 def warnings(steps: Iterable[PlacedStep], common: Permissions | None) -> Iterator[Finding]:
     """Yield permissions of agents that may not ask for them: such a step fails."""
-    message = "The agent is not known to ask for leave: with these permissions the step would fail."
+    message = "The agent is not known to ask for permission, so the step would fail with these."
     for step, path in steps:
         asks = (
             step.agent is None

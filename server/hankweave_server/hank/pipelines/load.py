@@ -152,7 +152,7 @@ def _warnings(path: Path, passed_over: list[str]) -> tuple[HankProblem, ...]:
         return ()
 
     names = ", ".join(sorted(passed_over))
-    message = f"{path.name} says things that pipelines pass over: {names}."
+    message = f"{path.name} has keys that pipelines ignore: {names}."
     return (HankProblem("$", None, None, message),)
 
 
@@ -162,7 +162,9 @@ def unused(keys: CheckpointKeys) -> Finding | None:
         return None
 
     path = ("checkpoints", "every_n_steps")
-    return Finding(path, "It counts only with 'enabled: true'.", "Say 'enabled: true' beside it.")
+    return Finding(
+        path, "It has no effect without 'enabled: true'.", "Add 'enabled: true' next to it."
+    )
 
 
 _KEYS = (
@@ -274,7 +276,7 @@ class _Reading:
         written = self._root.raw.get("variables")
         expected = used | set(written if isinstance(written, dict) else ())
         for name in sorted(self._given.keys() - expected):
-            message = f"--var {name}: nothing in the pipeline reads it."
+            message = f"--var {name}: no step of the pipeline uses it."
             yield Finding(
                 COMMAND_LINE, message, did_you_mean(name, expected | variables.keys() - {name})
             )
@@ -284,8 +286,10 @@ class _Reading:
         for step, path in steps:
             has_none = step.model is None and self._config.model is None
             if has_none and isinstance(step.agent, CodexAgentSpec):
-                message = f"The step has no model, and {DEFAULT_MODEL!r} is none of Codex's."
-                yield Finding(path, message, "Give it a 'model', or all steps one by 'llm' of -c.")
+                message = (
+                    f"The step has no model, and Codex cannot run the default, {DEFAULT_MODEL!r}."
+                )
+                yield Finding(path, message, "Set its 'model', or 'llm.model' in the file of -c.")
 
 
 def _used_by(step: PipelineStep) -> frozenset[str]:
@@ -403,8 +407,8 @@ def plan_summary(pipeline: Pipeline) -> str:
         lines.append(f"Variables: {', '.join(sorted(pipeline.variables))}")
 
     if (every := pipeline.checkpoints.every_n_steps) is not None:
-        often = "every step" if every == 1 else f"every {every} steps"
-        lines.append(f"Checkpoints: {often} of an agent")
+        often = "every agent step" if every == 1 else f"every {every} agent steps"
+        lines.append(f"Checkpoints: {often}")
 
     outlook = _Outlook(pipeline)
     for number, step in enumerate(pipeline.steps, start=1):
@@ -420,7 +424,7 @@ def unknown_step(pipeline: Pipeline, name: str) -> HankProblem | None:
     if name in names:
         return None
 
-    hint = did_you_mean(name, names) or f"The steps are {', '.join(names)}."
+    hint = did_you_mean(name, names) or f"Its steps are {', '.join(names)}."
     return HankProblem(
         "$.steps", None, None, f"There is no step {name!r} in {pipeline.name!r}.", hint
     )
@@ -444,7 +448,7 @@ class _Outlook:
             yield f"- timeout: {step.timeout_seconds:g} s"
 
         if step.output_var is not None:
-            yield f"- answer: goes into {step.output_var}"
+            yield f"- answer: stored in {step.output_var}"
 
         yield f"- prompt: {self._prompt(step)}"
         if step.output_var is not None and fate != _SKIPPED:

@@ -49,7 +49,7 @@ _NOT_IN_A_NAME = re.compile(r"[\s/\\#\x00-\x1f\x7f]+")
 def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
     """Read the steps, recording their faults as findings."""
     if not root.has("steps"):
-        root.found("steps", "The pipeline has no steps.", "Give at least one with a prompt.")
+        root.found("steps", "The pipeline has no steps.", "Add at least one with a prompt.")
         return ()
 
     steps: list[PipelineStep] = []
@@ -62,14 +62,14 @@ def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
         step = _step(fields, index, agents)
         if first.setdefault(step.name, path) is not path:
             message = (
-                f"The name {step.name!r} belongs to another step: {path_text(first[step.name])}."
+                f"The name {step.name!r} is already used by a step: {path_text(first[step.name])}."
             )
-            fields.found("name", message, "Give each its own.")
+            fields.found("name", message, "Use a different one for each.")
 
         steps.append(step)
 
     if root.raw["steps"] == []:
-        root.found("steps", "The pipeline has no steps.", "Give at least one with a prompt.")
+        root.found("steps", "The pipeline has no steps.", "Add at least one with a prompt.")
 
     return tuple(steps)
 
@@ -77,9 +77,9 @@ def steps_of(root: Fields, agents: Agents) -> tuple[PipelineStep, ...]:
 def fault_of_name(name: str) -> str | None:
     """Return why a variable cannot have a name, or None if it can."""
     if not _VARIABLE.fullmatch(name):
-        return f"{name!r} is no name of a variable."
+        return f"{name!r} is not a valid variable name."
 
-    return f"{name!r} has a meaning in conditions." if name.lower() in RESERVED else None
+    return f"{name!r} is a reserved word in conditions." if name.lower() in RESERVED else None
 
 
 def usable_name(name: str) -> str:
@@ -120,14 +120,18 @@ def _name(fields: Fields, default: str) -> str:
 
     better = _NOT_IN_A_NAME.sub("-", name).strip("-") or default
     if not name.strip():
-        fields.found("name", "The name is empty.", f"Without one it is called {default!r}.")
+        fields.found(
+            "name", "The name is empty.", f"Without a name, the step is called {default!r}."
+        )
     elif _NOT_IN_A_NAME.search(name):
-        message = f"The name {name!r} holds a space, a '/', a '\\', a '#' or a control character."
-        fields.found("name", message, f"{better!r} can be used.")
+        message = (
+            f"The name {name!r} contains a space, a '/', a '\\', a '#' or a control character."
+        )
+        fields.found("name", message, f"Use {better!r} instead.")
     elif name in (".", ".."):
-        fields.found("name", f"The name {name!r} means a folder.", "Give it a word.")
+        fields.found("name", f"The name {name!r} refers to a folder.", "Choose another.")
     elif len(name.encode()) > ID_BYTES:
-        fields.found("name", f"A name has at most {ID_BYTES} bytes.")
+        fields.found("name", f"A name can have at most {ID_BYTES} bytes.")
 
     return name
 
@@ -163,14 +167,14 @@ def _output_var(fields: Fields) -> str | None:
     if name is None or fault is None:
         return name
 
-    fields.found("output_var", fault, f"{usable_name(name)!r} is one.")
+    fields.found("output_var", fault, f"Use {usable_name(name)!r} instead.")
     return None
 
 
 def _attempts(fields: Fields, on_failure: OnFailure) -> int | None:
     attempts = fields.whole("attempts", 1, _MOST_ATTEMPTS)
     if fields.has("attempts") and on_failure != "retry":
-        hint = "Say 'on_failure: retry', or take it out."
+        hint = "Set 'on_failure: retry' or remove 'attempts'."
         fields.found("attempts", "'attempts' has no effect without 'on_failure: retry'.", hint)
 
     return attempts
@@ -219,7 +223,7 @@ def _env(fields: Fields) -> Iterator[tuple[str, str]]:
         if fault is None:
             yield name, value
         else:
-            env.found(name, fault, "Use letters, digits and '_', and no digit first.")
+            env.found(name, fault, "Use letters, digits and '_', and do not begin with a digit.")
 
 
 class NotAVariable(Exception):
@@ -242,7 +246,7 @@ def parse_var(text: str) -> tuple[str, str]:
         raise NotAVariable(f"--var: {fault}", f"Write --var {usable_name(name)}=value.")
 
     if fault_of_value(value) is not None:
-        raise NotAVariable(f"--var {name}: {fault_of_value(value)}", "Write it in UTF-8.")
+        raise NotAVariable(f"--var {name}: {fault_of_value(value)}", "Encode it in UTF-8.")
 
     return name, value
 
@@ -250,10 +254,10 @@ def parse_var(text: str) -> tuple[str, str]:
 def fault_of_value(value: str) -> str | None:
     """Return why a variable cannot hold a text, or None if it can."""
     if "\0" in value:
-        return "The value holds a NUL."
+        return "The value contains a NUL character."
 
     is_text = not any("\ud800" <= character <= "\udfff" for character in value)
-    return None if is_text else "The value is no text."
+    return None if is_text else "The value is not valid text."
 
 
 def variables_of(root: Fields) -> dict[str, str]:
@@ -265,7 +269,7 @@ def variables_of(root: Fields) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in block.texts():
         if (fault := fault_of_name(name)) is not None:
-            block.found(name, fault, f"{usable_name(name)!r} is one.")
+            block.found(name, fault, f"Use {usable_name(name)!r} instead.")
         else:
             found[name] = value
 
@@ -319,15 +323,15 @@ class Uses:
         if step is None:
             return None
 
-        message = f"The variable {name!r} is not there yet: the step {step!r} captures it."
-        hint = "Move that step before this one, or give 'variables' a value to begin with."
+        message = f"The variable {name!r} is not set yet: the step {step!r} sets it."
+        hint = "Move that step before this one, or set an initial value in 'variables'."
         return Finding(path, message, hint)
 
     def _undefined(self, name: str, path: JsonPath) -> Finding:
         hint = did_you_mean(name, self._known)
-        otherwise = f"Define it in 'variables' or with --var, or ask 'defined({name})'."
+        otherwise = f"Define it in 'variables' or with --var, or test 'defined({name})'."
         return Finding(path, f"Nothing before this step defines {name!r}.", hint or otherwise)
 
     def _literal(self, name: str, path: JsonPath) -> Finding:
-        message = f"Nothing defines {name!r}; the agent is told {{{{{name}}}}} as it stands."
+        message = f"Nothing defines {name!r}; the agent receives {{{{{name}}}}} unchanged."
         return Finding(path, message, did_you_mean(name, self._known))

@@ -22,12 +22,12 @@ from hankweave_server.hank.pipelines.model import PipelineInvalid
 from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean, path_text
 
 _INDENT: Final = "Give all keys of one mapping, and all items of one list, the same indentation."
-_QUOTE: Final = "Put text with special characters into quotes."
+_QUOTE: Final = "Put text with special characters in quotes."
 
 _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
     (
         r"found character '\\t' that cannot start any token",
-        "a tab stands where only spaces may",
+        "a tab is used where only spaces are allowed",
         "Indent with spaces.",
     ),
     (
@@ -37,37 +37,37 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
     ),
     (
         "mapping values are not allowed here",
-        "a colon stands where no key can be",
-        "Put text that holds a colon into quotes, or mend the indentation.",
+        "there is a colon where no key is allowed",
+        "Put text that contains a colon in quotes, or fix the indentation.",
     ),
     (
         "could not find expected ':'",
         "a line is neither a key with a colon nor part of a value",
-        "Write `key: value`, or mend the indentation.",
+        "Write `key: value`, or fix the indentation.",
     ),
     (
         "found unexpected end of stream",
-        "a quote that is opened is never closed",
+        "a quote is opened but never closed",
         "Close the quote.",
     ),
     (
         "found unknown escape character (.+)",
-        r"\1 after a backslash means nothing in double quotes",
+        r"a backslash followed by \1 is invalid in double quotes",
         "Write `\\\\` for a backslash, or use single quotes.",
     ),
     (
         "(block )?sequence entries are not allowed here",
-        "a list item stands where none can be",
+        "there is a list item where none is allowed",
         _INDENT,
     ),
     (
         "expected <block end>, but found '-'",
-        "a list item stands where the next key is expected",
+        "there is a list item where the next key is expected",
         _INDENT,
     ),
     (
         "expected <block end>, but found .+",
-        "the indentation fits nothing above it",
+        "the indentation matches nothing above it",
         _INDENT,
     ),
     (
@@ -87,7 +87,7 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
     ),
     (
         "found undefined alias '(.+)'",
-        r"the reference *\1 is used, and nothing above is marked &\1",
+        r"the alias *\1 has no anchor &\1 above it",
         None,
     ),
 )
@@ -96,7 +96,7 @@ _PLAIN: Final[tuple[tuple[str, str, str | None], ...]] = (
 def in_plain_words(error: yaml.MarkedYAMLError) -> tuple[str, str | None]:
     """Return the error, as a sentence without its full stop, and a hint on how to fix it."""
     if isinstance(error, yaml.composer.ComposerError) and "single document" in str(error.context):
-        return "a second document begins here, and one file holds one pipeline", None
+        return "a second document begins here, but a file contains one pipeline only", None
 
     problem = (error.problem or "").rstrip(".")
     for pattern, sentence, suggestion in _PLAIN:
@@ -182,7 +182,7 @@ def read(path: Path) -> YamlFile:
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         column = len(before) - before.rfind("\n")
-        message = f"This is not YAML: it holds the character {chr(_code(error))!r}."
+        message = f"This is not YAML: it contains the character {chr(_code(error))!r}."
         raise _invalid(path, message, before.count("\n") + 1, column) from None
     except RecursionError:
         raise _invalid(path, "This is nested too deeply.") from None
@@ -196,7 +196,7 @@ def _text_of(path: Path) -> str:
     suggestion = None
     try:
         if path.stat().st_size > LARGEST:
-            raise _invalid(path, f"The file has more than {LARGEST // 1024**2} MiB.")
+            raise _invalid(path, f"The file is larger than {LARGEST // 1024**2} MiB.")
 
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -205,7 +205,7 @@ def _text_of(path: Path) -> str:
 
         message = f"The file cannot be read: {error.strerror}."
     except UnicodeDecodeError as error:
-        message = f"The file is not UTF-8 text: byte {error.start + 1} is none of it."
+        message = f"The file is not UTF-8 text: byte {error.start + 1} is invalid."
 
     raise PipelineInvalid(path, [HankProblem("$", None, None, message, suggestion)])
 
@@ -253,7 +253,7 @@ class _Values:
         self._left -= 1
         if self._left < 0 or len(path) > DEEPEST:
             raise yaml.MarkedYAMLError(
-                problem="what its references stand for is too much", problem_mark=node.start_mark
+                problem="its aliases expand to too many values", problem_mark=node.start_mark
             )
 
         self._places.setdefault(path, _place(node))
@@ -274,11 +274,11 @@ class _Values:
             if key.tag == f"{_TAG}merge":
                 merged.append(item)
             elif not isinstance(key, yaml.ScalarNode):
-                self._found(path, "A key must be a text.", key)
+                self._found(path, "A key must be a string.", key)
             elif key.value in value:
-                message = f"The key {key.value!r} is there twice; only the last one would count."
+                message = f"The key {key.value!r} appears twice; only the last one would be used."
                 self._places[(*path, key.value)] = _place(key)
-                self._found((*path, key.value), message, key, "Take one of them out.")
+                self._found((*path, key.value), message, key, "Remove one of them.")
             else:
                 name = self._sound(key, path)
                 self._places.setdefault((*path, name), _place(key))
@@ -296,7 +296,7 @@ class _Values:
             if isinstance(each, yaml.MappingNode):
                 yield self.of(each, path)
             else:
-                self._found(path, "'<<' takes in mappings only.", each)
+                self._found(path, "'<<' can only merge mappings.", each)
 
     def _scalar(self, node: yaml.ScalarNode, path: JsonPath) -> Any:
         text = self._sound(node, path)
@@ -314,10 +314,10 @@ class _Values:
         """Return the text of a scalar, replacing characters that cannot be stored in a file."""
         text = str(node.value)
         if any("\ud800" <= character <= "\udfff" for character in text):
-            message = "The text holds half a surrogate pair, which no file can hold."
+            message = "The text contains an unpaired surrogate, which cannot be stored in a file."
             self._found(path, message, node)
         elif "\0" in text:
-            self._found(path, "The text holds a NUL.", node)
+            self._found(path, "The text contains a NUL character.", node)
         else:
             return text
 
@@ -325,7 +325,7 @@ class _Values:
 
     def _refuse_tag(self, node: yaml.Node, path: JsonPath) -> str:
         shown = node.tag.replace(_TAG, "!!")
-        self._found(path, f"The tag {shown!r} is not known here.", node, "Write the plain value.")
+        self._found(path, f"The tag {shown!r} is not supported.", node, "Remove the tag.")
         return "?"
 
     def _found(
