@@ -9,7 +9,7 @@ import pytest
 
 from hankweave_protocol.events import Event, Info, ServerIdle
 from hankweave_server.cli.output import text
-from hankweave_server.cli.output.run_lines import RunLines
+from hankweave_server.cli.output.event_lines import RunLines
 
 AT = "2026-11-21T23:30:05.123Z"
 

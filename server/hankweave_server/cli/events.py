@@ -25,8 +25,8 @@ from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Event
 from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
+from hankweave_server.cli.output.event_lines import head_line
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.text import precise_moment
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
 from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
@@ -251,7 +251,7 @@ class EventTable:
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
         for event in map(_head_of, items):
-            yield f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
+            yield head_line(event.seq, event.timestamp, event.type)
 
 
 class _Head(msgspec.Struct):

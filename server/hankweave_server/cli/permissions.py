@@ -9,7 +9,7 @@ import click
 
 from hankweave_client.client import Client
 from hankweave_protocol.records import PendingPermission
-from hankweave_server.cli.output.run_lines import call_text
+from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.text import clock_with_zone
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
 from hankweave_server.errors import ExitCode, Stop

@@ -19,13 +19,13 @@ import msgspec
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
 from hankweave_protocol.commands import MAX_RANGE
-from hankweave_protocol.events import Event, ExecutionBranched, ExecutionOrigin
+from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, FileRange, PastView
 from hankweave_protocol.state import State
 from hankweave_server.cli.checkpoints import pages_of_checkpoints
 from hankweave_server.cli.output import pictures
-from hankweave_server.cli.output.text import precise_moment
+from hankweave_server.cli.output.event_lines import head_line
 from hankweave_server.cli.remote import (
     execution_option,
     json_option,
@@ -268,11 +268,11 @@ def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
     with reading_journal(layout) as journal:
         for since in range(view.events.from_seq - 1, view.events.to_seq, PAGE):
             for line in journal.read(since, min(PAGE, view.events.to_seq - since)):
-                click.echo(line if as_json else _event_line(codec.decode_event(line)))
-
-
-def _event_line(event: Event) -> str:
-    return f"{event.seq:>6}  {precise_moment(event.timestamp)}  {event.type}"
+                if as_json:
+                    click.echo(line)
+                else:
+                    event = codec.decode_event(line)
+                    click.echo(head_line(event.seq, event.timestamp, event.type))
 
 
 # --- runs -----------------------------------------------------------------------------------------

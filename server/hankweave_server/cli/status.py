@@ -16,8 +16,8 @@ from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import State
+from hankweave_server.cli.output.event_lines import RunLines, call_text
 from hankweave_server.cli.output.page_address import page_of
-from hankweave_server.cli.output.run_lines import RunLines, call_text
 from hankweave_server.cli.output.text import moment, size_text
 from hankweave_server.cli.remote import (
     ask_running,

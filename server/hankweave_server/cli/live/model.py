@@ -28,7 +28,6 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
-from hankweave_protocol.records import PendingPermission
 from hankweave_protocol.state import (
     NO_TOKENS,
     CodonExecution,
@@ -39,7 +38,7 @@ from hankweave_protocol.state import (
     State,
     Tokens,
 )
-from hankweave_server.cli.output.run_lines import call_text
+from hankweave_server.cli.output.event_lines import asking_line
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import (
@@ -99,8 +98,8 @@ def hear(heard: Heard, event: Event) -> Heard:
         case SentinelError(sentinel_id=name, message=message):
             return replace(heard, sentinel=f"{one_line(name)}: {_last_line(message)}")
         case PermissionRequested() as asked:
-            request, line = asking_line(asked)
-            return replace(heard, asking={**heard.asking, request: line})
+            line = asking_line(asked)
+            return replace(heard, asking={**heard.asking, asked.request_id: line})
         case PermissionResolved(request_id=request) if request in heard.asking:
             left = {key: line for key, line in heard.asking.items() if key != request}
             return replace(heard, asking=left)
@@ -113,14 +112,6 @@ def hear(heard: Heard, event: Event) -> Heard:
             return replace(heard, retry=Retry(codon, attempt, at))
         case _:
             return heard
-
-
-def asking_line(asked: PermissionRequested | PendingPermission) -> tuple[str, str]:
-    """Return the id of a permission request, and a line with the call and how to answer."""
-    request = asked.request_id
-    what = one_line(call_text(asked.tool_name, asked.tool_input))
-    how = f"(hankweave allow {one_line(request)}, or deny)"
-    return request, f"{one_line(asked.codon_id)} asks: {what}  {how}"
 
 
 def _last_line(text: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
+from hankweave_server.cli.output.event_lines import RunLines
 from hankweave_server.cli.output.page_address import page_of, token_in
-from hankweave_server.cli.output.run_lines import RunLines
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock

@@ -55,10 +55,10 @@ from hankweave_server.cli.live.keys import (
     Wish,
     step,
 )
-from hankweave_server.cli.live.model import NOTHING, Heard, asking_line, hear
+from hankweave_server.cli.live.model import NOTHING, Heard, hear
 from hankweave_server.cli.live.view import LiveVoice
+from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
-from hankweave_server.cli.output.run_lines import RunLines
 from hankweave_server.cli.output.text import clock
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon, next_codon
@@ -189,7 +189,7 @@ class AttachSession:
         recent = [codec.decode_event(bytes(line)) for line in page.events or ()]
         status = await self._client.status()
         self._note_budget(status)
-        asking = dict(map(asking_line, status.pending_permissions))
+        asking = {each.request_id: asking_line(each) for each in status.pending_permissions}
         self._heard = replace(reduce(hear, recent, NOTHING), asking=asking)
         lines = (line for event in recent for line in self.story.lines(event))
         return Past(self._heard, tuple(lines))

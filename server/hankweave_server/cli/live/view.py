@@ -23,8 +23,8 @@ from hankweave_protocol.events import Event, StateTransition, TokenUsage
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server.cli.live.frame import StyledText, Terminal, frame, line
 from hankweave_server.cli.live.model import NOTHING, AllowanceOf, Heard, LiveState, hear, view
+from hankweave_server.cli.output.event_lines import RunLines
 from hankweave_server.cli.output.progress_bar import waiting
-from hankweave_server.cli.output.run_lines import RunLines
 from hankweave_server.cli.output.server_lines import LAST_WORDS_SECONDS, WAITING
 from hankweave_server.clock import Clock
 from hankweave_server.plain_text import one_line

@@ -8,6 +8,6 @@ Modules, in reading order:
 - `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe
 - `log_graph`: `log --graph`: the tree of runs
 - `progress_bar`: progress of long work
-- `run_lines`: the lines of `hankweave run`
+- `event_lines`: what terminals say about an event; the lines of `run`, `attach` and `log`
 - `server_lines`: a thread that prints, so that a slow reader cannot delay the server
 """

@@ -44,8 +44,8 @@ from hankweave_protocol.hank import CommandAgentSpec
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.cli.live.model import asking_line
 from hankweave_server.cli.live.reporters import greeting
+from hankweave_server.cli.output.event_lines import asking_line, event_line, short
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.pipelines.report import DIFF_LIMIT, Format, Report
 from hankweave_server.cli.run import serve
@@ -100,9 +100,6 @@ def changes_between(layout: Layout, before: Sha, after: Sha, touched: Collection
 
     return on_files(layout, compare)
 
-
-LONGEST = 100
-"""Maximum characters of an agent's message in a line."""
 
 SHOWN_OF_A_CHECK = 5
 """Lines shown of a failed check's output."""
@@ -205,52 +202,45 @@ def _where_it_stands(state: State) -> Sha | None:
 
 def _lines_of(event: Event) -> Iterator[str]:
     """Yield the lines of an event."""
+    line = event_line(event.data)
     match event.data:
         case AssistantAction(action="message", content=text) | AgentOutput(line=text):
-            yield f"   {_short(text)}"
+            yield f"   {short(text)}"
         case AssistantAction(action="tool_use", tool_name=tool, tool_input=given):
-            yield f"   {_short(f'{tool} {_object_of(given)}')}"
+            yield f"   {short(f'{tool} {_object_of(given)}')}"
         case CheckCompleted() as check:
             yield from _check(check)
         case PermissionRequested() as asked:
-            _, line = asking_line(asked)
-            yield f"   {line}"
-        case PermissionResolved(by="policy", decision="allow"):
-            return  # The pipeline's own rules allow most calls.
-        case PermissionResolved(tool_name=tool, decision=decision, by=by):
-            verb = "allowed" if decision == "allow" else "denied"
-            yield f"   {_short(tool)} is {verb} by {by}"
-        case CodonRetrying(attempt=attempt, max_attempts=most, delay_ms=delay):
-            yield f"   again in {delay / 1000:g} s, attempt {attempt} of {most}"
-        case CodonWarning(message=message):
-            yield f"   warning: {one_line(message)}"
+            yield f"   {asking_line(asked)}"
+        case PermissionResolved(tool_name=tool, by=by) if line is not None:
+            yield f"   {short(tool)} is {line.word} by {by}"
+        case CodonRetrying() | CodonWarning() if line is not None:
+            yield f"   {one_line(line.message)}"
         case CodonCompletedEvent() as done:
             yield _ended(done)
-        case ErrorEvent(message=message) | ServerDegraded(message=message):
-            yield f"hankweave: {one_line(message)}"
-        case ServerRecovered(message=message):
-            yield f"hankweave: {one_line(message)}"
+        case ErrorEvent() | ServerDegraded() | ServerRecovered() if line is not None:
+            yield f"hankweave: {one_line(line.text)}"
         case _:
             pass
 
 
 def _check(check: CheckCompleted) -> Iterator[str]:
     word = "passed" if check.passed else "failed, and may" if check.ignored else "failed"
-    yield f"   check {word}: {_short(check.command)} ({check.duration_ms / 1000:.1f} s)"
+    yield f"   check {word}: {short(check.command)} ({check.duration_ms / 1000:.1f} s)"
     if not check.passed:
         shown = check.output.splitlines()[-SHOWN_OF_A_CHECK:]
-        yield from (f"     {_short(line)}" for line in shown)
+        yield from (f"     {short(line)}" for line in shown)
 
 
 def _ended(done: CodonCompletedEvent) -> str:
     name = one_line(done.codon_id)
     if done.condition is not None:
-        return f"── {name}: skipped, for this does not hold: {_short(done.condition)}"
+        return f"── {name}: skipped, for this does not hold: {short(done.condition)}"
 
     outcome = "success" if done.success else "skipped" if done.skipped else "failed"
     line = f"── {name}: {outcome} in {done.duration / 1000:.1f} s, ${done.cost:.4f}"
     reason = done.failure_reason
-    return line if reason is None or not reason.message else f"{line}: {_short(reason.message)}"
+    return line if reason is None or not reason.message else f"{line}: {short(reason.message)}"
 
 
 def _object_of(given: Mapping[str, object] | None) -> str:
@@ -260,11 +250,6 @@ def _object_of(given: Mapping[str, object] | None) -> str:
             return value
 
     return ""
-
-
-def _short(text: str) -> str:
-    line = one_line(text.strip().partition("\n")[0])
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 class PipelineExit(IntEnum):

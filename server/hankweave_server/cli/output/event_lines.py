@@ -1,0 +1,219 @@
+"""Turn events into the text that terminals show.
+
+`event_line` decides what is said about an event. The renderers only arrange it: `RunLines` in the
+columns of `hankweave run`, `attach` and `log`, the live view below its table, and `pipeline` as
+banners. server.log has other readers, and its lines are in `execution/event_log.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from hankweave_protocol import codec, events
+from hankweave_protocol.events import Event, EventData, PermissionRequested
+from hankweave_protocol.records import PendingPermission, RollbackReport
+from hankweave_server.cli.output.text import clock, date, precise_moment, zone
+from hankweave_server.domain.lifecycle import was_stopped
+from hankweave_server.domain.permission_patterns import arguments_of
+from hankweave_server.plain_text import one_line
+
+LONGEST = 100
+"""Maximum characters of an agent's or sentinel's text in a line."""
+
+
+class EventLine(NamedTuple):
+    """What terminals say about an event; control characters are not escaped yet."""
+
+    text: str
+    subject: str | None = None
+    """The codon, sentinel or loop; None for the whole execution."""
+    word: str = ""
+    """What happened, in a word; empty if the text says it."""
+    severity: Literal["info", "warning", "degraded", "error"] = "info"
+
+    @property
+    def message(self) -> str:
+        """The text, after the severity if that is not `info`."""
+        return self.text if self.severity == "info" else f"{self.severity}: {self.text}"
+
+    def columns(self) -> str:
+        told = f"{self.word:<10} {self.text}" if self.word else self.message
+        return told if self.subject is None else f"{self.subject:<14} {told}"
+
+
+class RunLines:
+    """A formatter of an execution's events as lines, with a heading for each day.
+
+    Lines begin with the time of day; the heading names the date and the time zone.
+    """
+
+    def __init__(self) -> None:
+        self._day = ""
+        self._warned: dict[str, None] = {}
+        """The codons that completed with a warning, in order."""
+
+    def lines(self, event: Event) -> list[str]:
+        """Return the lines of an event; most events have none."""
+        line, at = event_line(event.data), clock(event.timestamp)
+        texts = (None if line is None else line.columns(), self._summary_at(event.data))
+        found = [f"{at}  {one_line(text)}" for text in texts if text is not None]
+        day = date(event.timestamp)
+        if not found or day == self._day:
+            return found
+
+        self._day = day
+        return [f"{day} ({zone(event.timestamp)})", *found]
+
+    def _summary_at(self, data: EventData) -> str | None:
+        """Return, at the end of a plan, a list of the codons with warnings."""
+        match data:
+            case events.CodonStartedEvent(codon_id=codon):
+                self._warned.pop(codon, None)
+            case events.CodonWarning(codon_id=codon):
+                self._warned[codon] = None
+            case events.ServerIdle(reason="all-codons-completed") if self._warned:
+                return f"completed with a warning: {', '.join(self._warned)}"
+            case _:
+                pass
+
+        return None
+
+
+def event_line(data: EventData) -> EventLine | None:
+    """Return what terminals say about an event; about most events, nothing."""
+    return _of_codon(data) or _of_checkpoints(data) or _of_server(data)
+
+
+def _of_codon(data: EventData) -> EventLine | None:
+    match data:
+        case events.CodonStartedEvent(codon_id=codon, codon_name=name):
+            return EventLine(name, codon, "running")
+        case events.CodonCompletedEvent():
+            return _ended(data)
+        case events.CodonRetrying(codon_id=codon, delay_ms=delay):
+            attempt = f"attempt {data.attempt} of {data.max_attempts}"
+            return EventLine(f"again in {delay / 1000:g} s, {attempt}", codon)
+        case events.CodonWarning(codon_id=subject, message=message):
+            return EventLine(message, subject, severity="warning")
+        case events.SentinelError(sentinel_id=subject, message=message):
+            return EventLine(message, subject, severity="warning")
+        case events.CodonExtended(codon_id=codon, extension_number=number):
+            return EventLine(f"extension {number}", codon, "sent on")
+        case events.SentinelOutput(sentinel_id=sentinel, content=content):
+            return EventLine(short(content), sentinel)
+        case events.ArchivePartial(codon_id=codon, failed_paths=failed):
+            text = f"{len(failed)} paths could not be archived"
+            return EventLine(text, codon, severity="warning")
+        case events.LoopIterationCompleted(loop_id=loop, iteration=number):
+            return EventLine(f"iteration {number} ended", loop)
+        case events.RigSetupFailed(codon_id=codon, message=message):
+            return EventLine(message or "", codon, "rig failed")
+        case events.PermissionRequested():
+            return asking(data)
+        case events.PermissionResolved(by="policy", decision="allow"):
+            return None  # The hank's own rules allow most calls.
+        case events.PermissionResolved(codon_id=codon, tool_name=tool, by=by, rule=rule):
+            verb = "allowed" if data.decision == "allow" else "denied"
+            return EventLine(f"{tool}  by {by}{'' if rule is None else f': {rule}'}", codon, verb)
+        case _:
+            return None
+
+
+def _ended(done: events.CodonCompletedEvent) -> EventLine:
+    if done.success:
+        outcome = "completed"
+    elif was_stopped(done.failure_reason):
+        outcome = "stopped"
+    else:
+        outcome = "skipped" if done.skipped else "failed"
+
+    text = f"{done.duration / 1000:.1f} s  ${done.cost:.4f}"
+    reason, over = done.failure_reason, done.budget_exceeded
+    if reason is not None and reason.message is not None:
+        text += f"  {reason.message}"
+    else:
+        if over is not None and over.limit == 0:
+            text += f"  no budget was left: {over.currency}"
+        elif over is not None:
+            text += f"  {over.currency} {over.used:g} of {over.limit:g}"
+
+        text += "  with a warning" * bool(done.warnings)
+
+    return EventLine(text, done.codon_id, outcome)
+
+
+def asking(asked: PermissionRequested | PendingPermission) -> EventLine:
+    """Return the call of a permission request, and how to answer."""
+    what = call_text(asked.tool_name, asked.tool_input)
+    how = f"(hankweave allow {asked.request_id}, or deny)"
+    return EventLine(f"{what}  {how}", asked.codon_id, "asks")
+
+
+def asking_line(asked: PermissionRequested | PendingPermission) -> str:
+    line = asking(asked)
+    return one_line(f"{line.subject} {line.word}: {line.text}")
+
+
+def _of_checkpoints(data: EventData) -> EventLine | None:
+    match data:
+        case events.RollbackStarted(to_checkpoint=sha, checkpoint_type=kind):
+            return EventLine(f"rolling back to {sha[:12]} ({kind})")
+        case events.RollbackCompleted(report=report):
+            return EventLine(f"rolled back{'' if report is None else f': {_counts(report)}'}")
+        case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
+            called = f" as {name!r}" if name else ""
+            return EventLine(f"{sha[:12]} is {'' if pinned else 'not '}pinned{called}")
+        case events.CheckpointPruned(checkpoints=shas):
+            return EventLine(f"{len(shas)} checkpoints were pruned")
+        case events.ExecutionBranched(execution_path=path, coordinate=coordinate):
+            return EventLine(f"branched at {coordinate.checkpoint_sha[:12]}: {path}")
+        case events.ExecutionOrigin(execution_path=path, coordinate=coordinate):
+            return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")
+        case _:
+            return None
+
+
+def _counts(report: RollbackReport) -> str:
+    added, updated, removed = len(report.added), len(report.updated), len(report.removed)
+    return f"{added} added, {updated} updated, {removed} removed"
+
+
+def _of_server(data: EventData) -> EventLine | None:
+    match data:
+        case events.ServerStarted(previous_pid=int() as pid, previous_heartbeat_age_ms=age):
+            ago = "" if age is None else f", last heard of {age / 1000:.0f} s ago"
+            return EventLine(f"found a dead server: pid {pid}{ago}; recovering")
+        case events.HankChanged():
+            text = "hank.json has changed since this execution began"
+            return EventLine(text, severity="warning")
+        case events.StateRecovered(source=source):
+            return EventLine(f"state.json was recovered from: {source}")
+        case events.ServerDegraded(message=message):
+            return EventLine(message, severity="degraded")
+        case events.ErrorEvent(message=message):
+            return EventLine(message, severity="error")
+        case events.ServerRecovered(message=message) | events.ServerIdle(message=message):
+            return EventLine(message)
+        case _:
+            return None
+
+
+def call_text(tool: str, given: dict[str, object]) -> str:
+    """Format a tool call in the notation of permission patterns: `Bash(git push)`."""
+    found = arguments_of(tool, given)
+    if found is None:
+        return f"{tool}({short(given)})" if given else tool
+
+    return f"{tool}({short(', '.join(found[1]))})"
+
+
+def short(content: str | dict[str, object] | list[object]) -> str:
+    """Return the first line of a text, safe for a terminal and truncated; other values as JSON."""
+    text = content if isinstance(content, str) else codec.encode(content).decode()
+    line = one_line(text.strip().partition("\n")[0])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def head_line(seq: int, timestamp: str, kind: str) -> str:
+    """Format an event without its data, as `events` and `replay --events` list it."""
+    return f"{seq:>6}  {precise_moment(timestamp)}  {kind}"
