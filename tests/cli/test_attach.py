@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from hankweave_server.cli.live.frame import foot
 from hankweave_server.cli.live.keys import (
     LOOK_ONLY,
     Answer,
@@ -32,7 +33,6 @@ from hankweave_server.cli.live.keys import (
     keys_of,
     step,
 )
-from hankweave_server.cli.live.session import foot
 from support.command_line import hankweave
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen

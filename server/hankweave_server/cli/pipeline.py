@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -115,15 +115,12 @@ def pipeline(
     config: Path | None,
     workspace: Path | None,
     agent: str | None,
-    no_agent_check: bool,
     repository: str | None,
     report: Format | None,
     as_json: bool,
     report_file: Path | None,
-    port: int,
-    log_level: str | None,
-    log_format: str | None,
     quiet: bool,
+    **server: Any,
 ) -> None:
     """Run the steps of FILE, a pipeline in YAML.
 
@@ -159,22 +156,7 @@ def pipeline(
     hank = hank_loading.read(_compiled(layout, meant))
     begin_at = _beginning(layout, hank, before, from_step, restart=restart)
     _announce(before, begin_at, quiet=quiet)
-    settings = RunSettings(
-        hank=hank.directory / hank_loading.HANK_FILE,
-        data=None,
-        workspace=layout.root,
-        executions_root=executions.executions_root(),
-        headless=True,
-        begin_at=begin_at,
-    )
-    given = {
-        "port": port or None,
-        "noAgentCheck": no_agent_check or None,
-        "logLevel": log_level,
-        "logFormat": log_format,
-    }
-    found = from_layers(of_command_line(given), None, variables_of(context.command))
-    settings = replace(configured(settings, found), autostart=True)
+    settings = _settings(context.command, server, layout, hank, begin_at)
     sys.exit(run_pipeline(meant, layout, settings, telling))
 
 
@@ -302,6 +284,32 @@ def _beginning(
 
     first = hank.hank.hank[0].id
     return CodonId(first)
+
+
+def _settings(
+    command: click.Command,
+    server: Mapping[str, Any],
+    layout: Layout,
+    hank: LoadedHank,
+    begin_at: CodonId | None,
+) -> RunSettings:
+    """Return the settings of a run in this project; `server` has the options of its server."""
+    given = {
+        "port": server["port"] or None,
+        "noAgentCheck": server["no_agent_check"] or None,
+        "logLevel": server["log_level"],
+        "logFormat": server["log_format"],
+    }
+    settings = RunSettings(
+        hank=hank.directory / hank_loading.HANK_FILE,
+        data=None,
+        workspace=layout.root,
+        executions_root=executions.executions_root(),
+        headless=True,
+        begin_at=begin_at,
+    )
+    found = from_layers(of_command_line(given), None, variables_of(command))
+    return replace(configured(settings, found), autostart=True)
 
 
 def _announce(before: State | None, begin_at: CodonId | None, *, quiet: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -90,9 +91,6 @@ def _print_outside(effects: Sequence[str]) -> None:
         click.echo(f"  {printable(effect)}")
 
 
-F = TypeVar("F", bound=Callable[..., None])
-Travelling = RollbackCommand | RollbackUndo | RollbackRedo
-
 _FORESEE = "`hankweave preview` shows what it would do."
 FORESEEING = "Looking at what it would do"
 
@@ -126,8 +124,42 @@ _keep_option = click.option(
 )
 
 
-def _going(command: F) -> F:
-    """Add the options of every command that moves files."""
+class RollbackOptions(NamedTuple):
+    """The options of every command that moves files."""
+
+    stop: bool
+    pause: bool
+    keep_edits: bool
+    reason: str | None
+    yes: bool
+    as_json: bool
+
+    @property
+    def asks(self) -> bool:
+        """Whether to show a preview and ask for confirmation first."""
+        return not (self.yes or self.as_json)
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.stop or self.pause or self.keep_edits or self.reason)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a command; raise UsageError for options that exclude each other."""
+        if self.stop and self.pause:
+            raise click.UsageError("--stop and --pause exclude each other.")
+
+        on_running: OnRunning = "stop" if self.stop else "pause" if self.pause else "refuse"
+        return {"on_running": on_running, "keep_edits": self.keep_edits, "reason": self.reason}
+
+
+def _moving_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `RollbackOptions`, and pass them to the command as `options`."""
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        options = RollbackOptions(**{name: given.pop(name) for name in RollbackOptions._fields})
+        command(options=options, **given)
+
     for option in reversed(
         (
             click.option("--stop", is_flag=True, help="Stop a running codon first."),
@@ -137,9 +169,9 @@ def _going(command: F) -> F:
             click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
         )
     ):
-        command = option(command)
+        with_options = option(with_options)
 
-    return command
+    return with_options
 
 
 # --- rollback -------------------------------------------------------------------------------------
@@ -158,7 +190,7 @@ def _going(command: F) -> F:
 @_type_option
 @_path_option
 @click.option("--restart", is_flag=True, help="Continue the plan at once.")
-@_going
+@_moving_files
 @click.option("--rewind-memory", is_flag=True, help="Restore the agents' conversations, too.")
 @click.option("--preview", "only_preview", is_flag=True, help="Show what would change.")
 @json_option
@@ -171,14 +203,9 @@ def rollback(
     kind: CodonCheckpointType | None,
     paths: tuple[str, ...],
     restart: bool,
-    stop: bool,
-    pause: bool,
-    keep_edits: bool,
-    reason: str | None,
-    yes: bool,
     rewind_memory: bool,
     only_preview: bool,
-    as_json: bool,
+    options: RollbackOptions,
 ) -> None:
     """Roll back to the last success, a checkpoint, step or codon.
 
@@ -200,65 +227,79 @@ def rollback(
         if sha is not None or codon is not None:
             raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
 
-        # Imported here because it loads the git library, which other rollbacks do not need.
-        from hankweave_server.cli.shared import step_targets
-
-        git_root = step_targets.git_workspace(execution, to_step, to_commit)
-        if git_root is not None:
-            others = (kind, paths, restart, stop, pause, keep_edits, reason, rewind_memory)
-            _require_plain(only_preview, *others)
-            announce(git_root)
-            require_consent(yes=yes)
-            step_targets.go_in_git(
-                git_root, to_step, to_commit, asks=not (yes or as_json), as_json=as_json
-            )
+        others = (only_preview, kind, paths, restart, rewind_memory)
+        if _went_in_git(execution, to_step, to_commit, options, is_plain=not any(others)):
             return
 
         execution = root_of(execution)
-        target = step_targets.target_in(execution, to_step, to_commit)
-        sha, codon, said = target.sha, target.codon, target.said
+        sha, codon, said = _step_target(execution, to_step, to_commit)
     elif sha is not None and is_in_git(root := root_of(execution)):
-        from hankweave_server.cli.shared import step_targets
+        sha, codon, said = _step_target(root, None, sha)
 
-        target = step_targets.target_in(root, None, sha)
-        sha, said = target.sha, target.said
-
-    foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=keep_edits)
+    foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=options.keep_edits)
     if said is not None:
-        click.echo(said, err=as_json)
+        click.echo(said, err=options.as_json)
 
     if only_preview:
-        _show_preview(execution, foreseen, as_json)
+        _show_preview(execution, foreseen, options.as_json)
         return
 
     if restart:
         _require_server(root_of(execution))
 
-    fields: dict[str, Any] = {
-        "auto_restart": restart,
-        "on_running": _on_running(stop, pause),
-        "paths": paths or None,
-        "keep_edits": keep_edits,
-        "rewind_memory": rewind_memory,
-        "reason": reason,
-    }
-    execution = root_to_change(execution)
-    require_consent(yes=yes, otherwise=_FORESEE)
+    fields = options.fields() | {"auto_restart": restart, "rewind_memory": rewind_memory}
+    command = functools.partial(_command_to, foreseen, fields)
+    _go(execution, command, foreseen, "Roll back?", options)
 
-    def command(run_id: RunId | None) -> RollbackCommand:
-        return _command_to(sha, codon, kind, **fields, expected_run_id=run_id)
 
-    _go(execution, command, foreseen, "Roll back?", asks=not (yes or as_json), as_json=as_json)
+def _went_in_git(
+    execution: Path | None,
+    step: str | None,
+    commit: str | None,
+    options: RollbackOptions,
+    *,
+    is_plain: bool,
+) -> bool:
+    """Roll back in a git workspace; return False if the target is not only there."""
+    # Imported here because it loads the git library, which other rollbacks do not need.
+    from hankweave_server.cli.shared import step_targets
+
+    root = step_targets.git_workspace(execution, step, commit)
+    if root is None:
+        return False
+
+    if not (is_plain and options.is_plain):
+        raise click.UsageError(
+            "In a git workspace, only --to-step, --to-commit, --yes and --json are allowed."
+        )
+
+    announce(root)
+    require_consent(yes=options.yes)
+    step_targets.go_in_git(root, step, commit, asks=options.asks, as_json=options.as_json)
+    return True
+
+
+def _step_target(
+    root: Path, step: str | None, commit: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Return the checkpoint or codon of a step or commit, and how the options were understood."""
+    from hankweave_server.cli.shared import step_targets
+
+    target = step_targets.target_in(root, step, commit)
+    return target.sha, target.codon, target.said
 
 
 def _command_to(
-    sha: str | None, codon: str | None, kind: CodonCheckpointType | None, **fields: Any
+    target: RollbackPreview, settings: dict[str, Any], run_id: RunId | None
 ) -> RollbackCommand:
-    if sha is not None:
-        return RollbackToCheckpoint(checkpoint_sha=sha, **fields)
+    """Return the command whose preview is `target`."""
+    fields = {**settings, "paths": target.paths, "expected_run_id": run_id}
+    if target.checkpoint_sha is not None:
+        return RollbackToCheckpoint(checkpoint_sha=target.checkpoint_sha, **fields)
 
-    if codon is not None:
-        return RollbackToCodon(codon_id=CodonId(codon), checkpoint_type=kind or "end", **fields)
+    if target.codon_id is not None:
+        kind = target.checkpoint_type or "end"
+        return RollbackToCodon(codon_id=target.codon_id, checkpoint_type=kind, **fields)
 
     return RollbackToLastSuccess(**fields)
 
@@ -270,13 +311,6 @@ def _require_server(root: Path) -> None:
             ExitCode.UNAVAILABLE,
             hint="Roll back without it, then continue with "
             f"`hankweave run -e {shlex.quote(str(root))}`.",
-        )
-
-
-def _require_plain(*others: object) -> None:
-    if any(others):
-        raise click.UsageError(
-            "In a git workspace, only --to-step, --to-commit, --yes and --json are allowed."
         )
 
 
@@ -298,16 +332,6 @@ def _previewed(
     )
 
 
-def _on_running(stop: bool, pause: bool) -> OnRunning:
-    if stop and pause:
-        raise click.UsageError("--stop and --pause exclude each other.")
-
-    if stop:
-        return "stop"
-
-    return "pause" if pause else "refuse"
-
-
 # --- undo and redo --------------------------------------------------------------------------------
 
 
@@ -319,18 +343,9 @@ def _on_running(stop: bool, pause: bool) -> OnRunning:
     default="auto",
     help="`workspace`: undo in the project's own git repository, even if Hankweave has run there.",
 )
-@_going
+@_moving_files
 @json_option
-def undo(
-    execution: Path | None,
-    repository: str,
-    stop: bool,
-    pause: bool,
-    keep_edits: bool,
-    reason: str | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def undo(execution: Path | None, repository: str, options: RollbackOptions) -> None:
     """Undo the last rollback.
 
     Files and the place in the plan are restored. Repeat the command to undo earlier rollbacks;
@@ -341,63 +356,49 @@ def undo(
     hankweave undo
     hankweave undo --keep-edits -y
     """
-    if not (stop or pause or keep_edits or reason):
+    if options.is_plain:
         from hankweave_server.cli.shared import step_targets
 
         in_git = repository == "workspace"
         git_root = step_targets.git_workspace(execution, in_git=in_git)
         if git_root is not None:
-            require_consent(yes=yes, otherwise=_FORESEE)
-            if step_targets.undo_in_git(git_root, as_json=as_json):
+            require_consent(yes=options.yes, otherwise=_FORESEE)
+            if step_targets.undo_in_git(git_root, as_json=options.as_json):
                 return
 
             if in_git:
                 raise Stop("There is no rollback in git to undo.", ExitCode.FAILED)
 
-    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
-    _go_or_return(execution, "undo", fields, yes=yes, as_json=as_json)
+    _go_or_return(execution, "undo", options)
 
 
 @click.command()
 @execution_option
-@_going
+@_moving_files
 @json_option
-def redo(
-    execution: Path | None,
-    stop: bool,
-    pause: bool,
-    keep_edits: bool,
-    reason: str | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def redo(execution: Path | None, options: RollbackOptions) -> None:
     """Reverse the last undo. After a new rollback, there is nothing to redo.
 
     \b
     hankweave redo
     """
-    fields = {"on_running": _on_running(stop, pause), "keep_edits": keep_edits, "reason": reason}
-    _go_or_return(execution, "redo", fields, yes=yes, as_json=as_json)
+    _go_or_return(execution, "redo", options)
 
 
 def _go_or_return(
-    execution: Path | None,
-    direction: Literal["undo", "redo"],
-    fields: dict[str, Any],
-    *,
-    yes: bool,
-    as_json: bool,
+    execution: Path | None, direction: Literal["undo", "redo"], options: RollbackOptions
 ) -> None:
-    root = root_to_change(execution)
-    require_consent(yes=yes, otherwise=_FORESEE)
     kind = RollbackUndo if direction == "undo" else RollbackRedo
-
-    def command(run_id: RunId | None) -> RollbackUndo | RollbackRedo:
-        return kind(**fields, expected_run_id=run_id)
-
-    foreseen = RollbackPreview(direction=direction, keep_edits=fields["keep_edits"])
+    fields = options.fields()
+    foreseen = RollbackPreview(direction=direction, keep_edits=options.keep_edits)
     question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
-    _go(root, command, foreseen, question, asks=not (yes or as_json), as_json=as_json)
+    _go(
+        execution,
+        lambda run_id: kind(**fields, expected_run_id=run_id),
+        foreseen,
+        question,
+        options,
+    )
 
 
 # --- execution ------------------------------------------------------------------------------------
@@ -405,24 +406,24 @@ def _go_or_return(
 
 def _go(
     execution: Path | None,
-    command: Callable[[RunId | None], Travelling],
+    command: Callable[[RunId | None], RollbackCommand | RollbackUndo | RollbackRedo],
     foreseen: RollbackPreview,
     question: str,
-    *,
-    asks: bool,
-    as_json: bool,
+    options: RollbackOptions,
 ) -> None:
-    """Send the command; with `asks`, show a preview and ask for confirmation first."""
+    """Send the command, after a confirmation if `options` asks for one, and print the report."""
+    root = root_to_change(execution)
+    require_consent(yes=options.yes, otherwise=_FORESEE)
     run_id = None
-    if asks:
-        report, run_id = ask(execution, lambda client: _foreseen(client, foreseen), FORESEEING)
+    if options.asks:
+        report, run_id = ask(root, lambda client: _foreseen(client, foreseen), FORESEEING)
         draw_report(report, foreseen=True)
         if not click.confirm(question):
             raise Stop("Nothing was touched.", ExitCode.FAILED)
 
-    what = None if as_json else "Rolling back"
-    done = ask(execution, lambda client: client.ask(command(run_id), RollbackReport), what)
-    if as_json:
+    what = None if options.as_json else "Rolling back"
+    done = ask(root, lambda client: client.ask(command(run_id), RollbackReport), what)
+    if options.as_json:
         print_json(done)
     else:
         draw_report(done, foreseen=False)

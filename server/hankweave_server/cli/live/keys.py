@@ -1,7 +1,7 @@
 """Interpret key presses: a pure state machine from keys to requests.
 
 `keys_of` turns terminal input into names of keys. `step` takes the current mode and a key, and
-returns the next mode and a request (`Wish`), if any; `actions` sends it to the server. A request
+returns the next mode and a request (`Wish`), if any; `session` sends it to the server. A request
 that destroys something or cannot be undone needs a confirmation; any key but `y` cancels it.
 """
 

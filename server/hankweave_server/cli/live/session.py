@@ -2,16 +2,14 @@
 
 Everything comes over the public protocol. The state is requested once and then updated from the
 events; the client library delivers every event, even if the connection is lost and reopened.
-`AttachSession` holds the state and the mode of the keys, `foot` formats the lines below the table
-(question, connection, keys), and `Keyboard` reads single keys without echo and restores the
-terminal's settings afterwards.
+`AttachSession` holds the state and the mode of the keys, and `perform` sends what a key asks for.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -21,7 +19,6 @@ from typing import assert_never
 import anyio
 from anyio import CancelScope
 from anyio.abc import TaskGroup
-from rich.cells import chop_cells
 
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused
@@ -36,20 +33,25 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import Mode as Access
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.cli.live.actions import perform
-from hankweave_server.cli.live.frame import StyledText, Terminal
+from hankweave_server.cli.live.frame import StyledText, Terminal, foot
 from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.keys import (
+    Answer,
     Choosing,
     Confirming,
+    Consider,
+    Foresee,
+    List,
     Mode,
     Quit,
     Reading,
     Sight,
+    Steer,
+    Travel,
     Waiting,
     Watching,
     Wish,
@@ -59,97 +61,11 @@ from hankweave_server.cli.live.model import NOTHING, Heard, hear
 from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
-from hankweave_server.cli.output.text import clock
+from hankweave_server.cli.output.text import size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon, next_codon
 from hankweave_server.domain.reducer import apply
-from hankweave_server.plain_text import one_line
-
-_CHOICES = 7
-"""Checkpoints shown at a time."""
-
-_WIDE = 76
-
-
-def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[StyledText, ...]:
-    """Return the lines below the table; the last one, the keys, is always present."""
-    lines = _of_mode(mode)
-    if not isinstance(mode, Choosing):
-        lines = _whole(lines, width)
-
-    return (*lines, _connection(sight, is_connected), _keys(mode, sight, width))
-
-
-def _whole(lines: Iterable[StyledText], width: int) -> Iterator[StyledText]:
-    """Wrap long lines instead of truncating them: a question must be readable completely."""
-    for line in lines:
-        pieces = chop_cells(line.text, max(1, width)) or [""]
-        yield from (StyledText(piece, line.style) for piece in pieces)
-
-
-def _of_mode(mode: Mode) -> Iterator[StyledText]:
-    match mode:
-        case Watching(note=""):
-            return
-        case Watching(note=note, is_complaint=is_complaint, hint=hint):
-            yield StyledText(note, "bold red" if is_complaint else "bold")
-            yield from [StyledText(f"  {hint}")] * bool(hint)
-        case Waiting(what=what):
-            yield StyledText(what, "dim")
-        case Confirming(question=question, lines=lines):
-            yield from map(StyledText, lines)
-            yield StyledText(question, "bold yellow")
-        case Choosing():
-            yield from _choices(mode)
-        case Reading(lines=lines):
-            yield from map(StyledText, lines)
-        case _:
-            assert_never(mode)
-
-
-def _choices(mode: Choosing) -> Iterator[StyledText]:
-    start = max(0, min(mode.at - _CHOICES // 2, len(mode.records) - _CHOICES))
-    for place, record in enumerate(mode.records[start : start + _CHOICES], start):
-        is_chosen = place == mode.at
-        mark = "›" if is_chosen else " "
-        yield StyledText(f"{mark} {_line_of(record)}", "bold reverse" if is_chosen else "")
-
-    yield StyledText(f"{mode.at + 1} of {len(mode.records)}, newest first", "dim")
-
-
-def _line_of(record: CheckpointRecord) -> str:
-    codon = record.coordinate.codon_id or "-"
-    pin = f"  [{record.name or 'pinned'}]" if record.pinned else ""
-    told = f"{record.sha[:12]}  {clock(record.timestamp)}  {record.kind:<10} {codon}{pin}"
-    return one_line(f"{told}  {record.label or record.codon_name}")
-
-
-def _connection(sight: Sight, is_connected: bool) -> StyledText:
-    if not is_connected:
-        return StyledText(
-            "○ connection lost; reconnecting to the server. No event is missed.", "red"
-        )
-
-    return StyledText(f"● connected{'' if sight.may_change else ', readonly'}", "green")
-
-
-def _keys(mode: Mode, sight: Sight, width: int) -> StyledText:
-    if isinstance(mode, Confirming):
-        return StyledText("y yes   any other key no", "dim")
-
-    if isinstance(mode, Choosing):
-        return StyledText("↑ ↓ choose   enter look   esc back", "dim")
-
-    words = ["? keys", "q quit"]
-    if sight.may_change and sight.asking:
-        words = ["a allow", "d deny", *words]
-    elif sight.may_change and width >= _WIDE:
-        words = ["n next", "s skip", "x stop", "r redo", "p go back", "u undo", *words]
-    elif width >= _WIDE:
-        words = ["p look back", *words]
-
-    return StyledText("   ".join(words), "dim")
-
+from hankweave_server.plain_text import harmless, one_line
 
 RECENT = 200
 """Maximum number of past events that are shown first."""
@@ -364,3 +280,156 @@ class _Watch:
 
                 self._exit_code = 128 + number
                 scope.cancel()
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+CHOICE = 200
+"""Maximum checkpoints in the list; `hankweave rollback --to` takes older ones."""
+
+LONGEST_CALL = 8
+"""Maximum lines of a tool call, to fit on any terminal."""
+
+_LETTERS = 60
+
+_NAMED = 6
+"""Maximum files named under a question."""
+
+
+async def perform(client: Client, wish: Wish) -> Mode:
+    """Send a request and return what to show; a refusal or a lost connection is shown as well."""
+    try:
+        return await _done(client, wish)
+    except CommandRefused as refused:
+        hint = one_line(refused.hint or "")
+        return Watching(one_line(refused.message), is_complaint=True, hint=hint)
+    except ConnectionError as lost:
+        return Watching(one_line(f"It may or may not have been done: {lost}"), is_complaint=True)
+
+
+async def _done(client: Client, wish: Wish) -> Mode:
+    match wish:
+        case Steer():
+            return await _steered(client, wish)
+        case Consider(request_id=request):
+            return await _considered(client, request)
+        case Answer(request_id=request, decision=decision):
+            await client.answer_permission(request, decision)
+            return Watching("Allowed." if decision == "allow" else "Denied.")
+        case List():
+            page = await client.list_checkpoints(limit=CHOICE)
+            return Choosing(page.checkpoints) if page.checkpoints else Watching("There is none.")
+        case Foresee():
+            return await _foreseen(client, wish)
+        case Travel():
+            return Watching(_told(await _travelled(client, wish)))
+        case Quit():
+            return Watching()
+        case _:
+            assert_never(wish)
+
+
+async def _steered(client: Client, wish: Steer) -> Mode:
+    match wish.what:
+        case "next":
+            await client.next_codon(expected_run_id=wish.run_id)
+        case "skip":
+            await client.skip_codon(expected_run_id=wish.run_id)
+        case "stop":
+            await client.force_stop_codon("stopped from a terminal", expected_run_id=wish.run_id)
+        case "redo":
+            await client.redo_codon(expected_run_id=wish.run_id)
+        case _:
+            assert_never(wish.what)
+
+    return Watching({"next": "Started.", "redo": "Started again."}.get(wish.what, "Done."))
+
+
+async def _considered(client: Client, request: str) -> Mode:
+    """Show the complete call and ask; a call that is too long to show cannot be allowed here."""
+    pending = (await client.status()).pending_permissions
+    asked = next((each for each in pending if each.request_id == request), None)
+    if asked is None:
+        return Watching("It is answered already.")
+
+    lines = [f"{one_line(asked.codon_id)} asks for {one_line(asked.tool_name)}:"]
+    for name, value in asked.tool_input.items():
+        text = value if isinstance(value, str) else codec.encode(value).decode()
+        lines += [f"  {one_line(name)}: {line}" for line in _shown(text)]
+
+    if len(lines) > LONGEST_CALL or sum(map(len, lines)) > LONGEST_CALL * _LETTERS:
+        return Watching(
+            "The call is too long to be shown here.",
+            is_complaint=True,
+            hint=f"`hankweave permissions --json` shows it; `hankweave allow {one_line(request)}`.",
+        )
+
+    wish = Answer(request, "allow")
+    return Confirming("Allow it? It cannot be taken back. [y/N]", wish, tuple(lines))
+
+
+def _shown(text: str) -> list[str]:
+    return harmless(text).expandtabs(4).split("\n")
+
+
+# --- rollback -------------------------------------------------------------------------------------
+
+
+async def _foreseen(client: Client, wish: Foresee) -> Mode:
+    """Show a preview and ask; the answer is valid only for the run that was current before it."""
+    status = await client.status()
+    report = await client.preview_rollback(checkpoint_sha=wish.sha, direction=wish.direction)
+    lines = _lines_of(report)
+    if client.mode == "readonly":
+        return Reading(lines)
+
+    active = status.active_codon_id
+    what = {"undo": "Undo the rollback?", "redo": "Redo it?", None: "Go back?"}[wish.direction]
+    stops = "" if active is None else f" {one_line(active)} runs, and is stopped first."
+    go = Travel(
+        wish.sha, wish.direction, status.current_run_id, "refuse" if active is None else "stop"
+    )
+    return Confirming(f"{what}{stops} [y/N]", go, lines)
+
+
+async def _travelled(client: Client, wish: Travel) -> RollbackReport:
+    run, on_running = wish.run_id, wish.on_running
+    if wish.direction == "undo":
+        return await client.undo(on_running=on_running, expected_run_id=run)
+
+    if wish.direction == "redo":
+        return await client.redo(on_running=on_running, expected_run_id=run)
+
+    if wish.sha is None:
+        return await client.roll_back_to_last_success(on_running=on_running, expected_run_id=run)
+
+    return await client.roll_back_to_checkpoint(
+        wish.sha, on_running=on_running, expected_run_id=run
+    )
+
+
+def _lines_of(report: RollbackReport) -> tuple[str, ...]:
+    at = report.target
+    of = f" of {one_line(at.codon_id)}" if at.codon_id else ""
+    touched = (
+        *((f"+ {one_line(file.path)}", file.bytes) for file in report.added),
+        *((f"~ {one_line(file.path)}", file.bytes) for file in report.updated),
+        *((f"- {one_line(file.path)}", file.bytes) for file in report.removed),
+    )
+    named = [f"  {name}  {size_text(size)}" for name, size in touched[:_NAMED]]
+    more = len(touched) - len(named)
+    return (
+        f"to checkpoint {at.checkpoint_sha[:12]}{of}: {_count(report)}",
+        *named,
+        *([f"  and {more} more"] if more else []),
+        *([f"  {len(report.conflicts)} edits by people are among them"] * bool(report.conflicts)),
+    )
+
+
+def _count(report: RollbackReport) -> str:
+    added, updated, removed = len(report.added), len(report.updated), len(report.removed)
+    return f"{added} files added, {updated} updated, {removed} removed"
+
+
+def _told(report: RollbackReport) -> str:
+    return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}. u takes it back."
