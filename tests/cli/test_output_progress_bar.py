@@ -17,9 +17,9 @@ from hankweave_protocol.events import RollbackProgress, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import FsckReport
 from hankweave_server.cli.events import READING, counted
-from hankweave_server.cli.gc import perform
 from hankweave_server.execution.maintenance import progress
 from hankweave_server.ledger.journal import Journal
+from hankweave_server.local.fsck import fsck
 from hankweave_server.local.server_session import at_server
 from hankweave_server.paths import Layout
 from support.abandoned import dead_end
@@ -98,7 +98,7 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
 
     told: Told = []
     layout = Layout.of_execution(past.server.execution)
-    work = partial(perform, layout, StoreFsck(), partial(listening, told))
+    work = partial(fsck, layout, StoreFsck(), partial(listening, told))
     report = await anyio.to_thread.run_sync(work)
     assert isinstance(report, FsckReport)
     assert (report.damages, report.missing) == ((), ())

@@ -1,202 +1,39 @@
 """`hankweave gc`, `fsck` and `pin`: prune, check and pin checkpoints.
 
-If a server runs, it executes the command. Otherwise the command works on the files itself:
-
-- One that changes something (`gc`, `pin`, `fsck --repair`) holds the runtime lock as a server does,
-  so that no server can start meanwhile, and records what it did in the journal.
-- `fsck` without `--repair` only reads. It takes no lock and changes nothing.
+`gc` and `pin` are done by the server that runs, or by an ephemeral one. So is `fsck` if a server
+runs; otherwise it works on the files itself (`local/fsck.py`).
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
-import anyio
-import anyio.to_thread
 import click
-import msgspec
 
 from hankweave_client.errors import NotRunning
-from hankweave_protocol import codec
-from hankweave_protocol.commands import (
-    LONGEST_AGE_SECONDS,
-    CheckpointPin,
-    CommandData,
-    StoreFsck,
-    StoreGc,
-)
-from hankweave_protocol.errors import Refused
-from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
+from hankweave_protocol.commands import LONGEST_AGE_SECONDS, StoreFsck
+from hankweave_protocol.records import CheckpointKind, StoreRepair
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
-from hankweave_server.api.maintenance import Store
-from hankweave_server.background_tasks import alongside
 from hankweave_server.cli.checkpoints import line_of_checkpoint
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.text import AGE, SIZE, size_text
-from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.remote import (
+    ask,
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+    tell_of_dead_server,
+)
 from hankweave_server.cli.shared import completions
-from hankweave_server.clock import SystemClock
-from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.maintenance.fsck import check_store, recorded_checkpoints
-from hankweave_server.execution.maintenance.gc import GarbageCollector
-from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.execution.maintenance.repack import Repacker
-from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.ledger.history import whole_lines
-from hankweave_server.ledger.journal import JournalCorrupt
-from hankweave_server.ledger.writer import LedgerFailed
-from hankweave_server.local.progress import ReportProgress, tell_of
+from hankweave_server.local import fsck as without_server
 from hankweave_server.local.server_session import at_server
-from hankweave_server.local.takeover import disk_stop, open_engine, open_ledger, refuse_moved_store
 from hankweave_server.local.targeting import require_consent, root_to_change
-from hankweave_server.meter import Meter
-from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
-from hankweave_server.worktree import data_source
-
-
-def perform(layout: Layout, command: CommandData, tell: ReportProgress) -> object:
-    """Execute one of the three commands on the files.
-
-    Raises Stop if that is impossible; LockHeld, a subclass, if another process owns the execution.
-    """
-    if not layout.state_directory.is_dir():
-        raise Stop(
-            f"There is no execution in {layout.root}.",
-            ExitCode.NO_INPUT,
-            hint="Name an execution directory with --execution.",
-        )
-
-    try:
-        if isinstance(command, StoreFsck) and not command.repair:
-            return anyio.run(_check, layout, _recorded(layout), tell)
-
-        return anyio.run(_change, layout, command, tell)
-    except Refused as refused:
-        raise Stop(
-            f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
-        ) from None
-    except (ShadowRepositoryError, InsufficientSpace, LedgerFailed) as error:
-        raise disk_stop(error) from None
-
-
-def _recorded(layout: Layout) -> OnRecord:
-    try:
-        return on_record(whole_lines(layout))
-    except FileNotFoundError:
-        return OnRecord(standing=frozenset(), pruned=frozenset())
-    except JournalCorrupt as damage:
-        raise Stop(str(damage), ExitCode.BAD_DATA) from None
-    except msgspec.MsgspecError as fault:
-        raise Stop(
-            f"{layout.journal} has a line that is no event: {fault}",
-            ExitCode.BAD_DATA,
-            hint="Start the server on this execution: it repairs or names what is damaged.",
-        ) from None
-
-
-async def _check(layout: Layout, recorded: OnRecord, tell: ReportProgress) -> FsckReport:
-    """Check the store in a thread, and report progress meanwhile.
-
-    A cancelled check ends after the object it is reading.
-    """
-    watch = ProgressWatch(tell=partial(tell_of, tell))
-    is_given_up = threading.Event()
-
-    def check(meter: Meter) -> FsckReport:
-        return check_store(layout, recorded, is_given_up.is_set, meter)
-
-    try:
-        async with alongside(watch.run):
-            with watch.watching("fsck") as meter:
-                return await anyio.to_thread.run_sync(check, meter, abandon_on_cancel=True)
-    finally:
-        is_given_up.set()
-
-
-async def _change(layout: Layout, command: CommandData, tell: ReportProgress) -> object:
-    async with _owned(layout, tell) as store:
-        match command:
-            case StoreGc():
-                return await store.gc(command, ())
-            case CheckpointPin():
-                return await store.pin(command, ())
-            case StoreFsck():
-                return await store.fsck(command, ())
-            case _:
-                raise AssertionError(f"{command.TYPE} wants a server")
-
-
-@asynccontextmanager
-async def _owned(layout: Layout, tell: ReportProgress) -> AsyncIterator[Store]:
-    """Hold the runtime lock and open the store and ledger, without serving or running a plan."""
-    clock = SystemClock()
-    refuse_moved_store(layout)
-    with ExitStack() as stack:
-        lock = acquire(layout, clock)
-        stack.callback(lock.release)
-        _say_who_died(lock)
-        engine = await open_engine(layout)
-        stack.callback(engine.close)
-        ledger = await open_ledger(layout, clock, engine)
-        checkpointer = Checkpointer(
-            engine, ledger, clock, require_lock=partial(_require_lock, lock)
-        )
-        checkpointer.progress.attach(partial(tell_of, tell))
-        packing = Repacker(ledger, checkpointer)
-        housekeeper = GarbageCollector(layout, clock, ledger, checkpointer, packing)
-        failures: list[Exception] = []
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ledger.run)
-            tasks.start_soon(checkpointer.progress.run)
-            tasks.start_soon(partial(lock.heartbeat, on_lost=_lock_lost))
-            try:
-                found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
-                await ledger.record(*found)
-                recorded = recorded_checkpoints(ledger)
-                await checkpointer.load(recorded.standing)
-                await housekeeper.finish_interrupted(recorded)
-                yield Store(layout, ledger, checkpointer, housekeeper, packing)
-                await ledger.aclose()
-            except Exception as failure:
-                # Raised again outside the task group, which would wrap it.
-                failures.append(failure)
-
-            tasks.cancel_scope.cancel()
-
-        if failures:
-            raise failures[0]
-
-
-def _say_who_died(lock: HeldLock) -> None:
-    """Report a dead server now: the lock file names us from here on, so no start will see it."""
-    if lock.previous is not None:
-        click.echo(f"found a dead server: pid {lock.previous.pid}", err=True)
-
-
-def _require_lock(lock: HeldLock) -> None:
-    try:
-        lock.verify()
-    except LockLost as lost:
-        _lock_lost(lost)
-
-
-def _lock_lost(lost: LockLost) -> None:
-    """End this process at once, as a server that lost its lock does."""
-    os._exit(ExitCode.SOFTWARE)
-
-
-T = TypeVar("T")
+from hankweave_server.worktree.data_source import layout_of
 
 _REASONS: dict[KeepReason, str] = {
     "pinned": "pinned",
@@ -224,17 +61,6 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
                 self.fail(f"{kind!r} is no kind of checkpoint: {', '.join(known)}.", param, ctx)
 
         return kinds  # type: ignore[return-value]  # each one is in `known`
-
-
-def _answer(execution: Path | None, command: CommandData, shape: type[T], what: str | None) -> T:
-    root = root_of(execution)
-    with waiting(what) as tell:
-        try:
-            found = at_server(root, lambda client: client.send(command), tell)
-        except (NotRunning, ConnectionRefusedError):
-            found = perform(data_source.layout_of(root), command, tell)
-
-    return msgspec.convert(msgspec.json.decode(codec.encode(found)), shape)
 
 
 @click.command()
@@ -273,14 +99,18 @@ def gc(
     if not dry_run and (max_age, max_count, max_bytes) != (None, None, None):
         _require_agreement(yes=yes, as_json=as_json)
 
-    command = StoreGc(
-        dry_run=dry_run,
-        max_age_seconds=max_age,
-        max_count=max_count,
-        max_bytes=max_bytes,
-        kinds=kinds,
+    report = ask(
+        execution,
+        lambda client: client.collect_garbage(
+            dry_run=dry_run,
+            max_age_seconds=max_age,
+            max_count=max_count,
+            max_bytes=max_bytes,
+            kinds=kinds,
+        ),
+        None if as_json else "Looking for what may go",
+        waits=False,
     )
-    report = _answer(execution, command, GcReport, None if as_json else "Looking for what may go")
     if as_json:
         print_json(report)
     else:
@@ -355,9 +185,8 @@ def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: boo
         raise click.UsageError("--mirror is for --repair.")
 
     place = None if mirror is None else str(mirror.resolve())
-    command = StoreFsck(repair=repair, mirror=place)
     what = "Repairing the store" if repair else "Reading the store"
-    report = _answer(execution, command, FsckReport, None if as_json else what)
+    report = _checked(root_of(execution), repair, place, None if as_json else what)
     if as_json:
         print_json(report)
     else:
@@ -369,6 +198,20 @@ def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: boo
             click.echo("`hankweave fsck --repair` writes again what can be found.", err=True)
 
     sys.exit(ExitCode.FAILED if report.damages or report.missing else ExitCode.DONE)
+
+
+def _checked(root: Path, repair: bool, mirror: str | None, what: str | None) -> FsckReport:
+    with waiting(what) as tell:
+        try:
+            return at_server(
+                root, lambda client: client.check_store(repair=repair, mirror=mirror), tell
+            )
+        except (NotRunning, ConnectionRefusedError):
+            if repair:
+                tell_of_dead_server(root)
+
+            command = StoreFsck(repair=repair, mirror=mirror)
+            return without_server.fsck(layout_of(root), command, tell)
 
 
 def _print_repair(repair: StoreRepair) -> None:
@@ -423,8 +266,12 @@ def pin(sha: str, execution: Path | None, name: str | None, remove: bool, as_jso
         raise click.UsageError("A name has 1 to 200 characters.")
 
     execution = root_to_change(execution)
-    command = CheckpointPin(checkpoint_sha=sha, name=name, pinned=not remove)
-    record = _answer(execution, command, CheckpointRecord, None if as_json else "Pinning")
+    record = ask(
+        execution,
+        lambda client: client.pin_checkpoint(sha, name, pinned=not remove),
+        None if as_json else "Pinning",
+        waits=False,
+    )
     if as_json:
         print_json(record)
     elif record.pinned:

@@ -21,9 +21,11 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import Event
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.catalog import dead_server
 from hankweave_server.local.ephemeral_server import through_server
 from hankweave_server.local.server_session import at_server, command, refusal, unavailable
 from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.paths import Layout
 
 __all__ = ["root_of"]
 
@@ -40,19 +42,29 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def ask(
-    execution: Path | None, work: Callable[[Client], Awaitable[T]], what: str | None = None
+    execution: Path | None,
+    work: Callable[[Client], Awaitable[T]],
+    what: str | None = None,
+    *,
+    waits: bool = True,
 ) -> T:
     """Return the result of `work` with the server of an execution; start a temporary one if needed.
 
-    `what` is the text of the progress bar; without it, there is none. Raises Stop for every
-    failure, refused commands included.
+    `what` is the text of the progress bar; without it, there is none. Without `waits`, another
+    owner of the directory is an error at once. Raises Stop for every failure, refused commands
+    included.
     """
     root = root_of(execution)
-    if what is None:
-        return through_server(root, lambda: at_server(root, work))
-
+    tell_of_dead_server(root)
     with waiting(what) as tell:
-        return through_server(root, lambda: at_server(root, work, tell))
+        return through_server(root, lambda: at_server(root, work, tell), waits=waits)
+
+
+def tell_of_dead_server(root: Path) -> None:
+    """Print on stderr which server has died; the next owner of the directory hides its traces."""
+    pid = dead_server(Layout.of_execution(root))
+    if pid is not None:
+        click.echo(f"found a dead server: pid {pid}", err=True)
 
 
 def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) -> T:

@@ -11,5 +11,6 @@ Modules, in reading order:
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens
+- `fsck`: the store checked or repaired without a server
 - `progress`: progress of long work, in words
 """

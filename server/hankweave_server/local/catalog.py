@@ -251,16 +251,25 @@ def living_server(layout: Layout) -> int | None:
 
     No lock is taken, because even a brief one would refuse a server that starts at this moment.
     """
+    pid, lives = _last_server(layout)
+    return pid if lives else None
+
+
+def dead_server(layout: Layout) -> int | None:
+    """Return the pid of a server that died there without removing its lock file."""
+    pid, lives = _last_server(layout)
+    return None if lives else pid
+
+
+def _last_server(layout: Layout) -> tuple[int | None, bool]:
+    """Return the pid in the lock file, if there is one, and whether that server lives."""
     try:
         record = read_record(layout.runtime_lock)
         owner = decoded(GuardOwner, _small(layout.lock_guard))
     except OSError:
-        return None
+        return None, False
 
-    if record is None:
-        return None
-
-    return record.pid if _lives(record, owner) else None
+    return (None, False) if record is None else (record.pid, _lives(record, owner))
 
 
 def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:

@@ -51,10 +51,14 @@ _SAYS, _HINTS = "hankweave: ", "  hint: "
 class EphemeralServer:
     """The server of a directory, found or started; `end` ends only a server started here."""
 
-    def __init__(self, root: Path, *, founds: bool = False) -> None:
-        """Create one; with `founds`, a directory without an execution is served in place."""
+    def __init__(self, root: Path, *, founds: bool = False, waits: bool = True) -> None:
+        """Create one; with `founds`, a directory without an execution is served in place.
+
+        With `waits`, a server that starts or ends in the directory is waited for.
+        """
         self._root = root
         self._founds = founds
+        self._waits = waits
         self._pid = os.getpid()
         self._child: subprocess.Popen[bytes] | None = None
         self._complaints: IO[bytes] | None = None
@@ -119,7 +123,8 @@ class EphemeralServer:
             self._let_go(self._child)
             self._child = None
             # Another server was faster and will listen or end soon, or this one was killed.
-            if failure.exit_code != ExitCode.LOCK_HELD and not self._has_served:
+            is_held = failure.exit_code == ExitCode.LOCK_HELD
+            if not (is_held and self._waits) and not self._has_served:
                 raise failure
 
         self._has_served = False
@@ -155,9 +160,9 @@ class EphemeralServer:
             self._complaints = None
 
 
-def through_server(root: Path, attempt: Callable[[], T]) -> T:
+def through_server(root: Path, attempt: Callable[[], T], *, waits: bool = True) -> T:
     """Run an attempt with the server of an execution, or with an ephemeral one."""
-    server = EphemeralServer(root)
+    server = EphemeralServer(root, waits=waits)
     try:
         return server.do(attempt)
     finally:

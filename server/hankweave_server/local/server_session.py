@@ -96,7 +96,7 @@ _PATIENCE = Backoff(longest=2.0, attempts=8)
 
 
 def at_server(
-    root: Path, work: Callable[[Client], Awaitable[T]], tell: ReportProgress | None = None
+    root: Path, work: Callable[[Client], Awaitable[T]], tell: ReportProgress = tell_nobody
 ) -> T:
     """Run an operation with a server, reporting its progress to `tell`.
 
@@ -106,14 +106,14 @@ def at_server(
     error.
     """
 
-    is_watched = tell not in (None, tell_nobody)
+    is_watched = tell is not tell_nobody
     has_connected = False
 
     async def session() -> T:
         nonlocal has_connected
         async with connect_to(root, reconnect=_PATIENCE, progress=is_watched) as client:
             has_connected = True
-            return await (work(client) if tell is None else watched(client, work, tell))
+            return await (watched(client, work, tell) if is_watched else work(client))
 
     try:
         return anyio.run(session)
