@@ -18,7 +18,7 @@ const shown = (page, text) => page.getByText(text).first().waitFor();
 async function standingAt(context, files) {
   const daemon = await Daemon.start(context, () => [codon("one", [says("Here you are.")])]);
   const { page, faults } = await open(browser, daemon.page());
-  await shown(page, "The run is completed.");
+  await shown(page, "The run has completed.");
   for (const [path, content] of Object.entries(await files(page))) {
     mkdirSync(dirname(join(daemon.workTree, path)), { recursive: true });
     writeFileSync(join(daemon.workTree, path), content);
@@ -112,8 +112,8 @@ test(
     for (const [name, words] of [
       ["bomb.png", /60,000 × 60,000 pixels is too large/],
       ["broken.png", /it is damaged/],
-      ["short.png", /This is no text/],
-      ["noise.bin", /This is no text/],
+      ["short.png", /This is not text/],
+      ["noise.bin", /This is not text/],
       ["large.png", /a picture too large/],
     ]) {
       await read(page, name);
@@ -174,7 +174,7 @@ test(
     await asked.locator("pre", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
     await shown(page, "I say\\u202e this.");
     await asked.getByRole("button", { name: "Allow" }).click();
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     await button(page, /a\\u202eyp\.txt/).waitFor();
     await button(page, /no\\u200bthing\.md/).waitFor();
     await button(page, "Time").click();
@@ -214,7 +214,7 @@ test(
       assert.ok(loaded > rows.length / 2, `${loaded} of ${rows.length} rows are there`);
     }
     await newest.waitFor();
-    assert.match(await page.getByLabel("What goes on").innerText(), /one: running/);
+    assert.match(await page.getByLabel("Current activity").innerText(), /one: running/);
     assert.deepEqual(faults, []);
   },
 );

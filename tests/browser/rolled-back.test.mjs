@@ -32,7 +32,7 @@ test("what was rolled back is not shown as if it were there, nor is its cost sil
 
   // `[` goes one step back from now, from any view, with nothing chosen before.
   await page.keyboard.press("[");
-  await button(page, "One back in time").waitFor();
+  await button(page, "Previous checkpoint").waitFor();
   const newest = await page.getByRole("slider", { name: "Time" }).getAttribute("aria-valuenow");
   await page.keyboard.press("[");
   await page.waitForFunction(
@@ -56,7 +56,7 @@ test("what was rolled back is not shown as if it were there, nor is its cost sil
 
   // The rollback takes the files from the list, and says what they cost.
   writeFileSync(join(daemon.folder, "gate"), "");
-  await page.getByText("The run is completed.").or(page.getByText("Idle")).first().waitFor();
+  await page.getByText("The run has completed.").or(page.getByText("Idle")).first().waitFor();
   await button(page, "Live").click();
   assert.equal(await live(page).count(), 6);
   const back = ["rollback", "--codon", "first", "--type", "completed", "--yes", "-e", daemon.execution];

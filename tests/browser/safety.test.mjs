@@ -119,7 +119,7 @@ test(
       codon("two", [writes("a.txt", "b\n")]),
     ]);
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     await page.evaluate(async () => {
       const evil =
         "<table class='d2h-diff-table'><tr><td class='d2h-ins' onclick='struck=1' style='color:red'><b>bold</b><img src=x onerror='struck=2'><script>struck=3</script>text</td></tr></table>";
@@ -166,7 +166,7 @@ for (const scheme of ["light", "dark"]) {
         for (const view of ["Live", "Time", "Events", "Cost"]) {
           await page.getByRole("button", { name: view, exact: true }).click();
           if (view === "Time") {
-            await page.getByRole("button", { name: "Where now is" }).click();
+            await page.getByRole("button", { name: "Go to now" }).click();
             await page.getByRole("tab", { name: /Changed here \([1-9]/ }).click();
             await page.locator(".changes summary").first().click();
             await page.locator(".diff td").first().waitFor();
@@ -193,7 +193,7 @@ test(
   async (context) => {
     const daemon = await Daemon.start(context, () => [codon("one", [writes("a.txt", "a\n")])]);
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     const reached = new Set();
     for (let step = 0; step < 40; step += 1) {
       await page.keyboard.press("Tab");

@@ -95,7 +95,7 @@ test(
     // Watch a run.
     await shown(page, "I wait for the last table.");
     await shown(page, "refine, iteration 2");
-    assert.match(await page.getByLabel("What goes on").innerText(), /report: running/);
+    assert.match(await page.getByLabel("Current activity").innerText(), /report: running/);
     await page.getByText("ls notes").first().click();
     await shown(page, "observations.md\nsources.md");
     await button(page, /draft\.txt/).waitFor();
@@ -103,7 +103,7 @@ test(
     await isAccessible(page, "the live view");
 
     writeFileSync(gate, "");
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
 
     // Look back: the picture of time, by the keyboard alone.
     await page.keyboard.press("2");
@@ -177,10 +177,10 @@ test(
     await page.keyboard.press("End");
     await page.keyboard.press("ArrowUp");
     await button(page, "Roll back to here …").click();
-    await dialog.getByLabel("Go on with the plan afterwards").check();
+    await dialog.getByLabel("Continue the plan afterwards").check();
     await dialog.getByRole("button", { name: "Roll everything back" }).click();
     await shown(page, /Rolled back: \d files moved/);
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     await picture(page, "tree");
 
     // Pin and name, branch.
@@ -194,7 +194,7 @@ test(
     await page.keyboard.press("b");
     await isAccessible(page, "the dialog of a branch");
     await dialog.getByLabel(/Directory/).fill(join(daemon.folder, "branch"));
-    await dialog.getByRole("button", { name: "Make the branch" }).click();
+    await dialog.getByRole("button", { name: "Create the branch" }).click();
     await dialog.getByText(`hankweave run --execution ${join(daemon.folder, "branch")}`).waitFor();
     assert.equal(
       readFileSync(join(daemon.folder, "branch/agentRoot/notes/observations.md"), "utf-8"),
@@ -222,7 +222,7 @@ test(
     assert.equal(await button(page, "Checkpoint …").getAttribute("aria-disabled"), "true");
     const other = await open(browser, daemon.page());
     await button(other.page, "Checkpoint …").click();
-    await other.page.getByLabel(/What it is/).fill("while you were away");
+    await other.page.getByLabel(/Label/).fill("while you were away");
     await other.page.getByRole("button", { name: "Take it" }).click();
     await shown(other.page, /was taken/);
     wire.mend();
@@ -300,12 +300,12 @@ test(
     await daemon.run(["--port", String(port)]);
     await page
       .getByRole("alert")
-      .getByText(/does not hold any more/)
+      .getByText(/is no longer valid/)
       .waitFor();
     await isAccessible(page, "the question for a token");
     await page.getByLabel(/Token/).fill(daemon.token());
     await button(page, "Connect").click();
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     await shown(page, "Iteration 2 of refine ended");
     assert.deepEqual(faults, []);
   },
@@ -318,14 +318,14 @@ test(
     const { daemon, gate } = await story(context);
     writeFileSync(gate, "");
     const { page, faults } = await open(browser, daemon.page("viewer"));
-    await shown(page, "The run is completed.");
-    await shown(page, "This link shows everything and changes nothing.");
+    await shown(page, "The run has completed.");
+    await shown(page, "This link is read-only.");
     for (const name of ["Start next", "Redo codon", "Checkpoint …"]) {
       assert.equal(await button(page, name).getAttribute("aria-disabled"), "true", name);
-      assert.match(await button(page, name).getAttribute("title"), /may look/);
+      assert.match(await button(page, name).getAttribute("title"), /read-only/);
     }
     await button(page, "Time").click();
-    await button(page, "Where now is").click();
+    await button(page, "Go to now").click();
     await page.getByRole("option", { name: /report\.md/ }).click();
     await shown(page, "The doubtful tremor is left out.");
     await button(page, "Roll back to here …").click({ force: true });

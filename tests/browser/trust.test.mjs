@@ -50,7 +50,7 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     const go = await preview(page);
     wire.cut();
     const dialog = page.getByRole("dialog");
@@ -76,10 +76,10 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     const go = await preview(page);
     const other = await open(browser, daemon.page());
-    await shown(other.page, "The run is completed.");
+    await shown(other.page, "The run has completed.");
     const others = await preview(other.page);
     wire.hold(); // The page does not hear of the other's rollback before its own is on the way.
     await others.click();
@@ -131,7 +131,7 @@ test(
     wire.mend();
     await page
       .getByRole("dialog")
-      .getByText(/was started again meanwhile\. Look whether/)
+      .getByText(/was restarted\. Check whether/)
       .waitFor({ timeout: 30_000 });
     const taken = journal(daemon).filter(
       (each) =>
@@ -147,7 +147,7 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { wire, page, faults } = await wired(context, two, ["--no-token"]);
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     await page.keyboard.press("3");
     await page
       .getByRole("listbox", { name: "Events" })
@@ -158,11 +158,11 @@ test(
     const many = Array.from({ length: 60 }, (_, at) => says(`word ${at}`));
     const other = await Daemon.start(context, () => [codon("stranger", many)], ["--no-token"]);
     const there = await open(browser, `http://127.0.0.1:${other.port}/`);
-    await shown(there.page, "The run is completed.");
+    await shown(there.page, "The run has completed.");
     wire.target = other.port;
     wire.cut();
     wire.mend();
-    await shown(page, "Another execution is served here now.");
+    await shown(page, "This address now serves another execution.");
     await page.keyboard.press("1");
     await shown(page, "word 59");
     assert.equal(await page.getByText("Codon two").count(), 0);
@@ -248,7 +248,7 @@ test(
   async (context) => {
     const daemon = await Daemon.start(context, two, [], { descriptors: 160 });
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     const crowd = [];
     context.after(() => crowd.forEach((each) => each.destroy()));
     for (let at = 0; at < 130; at += 1) {
@@ -256,7 +256,7 @@ test(
       socket.on("error", () => undefined);
       crowd.push(socket);
     }
-    const banner = page.getByRole("alert").getByText(/The server is degraded since/);
+    const banner = page.getByRole("alert").getByText(/The server has been degraded since/);
     await banner.waitFor();
     await isAccessible(page, "a degraded server");
     const late = await open(browser, daemon.page()).catch(() => null);
@@ -273,11 +273,11 @@ test(
   async (context) => {
     const daemon = await Daemon.start(context, two);
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run is completed.");
+    await shown(page, "The run has completed.");
     for (const label of ["first", "second"]) {
       writeFileSync(join(daemon.workTree, "n.txt"), label);
       await button(page, "Checkpoint …").click();
-      await page.getByLabel(/What it is/).fill(label);
+      await page.getByLabel(/Label/).fill(label);
       await page.getByRole("button", { name: "Take it" }).click();
       await page.getByRole("heading", { name: label }).waitFor();
     }
@@ -308,7 +308,7 @@ test(
     await page.getByRole("dialog").getByRole("alert").waitFor();
     await isAccessible(page, "a preview of what was pruned");
     await page.keyboard.press("Escape");
-    await button(page, "One back in time").click();
+    await button(page, "Previous checkpoint").click();
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
     assert.deepEqual(faults, []);
   },

@@ -116,7 +116,7 @@ export class Client {
     const frame = JSON.stringify({ id, type, data: data ?? {} });
     // It would cost the connection, and again each time that it is sent again.
     if (frame.length > LARGEST / 3 && new TextEncoder().encode(frame).length > LARGEST)
-      return Promise.reject(new Error("That is too much to be asked for at once."));
+      return Promise.reject(new Error("The request is too large."));
 
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, frame, isLook: LOOKS.has(type) });
@@ -214,7 +214,7 @@ export class Client {
         continue;
       }
       this.waiting.delete(id);
-      reject(new Error("The server was started again meanwhile. Look whether it was done."));
+      reject(new Error("The server was restarted. Check whether the command was carried out."));
     }
   }
 
@@ -224,7 +224,7 @@ export class Client {
     this.checking = "";
     const waiting = [...this.waiting.values()];
     this.waiting.clear();
-    for (const { reject } of waiting) reject(new Error("Another execution is served here now."));
+    for (const { reject } of waiting) reject(new Error("This address now serves another execution."));
     this.options.onFrame?.({ type: "client.otherExecution", data: {} });
     this.open();
   }

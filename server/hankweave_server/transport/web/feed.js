@@ -137,19 +137,19 @@ function entryOf(event) {
     case "rig.output":
       return base(event, "rig", data.line);
     case "codon.started":
-      return base(event, "note", `${data.codonName} began.`);
+      return base(event, "note", `${data.codonName} started.`);
     case "codon.completed":
       return base(event, data.success || data.skipped ? "note" : "bad", ending(data));
     case "codon.retrying":
       return base(
         event,
         "note",
-        `Attempt ${data.attempt} of ${data.maxAttempts} follows in ${Math.round(data.delayMs / 1000)} s.`,
+        `Attempt ${data.attempt} of ${data.maxAttempts} starts in ${Math.round(data.delayMs / 1000)} s.`,
       );
     case "codon.warning":
       return base(event, "bad", `Warning: ${data.message}`);
     case "codon.extended":
-      return base(event, "note", `The agent was sent on: ${data.exhaustWithPrompt}`);
+      return base(event, "note", `The agent was told to continue: ${data.exhaustWithPrompt}`);
     case "loop.iteration.completed":
       return base(
         event,
@@ -191,7 +191,7 @@ function entryOf(event) {
             `${data.toolName} was ${data.decision === "allow" ? "allowed" : "denied"} (${data.by === "client" ? "by a person" : data.by}).`,
           );
     case "execution.branched":
-      return base(event, "travel", `A branch was made: ${data.executionPath}`);
+      return base(event, "travel", `A branch was created: ${data.executionPath}`);
     case "error":
       return base(event, "bad", data.message);
     default:
@@ -215,7 +215,7 @@ function action(event) {
 }
 
 function ending({ success, skipped, exitStatus, failureReason, condition }) {
-  if (success) return "The codon is done.";
+  if (success) return "The codon is complete.";
   if (skipped) return condition ? `Skipped: ${condition} does not hold.` : "Skipped.";
 
   const why = failureReason?.message ?? failureReason?.type ?? exitStatus?.type ?? "unknown";
@@ -227,8 +227,8 @@ function travelled({ direction = "back", checkpoint }, report) {
     back: "Rolled back",
     undo: "Undone",
     redo: "Redone",
-    retry: "Set back for a retry",
+    retry: "Reset for a retry",
   };
   const moved = report ? report.added.length + report.updated.length + report.removed.length : 0;
-  return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} moved.`;
+  return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} changed.`;
 }

@@ -81,7 +81,7 @@ const LONGEST = 20_000; // Characters of one text among many.
 
 /** The beginning of a very long text. @param {string} text */
 export function clipped(text) {
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… (more of it in the journal)` : text;
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… (the journal contains the rest)` : text;
 }
 
 /** A value as JSON, to be read by people. @param {any} value */

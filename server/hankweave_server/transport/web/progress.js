@@ -7,17 +7,17 @@ const WORDS = {
   "branch checking": "Reading the checkpoint",
   "branch copying": "Copying the store",
   "branch writing": "Writing files",
-  "capture reading": "Reading what has changed",
+  "capture reading": "Reading the changed files",
   "fsck checking": "Reading the store",
-  "gc examining": "Looking for what may go",
+  "gc examining": "Checking what can be deleted",
   "gc packing": "Packing the store",
-  "gc sweeping": "Letting go of what nobody needs",
-  "gc tracing": "Looking for what is needed",
+  "gc sweeping": "Deleting what is not needed",
+  "gc tracing": "Finding what is needed",
   "restore checking": "Reading the checkpoint",
-  "restore reading": "Saving what is there",
+  "restore reading": "Saving the current files",
   "restore writing": "Restoring files",
 };
-const IN_ANY = { flushing: "Waiting for the disk", scanning: "Looking at the files" };
+const IN_ANY = { flushing: "Waiting for the disk", scanning: "Scanning the files" };
 
 /** A phase that a newer server knows has its own word. @param {Progress} progress */
 export function sentence({ operation, phase, done, total, unit }) {

@@ -50,8 +50,8 @@ export class Session {
   get obstacle() {
     const { phase, mode } = this.store.connection;
     if (phase !== "open") return "There is no connection.";
-    if (mode === "readonly") return "This link may look, not change anything.";
-    return this.store.rollback === null ? null : "A rollback is going on.";
+    if (mode === "readonly") return "This link is read-only.";
+    return this.store.rollback === null ? null : "A rollback is in progress.";
   }
 
   /** The run that is looked at, ended or not: whoever acts on an older view of it is refused. */
@@ -98,7 +98,7 @@ export class Session {
       this.wasOpen = false;
       this.store.reset();
       this.look({ moment: null, dialog: null });
-      this.say("Another execution is served here now.");
+      this.say("This address now serves another execution.");
       return;
     }
     this.store.frame(frame);

@@ -43,7 +43,7 @@ export function Obstacle({ session, isBusy }) {
   const { phase } = session.store.connection;
   if (why === null || (isBusy && phase === "open")) return null;
   return html`<p class="warn" role="alert">
-    ${why} ${phase === "open" ? "" : isBusy ? "What was asked is answered when it is back." : "It is looked for again and again."}
+    ${why} ${phase === "open" ? "" : isBusy ? "The request will be answered when the connection is back." : "The page keeps trying to reconnect."}
   </p>`;
 }
 

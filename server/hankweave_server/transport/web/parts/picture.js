@@ -97,7 +97,7 @@ export function Picture({ format, label, read }) {
   }, []);
   const size = `${count(width)} × ${count(height)} pixels`;
   if (isTooLarge)
-    return html`<p class="empty">This picture of ${size} is too large to be shown here.</p>`;
+    return html`<p class="empty">This picture of ${size} is too large to show here.</p>`;
   if (failure)
     return html`<p class="empty">This picture of ${size} cannot be shown: ${failure}</p>`;
   return html`<figure class="picture">

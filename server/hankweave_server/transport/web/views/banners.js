@@ -18,21 +18,21 @@ export function Banners({ session }) {
       connection.phase === "waiting" &&
       store.isLoaded &&
       html`<p class="banner bad">
-      What you see is how things stood at event ${store.lastSeq}. What has happened since comes as soon as the connection is back.
+      This page shows the state at event ${store.lastSeq}. Newer events appear when the connection is back.
     </p>`
     }
     ${
       connection.phase === "open" &&
       connection.mode === "readonly" &&
       html`<p class="banner">
-      This link shows everything and changes nothing. Whoever has the link that <code>hankweave run</code> prints as “watch it” can act.
+      This link is read-only. To make changes, use the link that <code>hankweave run</code> prints as “watch it”.
     </p>`
     }
     ${[...problems.values()].map(
       (each) =>
         html`
           <p key=${each.code} class="banner bad" role="alert">
-            The server is degraded since ${time(each.since)}: ${each.message}
+            The server has been degraded since ${time(each.since)}: ${each.message}
           </p>`,
     )}
     ${
@@ -50,7 +50,7 @@ export function Banners({ session }) {
             <progress
               max=${each.total ?? undefined}
               value=${each.total === null ? undefined : each.done}
-              aria-label="How far it is"
+              aria-label="Progress"
             ></progress> ${visible(sentence(each))}
           </p>`,
     )}
@@ -79,13 +79,13 @@ function Permission({ session, asked }) {
     });
   return html`<section class="banner ask" aria-label=${`Permission for ${toolName}`}>
     <p role="alert">
-      <strong>${visible(codonId)}</strong> asks leave to call <strong>${visible(toolName)}</strong>. ${visible(reason ?? "")}
+      <strong>${visible(codonId)}</strong> asks for permission to call <strong>${visible(toolName)}</strong>. ${visible(reason ?? "")}
     </p>
-    <pre tabindex="0" aria-label="What it is called with">${laidOut(toolInput)}</pre>
+    <pre tabindex="0" aria-label="Arguments">${laidOut(toolInput)}</pre>
     <p>
       <${Act} session=${session} main=${true} onClick=${() => answer("allow")}>Allow<//>
       <${Act} session=${session} onClick=${() => answer("deny")}>Deny<//>
-      <span> Answered for you in ${duration(Date.parse(expiresAt) - now)}.</span>
+      <span> Answered automatically in ${duration(Date.parse(expiresAt) - now)}.</span>
     </p>
   </section>`;
 }

@@ -65,6 +65,6 @@ function Patch({ session, between, path }) {
 
   const patch = answer.data.files.find((each) => each.path === path)?.patch;
   if (patch === undefined)
-    return html`<p class="empty">The difference is too large for an answer.</p>`;
+    return html`<p class="empty">The difference is too large to show.</p>`;
   return html`<${Diff} patch=${patch} label=${`Difference of ${visible(path)}`} />`;
 }

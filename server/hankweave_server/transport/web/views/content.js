@@ -49,7 +49,7 @@ function Bytes({ path, first, ask }) {
   }
 
   return html`<p class="empty">
-    This is ${format ? "a picture too large to be shown here" : "no text"}; it is kept byte for byte, and comes back with a rollback.
+    This is ${format ? "a picture too large to show here" : "not text"}; it is kept byte for byte, and a rollback restores it.
   </p>`;
 }
 

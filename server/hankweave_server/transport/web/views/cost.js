@@ -153,7 +153,7 @@ function Chart({ title, points, of, words, total }) {
   if (points.length === 0)
     return html`
       <figure>
-        <figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing was spent yet.</p>
+        <figcaption>${title}: ${words(total)}</figcaption><p class="empty">Nothing has been spent yet.</p>
       </figure>`;
 
   const begin = points[0].at;

@@ -39,11 +39,11 @@ export function Dialogs({ session, dialog }) {
       return html`<${CheckpointDialog} session=${session} onClose=${close} />`;
     case "skip":
       return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Skip the codon" verb="Skip it"
-        says="Its agent is stopped; it ends as skipped, and the plan goes on after it. What it wrote is in a checkpoint."
+        says="Its agent is stopped, the codon ends as skipped, and the plan continues. A checkpoint keeps what it wrote."
         type="codon.skip" done="The codon was skipped." />`;
     default:
       return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Stop the codon" verb="Stop it" hasReason=${true}
-        says="Its agent is killed; it ends as failed, and the server waits. What it wrote is in a checkpoint."
+        says="Its agent is killed, the codon ends as failed, and the server waits. A checkpoint keeps what it wrote."
         type="codon.forceStop" done="The codon was stopped." />`;
   }
 }
@@ -63,7 +63,7 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
     try {
       const answer = await session.ask(type, { ...guard, ...data() });
       if (isOpen.current) onDone(answer);
-      else session.say("What was asked for in the dialog is done.");
+      else session.say("The action of the dialog is complete.");
     } catch (failure) {
       if (!isOpen.current) session.say(/** @type {Error} */ (failure).message);
       setError(failure);
@@ -75,7 +75,7 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
     <${Trouble} error=${error} />
     <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
-      <button type="button" onClick=${onClose}>Leave it</button>
+      <button type="button" onClick=${onClose}>Cancel</button>
       <button
         type="submit"
         class="main"
@@ -113,7 +113,7 @@ function EndDialog({
       <p><strong>${visible(codonId)}</strong>: ${says}</p>
       ${hasReason && html`
         <label>
-          Why (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} />
+          Reason (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} />
         </label>`}
     <//>
   <//>`;
@@ -124,9 +124,9 @@ function CheckpointDialog({ session, onClose }) {
   return html`<${Dialog} title="Take a checkpoint" onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
       onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "time", moment: { sha: record.sha } })}>
-      <p>All tracked files as they are now can be gone back to afterwards.</p>
+      <p>This saves all tracked files as they are now, so that you can return to them later.</p>
       <label>
-        What it is (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />
+        Label (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />
       </label>
     <//>
   <//>`;
@@ -143,8 +143,8 @@ function PinDialog({ session, sha, onClose }) {
   });
   return html`<${Dialog} title=${`Pin ${brief(sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
-      onDone=${() => session.look({ dialog: null, note: isPinned ? "It is kept, whatever is pruned." : "It may be pruned again." })}>
-      <p>A pinned checkpoint is never pruned. Its name shows in the picture of time.</p>
+      onDone=${() => session.look({ dialog: null, note: isPinned ? "The checkpoint will be kept." : "The checkpoint can be pruned again." })}>
+      <p>A pinned checkpoint is never pruned. Its name is shown under Time.</p>
       <label>
         <input
           type="checkbox"
@@ -163,10 +163,10 @@ function BranchDialog({ session, sha, onClose }) {
   const [path, setPath] = useState("");
   const [made, setMade] = useState(/** @type {any} */ (null));
   if (made !== null) {
-    return html`<${Dialog} title="The branch is made" onClose=${onClose}>
-      <p>A new execution stands at checkpoint ${brief(sha)}. This one has not changed.</p>
-      <pre tabindex="0" aria-label="Where the branch lies">${made.executionPath}</pre>
-      <p>Go on there with:</p>
+    return html`<${Dialog} title="The branch was created" onClose=${onClose}>
+      <p>A new execution starts at checkpoint ${brief(sha)}. This one has not changed.</p>
+      <pre tabindex="0" aria-label="Directory of the branch">${made.executionPath}</pre>
+      <p>Continue there with:</p>
       <pre tabindex="0" aria-label="How to run it">
         hankweave run --execution ${quoted(made.executionPath)}
       </pre>
@@ -174,13 +174,13 @@ function BranchDialog({ session, sha, onClose }) {
     <//>`;
   }
   return html`<${Dialog} title=${`Branch from ${brief(sha)}`} onClose=${onClose}>
-    <${Form} session=${session} type="execution.branch" verb="Make the branch" onClose=${onClose} onDone=${setMade}
+    <${Form} session=${session} type="execution.branch" verb="Create the branch" onClose=${onClose} onDone=${setMade}
       data=${() => ({ checkpointSha: sha, ...(path ? { path } : {}) })}>
       <p>
-        A new execution begins at this checkpoint, in a directory of its own; this one stays as it is and goes on.
+        A new execution starts at this checkpoint, in its own directory; this one stays unchanged and continues.
       </p>
       <label>
-        Directory (optional; absolute, empty or not there yet) <input value=${path} placeholder="beside this execution" onInput=${(event) => setPath(event.target.value)} />
+        Directory (optional; an absolute path, empty or not existing yet) <input value=${path} placeholder="next to this execution" onInput=${(event) => setPath(event.target.value)} />
       </label>
     <//>
   <//>`;

@@ -32,13 +32,13 @@ export function EventDialog({ session, event, onClose }) {
         session=${session}
         title="What led to it"
         answer=${before}
-        none="No event is named as its cause."
+        none="No event is recorded as its cause."
       />
       <${Chain}
         session=${session}
         title="What it led to"
         answer=${after}
-        none="No event names it as a cause."
+        none="No event was caused by it."
       />
     </div>
   <//>`;

@@ -46,7 +46,7 @@ export function EventList({ session, id, since = 0, until = 0, question = null, 
     onSelect=${setAt}
     onOpen=${open}
     onRange=${see}
-    empty=${source.hasMore ? "Searching …" : "No event fits."}
+    empty=${source.hasMore ? "Searching …" : "No event matches."}
     row=${(row) => drawn(source.at(row))}
   />`;
 }

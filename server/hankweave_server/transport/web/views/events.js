@@ -30,9 +30,9 @@ export function EventsView({ session, looks }) {
     <form class="bar" role="search" onSubmit=${(event) => event.preventDefault()}>
       <h2>Events</h2>
       <label>
-        Search <input id="search" type="search" placeholder="words of an event" value=${wanted.text} onInput=${change("text")} />
+        Search <input id="search" type="search" placeholder="words in an event" value=${wanted.text} onInput=${change("text")} />
       </label>
-      <label title="Capital letters are told from small ones">
+      <label title="Distinguish upper and lower case">
         <input
           type="checkbox"
           checked=${wanted.isExact}
@@ -55,7 +55,7 @@ export function EventsView({ session, looks }) {
           All events
         </button>`}
       <span class="counted">
-        ${count(store.lastSeq)} in the journal${question === null ? "" : "; found ones newest first"}
+        ${count(store.lastSeq)} in the journal${question === null ? "" : "; matches newest first"}
       </span>
     </form>
     ${store.isLoaded && html`

@@ -19,7 +19,7 @@ export function FileTree({ session, view, where, sha, first = null }) {
   const files = useMemo(() => [...view.tree, ...more.files], [view, more]);
   const rows = useMemo(() => unfolded(files, closed), [files, closed]);
   const [at, setAt] = useState(() => Math.max(0, rows.findIndex((row) => row.path === first)));
-  if (files.length === 0) return html`<p class="empty">No tracked file is here yet.</p>`;
+  if (files.length === 0) return html`<p class="empty">There are no tracked files yet.</p>`;
 
   const open = (row) => {
     const each = rows[row];

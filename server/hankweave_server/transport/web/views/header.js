@@ -12,7 +12,7 @@ export function Header({ session }) {
   return html`<header class="top">
     <h1>Hankweave</h1>
     <${Connection} session=${session} />
-    <p class="doing" aria-label="What goes on">${doing(session.store)}</p>
+    <p class="doing" aria-label="Current activity">${doing(session.store)}</p>
     <dl class="figures">
       <div>
         <dt>Cost</dt>
@@ -58,7 +58,7 @@ function Connection({ session }) {
 }
 
 const ENDS = {
-  completed: "The run is completed.",
+  completed: "The run has completed.",
   failed: "The run has failed.",
   crashed: "The run crashed.",
 };
@@ -73,15 +73,15 @@ function doing(store) {
     return `${codon.codonId}: ${codon.status}${codon.attempt > 1 ? `, attempt ${codon.attempt}` : ""}`;
   if (state.runs.length === 0) return "Nothing has run yet.";
   const current = state.runs.find((run) => run.runId === state.currentRunId);
-  if (current?.status !== "running") return ENDS[state.runs[0].status] ?? "No run is current.";
+  if (current?.status !== "running") return ENDS[state.runs[0].status] ?? "There is no current run.";
   return store.isIdle ? "Idle" : "Between two codons";
 }
 
 function Controls({ session }) {
   const { store } = session;
   const active = activeCodon(store.state);
-  const idle = active !== null ? `Codon ${active.codonId} runs.` : null;
-  const nothing = active === null ? "No codon runs." : null;
+  const idle = active !== null ? `Codon ${active.codonId} is running.` : null;
+  const nothing = active === null ? "No codon is running." : null;
   const { undo, redo } = store.state;
   return html`<div class="controls" role="group" aria-label="Actions">
     <${Act}

@@ -5,20 +5,20 @@ import { nowSha } from "../moments.js";
 
 const TABS = ["live", "time", "events", "cost"];
 const OFF = "hankweave.keys";
-const NOWHERE = "Stand at a checkpoint first: choose one under Time.";
+const NOWHERE = "Choose a checkpoint under Time first.";
 
 const KEYS = [
   ["1 2 3 4", "Live, Time, Events, Cost"],
-  ["[ ]", "one checkpoint back, one on; [ begins at the newest"],
-  ["← →, Page, Home, End", "the same, on the strip of time"],
+  ["[ ]", "previous or next checkpoint; [ starts at the newest"],
+  ["← →, Page, Home, End", "the same, on the timeline"],
   ["↑ ↓, Page, Home, End, Enter", "in any list"],
-  ["r", "roll back to the moment one stands at"],
+  ["r", "roll back to the selected moment"],
   ["b", "branch from it"],
-  ["p", "pin it, and name it"],
+  ["p", "pin and name it"],
   ["u", "undo the last rollback"],
   ["c", "take a checkpoint"],
   ["/", "search the events"],
-  ["Esc", "leave a dialog"],
+  ["Esc", "close a dialog"],
   ["?", "this help"],
 ];
 
@@ -51,9 +51,9 @@ function act(key, session) {
 
   switch (key) {
     case "[":
-      return step(session, "One back in time");
+      return step(session, "Previous checkpoint");
     case "]":
-      return step(session, "One on in time");
+      return step(session, "Next checkpoint");
     case "r":
       return ask(session, { kind: "rollback", target: { sha } }, sha === null && NOWHERE);
     case "b":
@@ -100,7 +100,7 @@ function step(session, label) {
   }
   const sha = nowSha(session.store, session.store.checkpoints);
   if (sha === null) session.say("There is no checkpoint yet.");
-  else if (label === "One on in time") session.say("This is now: [ goes back in time.");
+  else if (label === "Next checkpoint") session.say("This is the present: [ goes back in time.");
   else session.look({ tab: "time", moment: { sha } });
   return true;
 }
@@ -130,6 +130,6 @@ export function HelpDialog({ onClose }) {
       <div key=${key}>
         <dt><kbd>${key}</kbd></dt><dd>${what}</dd>
       </div>`)}</dl>
-    <label><input type="checkbox" checked=${isOn} onChange=${turn} /> Single keys do something</label>
+    <label><input type="checkbox" checked=${isOn} onChange=${turn} /> Enable single-key shortcuts</label>
   <//>`;
 }

@@ -78,7 +78,7 @@ function ToolCall({ entry, root }) {
     ${isOpen && input && html`<pre tabindex="0" aria-label="Input">${clipped(laidOut(input))}</pre>`}
     ${isOpen && result !== null && html`
       <pre tabindex="0" aria-label="Result">
-        ${unmasked(result || "(no output)")}${cut ? "\n… (the journal holds no more)" : ""}
+        ${unmasked(result || "(no output)")}${cut ? "\n… (the journal contains no more)" : ""}
       </pre>`}
   </details>`;
 }
@@ -96,7 +96,7 @@ function Files({ session }) {
         <button
           class=${`file a-${action}`}
           onClick=${() => open(session, path, action, seq)}
-          title="See it in the first checkpoint that has it"
+          title="Show it in the first checkpoint that contains it"
         >
           <span aria-hidden="true">${ACTIONS[action]}</span>
           <span class="path">${visible(path)}</span>

@@ -14,7 +14,7 @@ import { Plan } from "./plan.js";
 
 const REST = 120; // Milliseconds: who scrubs asks only for where he stops.
 const FILES = 1_000;
-const PRUNED = "This checkpoint was pruned: nothing goes back to it any more.";
+const PRUNED = "This checkpoint was pruned and can no longer be restored.";
 const TABS = {
   files: "Files",
   before: "Changed here",
@@ -41,12 +41,12 @@ export function MomentView({ session, moment, before, onStep }) {
   const none = store.pruned.has(sha) ? PRUNED : sha ? null : "There is no checkpoint here.";
   return html`
     <header class="at">
-      <button aria-label="One back in time" title="Key [" onClick=${() => onStep(-1)}>‹</button>
-      <button aria-label="One on in time" title="Key ]" onClick=${() => onStep(1)}>›</button>
+      <button aria-label="Previous checkpoint" title="Key [" onClick=${() => onStep(-1)}>‹</button>
+      <button aria-label="Next checkpoint" title="Key ]" onClick=${() => onStep(1)}>›</button>
       <h2>${record && html`<${Sign} kind=${record.kind} /> `}${heading(moment, record)}</h2>
       <p class="facts">${facts(moment, record, sha)}</p>
       ${none === PRUNED && html`<p class="warn" role="alert">${PRUNED}</p>`}
-      <div class="actions" role="group" aria-label="From here">
+      <div class="actions" role="group" aria-label="Actions for this moment">
         <${Act}
           session=${session}
           reason=${none}
@@ -73,7 +73,7 @@ export function MomentView({ session, moment, before, onStep }) {
     <div
       class="tabs"
       role="tablist"
-      aria-label="Of this moment"
+      aria-label="Views of this moment"
       onKeyDown=${(event) => turn(event, tab, setTab)}
     >
       ${Object.entries(TABS).map(
@@ -134,21 +134,21 @@ function Panel({ session, tab, view, where, sha, record, path }) {
     return previous
       ? html`
         <p class="hint">
-          From ${brief(previous.from)}, shown before it, to this moment.
+          From ${brief(previous.from)}, the checkpoint shown before it, to this moment.
         </p><${Changes} session=${session} page=${previous} />`
       : html`<p class="empty">This is the first checkpoint: there is nothing before it.</p>`;
   if (tab === "now")
     return now
       ? html`
         <p class="hint">
-          From this moment to the work tree as it is.
+          From this moment to the work tree as it is now.
         </p><${Changes} session=${session} page=${now} />`
       : html`<p class="empty">There is nothing to compare.</p>`;
   if (tab === "state") return html`<${Then} session=${session} state=${state} record=${record} />`;
   return events
     ? html`
       <p class="hint">
-        From the begin of the run to this moment: events ${count(events.from)} to ${count(events.to)}.
+        From the beginning of the run to this moment: events ${count(events.from)} to ${count(events.to)}.
       </p><${EventList} session=${session} since=${events.from - 1} until=${events.to} id="event-then" />`
     : html`<p class="empty">The journal does not reach back to this moment.</p>`;
 }

@@ -41,11 +41,11 @@ export function Plan({ session, state, retries = new Map(), isLive = false, at: 
   if (plan.length === 0) {
     return html`
       <p class="empty">
-        ${store.isLoaded ? "There is no plan: checkpoints are taken when somebody asks." : "Reading …"}
+        ${store.isLoaded ? "There is no plan: checkpoints are taken on request." : "Reading …"}
       </p>`;
   }
 
-  return html`<ol class="codons" tabindex="0" aria-label="Codons in their order">
+  return html`<ol class="codons" tabindex="0" aria-label="Codons in order">
     ${first > 0 && html`
       <li class="rest">
         <button onClick=${() => setMore({ ...more, before: more.before + AT_ONCE })}>

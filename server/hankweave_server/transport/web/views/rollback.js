@@ -9,7 +9,7 @@ import { activeCodon } from "../state.js";
 
 const BEHIND = {
   message: "The execution has moved on since this was opened.",
-  hint: "Close it, look at where things stand, and decide again.",
+  hint: "Close this dialog, check the current state, and decide again.",
 };
 const AT_FIRST = 200;
 
@@ -81,14 +81,14 @@ export function RollbackDialog({ session, target, onClose }) {
       ${
         !target.direction &&
         html`<fieldset>
-        <legend>What goes back</legend>
+        <legend>What to restore</legend>
         <label>
           <input
             type="radio"
             name="extent"
             checked=${isWhole}
             onChange=${() => setWhole(true)}
-          /> Everything: files, and the place in the plan; a new run begins here
+          /> Everything: the files and the position in the plan; a new run starts here
         </label>
         <label>
           <input
@@ -96,7 +96,7 @@ export function RollbackDialog({ session, target, onClose }) {
             name="extent"
             checked=${!isWhole}
             onChange=${() => setWhole(false)}
-          /> Only the files I tick: nothing else moves
+          /> Only the files I tick; nothing else changes
         </label>
       </fieldset>`
       }
@@ -127,7 +127,7 @@ export function RollbackDialog({ session, target, onClose }) {
     <${Trouble} error=${error} />
     <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
-      <button onClick=${onClose}>Leave it</button>
+      <button onClick=${onClose}>Cancel</button>
       <button
         class="main danger"
         disabled=${isBusy || report === null || (!isWhole && chosen === 0)}
@@ -144,19 +144,19 @@ function Summary({ report }) {
   const { added, updated, removed, conflicts, skipped, externalEffects = [] } = report;
   return html`
     <p>
-      ${plural(updated.length, "file")} would be changed, ${added.length} brought back, <strong>${removed.length} deleted</strong>.
-      All that is there now is kept in a safety checkpoint first, so that it can be undone.
+      ${plural(updated.length, "file")} would be changed, ${added.length} restored, <strong>${removed.length} deleted</strong>.
+      The current files are saved in a safety checkpoint first, so that you can undo this.
     </p>
     ${conflicts.length > 0 && html`
       <p class="warn">
-        ${plural(conflicts.length, "file")} of these a person has changed since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
+        ${plural(conflicts.length, "file")} of these ${conflicts.length === 1 ? "was" : "were"} changed by a person since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
       </p>`}
     ${
       skipped.length > 0 &&
       html`
         <details>
           <summary>
-            ${plural(skipped.length, "path")} cannot be brought back and ${skipped.length === 1 ? "is" : "are"} left alone
+            ${plural(skipped.length, "path")} cannot be restored and ${skipped.length === 1 ? "is" : "are"} left unchanged
           </summary>
       <ul>${skipped.map((each) => html`
         <li key=${each.path}>
@@ -167,16 +167,16 @@ function Summary({ report }) {
       externalEffects.length > 0 &&
       html`
         <details>
-          <summary>What was done outside of the work tree stays (${externalEffects.length})</summary>
+          <summary>What was done outside the work tree remains (${externalEffects.length})</summary>
       <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`
     }`;
 }
 
 const VERBS = {
-  added: "brought back",
+  added: "restored",
   updated: "changed",
   removed: "deleted",
-  kept: "left as it is",
+  kept: "left unchanged",
 };
 const SIGNS = { added: "+", updated: "~", removed: "−", kept: "=" };
 
@@ -196,7 +196,7 @@ function Foreseen({ file, isTicked, canTick, onTick }) {
           ${isOpen ? "Hide" : "Show"} <span class="hidden">the difference of ${visible(path)} </span>+${diff.added} −${diff.removed}
         </button>`}
     </div>
-    ${isOpen && html`<${Diff} patch=${diff.patch} label=${`What would become of ${visible(path)}`} />`}
+    ${isOpen && html`<${Diff} patch=${diff.patch} label=${`Changes to ${visible(path)}`} />`}
   </li>`;
 }
 
@@ -212,23 +212,23 @@ function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
       </label>`;
   return html`<fieldset>
     <legend>How</legend>
-    ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep people's own edits as they are")}
-    ${isWhole && !isTravel && check("rewindMemory", "Agents and sentinels forget, too, what came after")}
-    ${isWhole && !isTravel && check("autoRestart", "Go on with the plan afterwards")}
+    ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep edits made by people")}
+    ${isWhole && !isTravel && check("rewindMemory", "Agents and sentinels also forget what came after")}
+    ${isWhole && !isTravel && check("autoRestart", "Continue the plan afterwards")}
     ${
       active !== null &&
-      html`<label>Codon ${visible(active.codonId)} runs:
+      html`<label>Codon ${visible(active.codonId)} is running:
       <select
         value=${options.onRunning}
         onChange=${(event) => change({ onRunning: event.target.value })}
       >
         <option value="stop">stop it first; it ends as failed</option>
-        <option value="pause">freeze it, and let it go on afterwards</option>
-        <option value="refuse">do nothing while it runs</option>
+        <option value="pause">pause it and let it continue afterwards</option>
+        <option value="refuse">do not roll back while it runs</option>
       </select></label>`
     }
     <label>
-      Why (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} />
+      Reason (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} />
     </label>
   </fieldset>`;
 }
@@ -284,5 +284,5 @@ function label(target, isWhole, chosen) {
 
 function said(target, { added, updated, removed }) {
   const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? "Rolled back";
-  return `${verb}: ${plural(added.length + updated.length + removed.length, "file")} moved.`;
+  return `${verb}: ${plural(added.length + updated.length + removed.length, "file")} changed.`;
 }

@@ -50,7 +50,7 @@ export function TimeView({ session, looks }) {
           ${count(rows.length)} of ${count(store.checkpoints.length)} checkpoints${store.areAllCheckpoints ? "" : " so far"}
         </span>
         <button disabled=${here === null} onClick=${() => session.look({ moment: { sha: here } })}>
-          Where now is
+          Go to now
         </button>
       </div>
       <${Overview}
@@ -61,14 +61,14 @@ export function TimeView({ session, looks }) {
         onSelect=${select}
       />
       <${Tree} rows=${rows} picture=${picture} at=${at} here=${here} onSelect=${select} />
-      <details class="signs"><summary>What the signs mean</summary><${Legend} /></details>
+      <details class="signs"><summary>Legend</summary><${Legend} /></details>
     </section>
-    <section class="moment" aria-label="The moment one stands at">
+    <section class="moment" aria-label="The selected moment">
       ${
         looks.moment === null
           ? html`
             <p class="empty">
-              Choose a checkpoint, with the mouse or the arrow keys, to stand at that moment: its files, its state, what changed. Looking touches nothing.
+              Choose a checkpoint with the mouse or the arrow keys to see that moment: its files, its state and what changed. Looking changes nothing.
             </p>`
           : html`
             <${MomentView}
@@ -124,7 +124,7 @@ function Tree({ rows, picture, at, here, onSelect }) {
   />
   ${shared > 0 && html`
     <p class="hint">
-      ${count(shared)} of ${count(picture.width)} lines do not fit side by side, and share the place of the last.
+      ${count(shared)} of ${count(picture.width)} lines do not fit side by side and share the last position.
     </p>`}`;
 }
 
@@ -144,7 +144,7 @@ function branchWords(rows, { lines }, row) {
 
   const words = line.mainUntil < row ? [", left behind by a rollback"] : [];
   if (line.first === row && line.from !== null)
-    words.push(`, here a run begins that goes on from ${visible(titleOf(rows[line.from]))} of ${time(rows[line.from].timestamp)}`);
+    words.push(`, the start of a run that continues from ${visible(titleOf(rows[line.from]))} of ${time(rows[line.from].timestamp)}`);
   return words.join("");
 }
 

@@ -10,8 +10,8 @@ export function TokenForm({ session }) {
     <p role="alert">
       ${
         tried
-          ? "The token of this link does not hold any more: each start of a server makes a new one."
-          : "This server asks for its token."
+          ? "The token in this link is no longer valid: a server creates a new one at each start."
+          : "This server requires its token."
       }
     </p>
     <form
@@ -21,7 +21,7 @@ export function TokenForm({ session }) {
       }}
     >
       <label for="token">
-        Token, from <code>.hankweave/server.token</code>; or, to look only, from <code>.hankweave/server.viewer-token</code>
+        Token, from <code>.hankweave/server.token</code>; or, for read-only access, from <code>.hankweave/server.viewer-token</code>
       </label>
       <input
         id="token"
@@ -33,6 +33,6 @@ export function TokenForm({ session }) {
       />
       <button class="main" type="submit">Connect</button>
     </form>
-    <p>Or open the link again that <code>hankweave run</code> has printed.</p>
+    <p>Or open the link that <code>hankweave run</code> printed.</p>
   </main>`;
 }
