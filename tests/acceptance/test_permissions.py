@@ -113,7 +113,7 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
     results = told(execution, ToolResult)
     assert [each.is_error for each in results] == [False, True, False, True, True]
     assert results[-1].result == (
-        "Hankweave did not let Bash be called: the permissions of this codon deny Bash(rm *)."
+        "Hankweave did not let Bash be called: this codon's permissions deny Bash(rm *)."
     )
 
 
@@ -168,7 +168,7 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
         assert await server.ended() == 1
 
     (done,) = told(execution, CodonCompletedEvent)
-    assert "the permissions of this codon allow no such call" in done.failure_reason.message
+    assert "this codon's permissions do not allow such a call" in done.failure_reason.message
 
 
 async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert (again.value.code, unknown.value.code) == ("PERMISSION_ANSWERED", "UNKNOWN_PERMISSION")
     assert (request.codon_id, request.tool_name) == ("one", "Write")
     assert request.tool_input["content"] == "a"
-    assert request.reason == "No pattern of allow or deny fits this call of Write."
+    assert request.reason == "No allow or deny pattern matches this call of Write."
     assert [each.request_id for each in before] == [request.request_id]
     assert after == ()
     done = event.data
@@ -232,7 +232,7 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert files(tmp_path) == ({"a.txt": b"a"} if decision == "allow" else {})
     if decision == "deny":
         (result,) = told(tmp_path / "execution", ToolResult)
-        assert result.result.endswith("the person who watches this run denied it. Because.")
+        assert result.result.endswith("the user who is watching this run denied it. Because.")
 
 
 async def test_the_time_to_answer_is_told(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
             ask(shown, "u", "Undo the rollback? [y/N]")
             ask(shown, "y", "1 files added")
             assert b.read_text() == "b"
-            ask(shown, "u", "There is no rollback that could be undone.")
+            ask(shown, "u", "There is no rollback to undo.")
             leave(shown)
 
 

@@ -71,7 +71,7 @@ def test_the_commands_in_hints_exist() -> None:
             "Wait for codon.completed, or send codon.skip or codon.forceStop first.",
             "Wait until the codon has ended, or run `hankweave skip` or `hankweave stop` first.",
         ),
-        ("checkpoint.list names them all.", "`hankweave checkpoints` names them all."),
+        ("checkpoint.list lists them all.", "`hankweave checkpoints` lists them all."),
         ("Choose another path.", "Choose another path."),
     ],
 )

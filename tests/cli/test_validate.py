@@ -61,7 +61,7 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
         "observe: ./sentinels/narrator.json, error-grader",
         "generate-schema: src/**/*.ts  !src/**/*.generated.ts",
         "$4.00",
-        "$.hank[1].budget.maxDollars: $5 is never reached: what is above allows $3.",
+        "$.hank[1].budget.maxDollars: $5 cannot be reached: the enclosing budget allows $3.",
     ):
         assert words in done.stdout
 

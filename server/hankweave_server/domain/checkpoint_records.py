@@ -273,7 +273,7 @@ def _codon(record: CheckpointRecord) -> TerminalCodon | None:
                 failed_during="running",
                 exit_code=-1,
                 failure_reason=FailureReason(
-                    type="unknown", retriable=True, message="Known from its checkpoint alone."
+                    type="unknown", retriable=True, message="Known only from its checkpoint."
                 ),
                 partial_cost=0.0,
                 partial_tokens=NO_TOKENS,

@@ -78,9 +78,9 @@ _OTHER_SIGNS = {
     "||": "Write 'or'.",
     "=": "Write '==' to compare.",
     "!": "Write 'not'.",
-    "'": "Close the text with the quote that opened it.",
-    '"': "Close the text with the quote that opened it.",
-    "{{": "Between the braces stands the name of a variable: letters, digits and '_'.",
+    "'": "Close the string with its opening quote.",
+    '"': "Close the string with its opening quote.",
+    "{{": "Put a variable name between the braces: letters, digits and '_'.",
 }
 
 
@@ -130,7 +130,7 @@ def _refuse_character(text: str, at: int) -> NoReturn:
     sign = next((each for each in signs if text.startswith(each, at)), None)
     shown = sign or text[at]
     suggestion = None if sign is None else _OTHER_SIGNS[sign]
-    raise ConditionError(f"{shown!r} means nothing here.", at, suggestion)
+    raise ConditionError(f"{shown!r} is not allowed here.", at, suggestion)
 
 
 LONGEST: Final = 1_000
@@ -158,7 +158,7 @@ _COMMAND = re.compile(
 """Beginnings of shell commands: `[ -f x`, `./check`, `test -f x`, `exit 0`."""
 
 _NO_SHELL = (
-    "A condition is an expression over variables, such as review == 'ok', and no shell command;"
+    "A condition is an expression over variables, such as review == 'ok', not a shell command;"
     " the step's 'checks' run commands."
 )
 
@@ -182,7 +182,7 @@ class ParsedCondition:
 def parse(text: str) -> ParsedCondition:
     """Parse a condition; raise ConditionError if it is invalid."""
     if len(text) > LONGEST:
-        raise ConditionError(f"A condition has at most {LONGEST:,} characters.", LONGEST)
+        raise ConditionError(f"A condition can have at most {LONGEST:,} characters.", LONGEST)
 
     try:
         return _Parser(text).condition()
@@ -222,11 +222,11 @@ class _Parser:
 
     def condition(self) -> ParsedCondition:
         if self._next.kind == "end":
-            self._refuse("The condition is empty.", "Take it out, or say when it holds.")
+            self._refuse("The condition is empty.", "Remove it, or write an expression.")
 
         part = self._either()
         if self._next.kind != "end":
-            self._refuse_next("Expected the end, 'and', 'or' or a comparison here")
+            self._refuse_next("Expected 'and', 'or', a comparison or the end here")
 
         return ParsedCondition(
             self._text, frozenset(self._names), frozenset(self._asked), part.test

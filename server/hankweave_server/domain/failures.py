@@ -123,7 +123,7 @@ _BEDROCK: tuple[tuple[str, str], ...] = (
     (
         r"""UnrecognizedClient | InvalidClientTokenId | InvalidSignature | SignatureDoesNotMatch
         | security\ token\ included\ in\ the\ request\ is\ invalid""",
-        "AWS does not know these credentials: check AWS_ACCESS_KEY_ID and its secret.",
+        "AWS does not recognize these credentials: check AWS_ACCESS_KEY_ID and its secret.",
     ),
     (
         r"""could\ not\ load\ credentials\ from\ any\ providers | CredentialsProviderError
@@ -134,11 +134,11 @@ _BEDROCK: tuple[tuple[str, str], ...] = (
         r"""not\ authorized\ to\ perform:?\ bedrock
         | (?:don't|do\ not)\ have\ access\ to\ the\ model | model\ access\ is\ denied
         | AccessDeniedException""",
-        "AWS denies access to this model: ask for it in the Bedrock console, in this region.",
+        "AWS denies access to this model: request it in the Bedrock console, in this region.",
     ),
     (
         r"on-demand\ throughput\ isn.t\ supported | provided\ model\ identifier\ is\ invalid",
-        "Bedrock does not have this model under this name here: try its inference profile.",
+        "Bedrock has no model of this name in this region: try its inference profile.",
     ),
 )
 
@@ -169,7 +169,7 @@ RULES: tuple[Rule, ...] = (
             r"""usage\ policy | safeguards\ flagged | content[\ _-]?filter | model\ refused
             | blocked\ (?:due\ to|by)\ .{0,30}(?:safety|filter)"""
         ),
-        "The model refused this prompt: another wording, or another model, may help.",
+        "The model refused this prompt: try another wording or another model.",
     ),
     Rule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
     Rule(
@@ -291,7 +291,7 @@ def decide(
         case "ignore":
             return Ignore()
         case "abort":
-            return GiveUp(headless, "Its failures end the run.")
+            return GiveUp(headless, "Its onFailure is 'abort'.")
         case "retry":
             return _next_try(config or DEFAULT_RETRIES, reason, attempts, headless)
         case _:
@@ -315,7 +315,7 @@ def _next_try(
     config: RetryConfig, reason: FailureReason, attempts: int, headless: bool
 ) -> Decision:
     if not reason.retriable:
-        return GiveUp(headless, "Trying again would not help.")
+        return GiveUp(headless, "A retry would not help.")
 
     if attempts >= config.max_attempts:
         return GiveUp(headless, f"It has failed {attempts} times.")

@@ -45,7 +45,7 @@ NO_SERVER = 0
 LEFT_BEHIND = FailureReason(
     type="unknown",
     retriable=True,
-    message="This execution was branched off while the codon worked.",
+    message="This execution was branched off while the codon was running.",
 )
 
 

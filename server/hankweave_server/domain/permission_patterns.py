@@ -163,15 +163,15 @@ def parse(text: str) -> Pattern:
     written = _WRITTEN.fullmatch(text)
     if written is None:
         raise MalformedPattern(
-            f"{text!r} is no pattern: its brackets do not match.",
-            "Write the name of a tool, or one with what it may be given, as in 'Bash(git *)'.",
+            f"{text!r} is not a pattern: its parentheses do not match.",
+            "Write the name of a tool, optionally with its argument, as in 'Bash(git *)'.",
         )
 
     tool, argument = written["tool"], written["argument"]
     if not tool or _NAME.fullmatch(tool) is None:
         raise MalformedPattern(
-            f"{tool!r} is no name of a tool.",
-            "Names look like Bash or mcp__server__tool; a '*' may stand at their end.",
+            f"{tool!r} is not a valid tool name.",
+            "Names look like Bash or mcp__server__tool and may end with '*'.",
         )
 
     if argument is not None:
@@ -209,18 +209,18 @@ def _examine(tool: str, argument: str) -> None:
     if tool not in _ARGUMENTS:
         listed = ", ".join(sorted(_ARGUMENTS))
         raise MalformedPattern(
-            f"Nothing is known of what {tool} is given.",
-            f"Write {tool} alone; only these can have something in brackets: {listed}.",
+            f"The arguments of {tool} are not known.",
+            f"Write {tool} alone; only these tools can have an argument: {listed}.",
         )
 
     if not argument or argument != argument.strip():
         raise MalformedPattern(
-            "What stands in the brackets is empty, or begins or ends with a blank.",
-            f"Write {tool} alone for every call of it.",
+            "The text in parentheses is empty, or begins or ends with a space.",
+            f"To match every call, write {tool} alone.",
         )
 
     if any(ord(letter) < 0x20 or letter == "\x7f" for letter in argument):
-        raise MalformedPattern("The pattern holds a control character.")
+        raise MalformedPattern("The pattern contains a control character.")
 
     if _ARGUMENTS[tool][0] is Kind.PATH:
         _examine_path(argument)
@@ -231,26 +231,26 @@ def _examine(tool: str, argument: str) -> None:
 def _examine_path(path: str) -> None:
     if special := sorted(set(path) & set("?[]{}\\~")):
         raise MalformedPattern(
-            f"{special[0]!r} means nothing in the pattern of a path.",
-            "Only '*' and '**' stand for something: write one pattern for each path.",
+            f"{special[0]!r} is not allowed in a path pattern.",
+            "The only wildcards are '*' and '**': write one pattern for each path.",
         )
 
     parts = path.removeprefix("/").split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise MalformedPattern(
             f"{path!r} has a part that is empty, '.' or '..'.",
-            "Name files as seen from the work tree, as in 'src/**', or absolutely.",
+            "Write paths relative to the work tree, as in 'src/**', or absolute paths.",
         )
 
     if any("**" in part and part != "**" for part in parts):
-        raise MalformedPattern("'**' stands alone between slashes.", "Write 'src/**/*.py'.")
+        raise MalformedPattern("'**' must stand alone between slashes.", "Write 'src/**/*.py'.")
 
 
 def _examine_command(command: str) -> None:
     if not is_plain(command):
         raise MalformedPattern(
-            "The pattern of a command is one plain command: no chain, no redirection, no '$'.",
-            "Write one pattern for each command; every command of a chain is looked at.",
+            "A command pattern must be one plain command: no chain, no redirection, no '$'.",
+            "Write one pattern for each command; every command in a chain is checked.",
         )
 
 

@@ -90,7 +90,7 @@ class Policy:
             if pattern.would_allow_but_for_a_chain(call):
                 return f"{pattern.text} allows one plain command, and this is not one."
 
-        return f"No pattern of allow or deny fits this call of {call.tool}."
+        return f"No allow or deny pattern matches this call of {call.tool}."
 
 
 def policy_of(permissions: Permissions) -> Policy:
@@ -150,7 +150,7 @@ def by_policy(judged: Allowed | Denied) -> PermissionVerdict:
 
 
 def for_want_of_an_answer(policy: Policy) -> PermissionVerdict:
-    waited = f"Nobody answered within {policy.timeout.total_seconds():g} s."
+    waited = f"There was no answer within {policy.timeout.total_seconds():g} s."
     return PermissionVerdict(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
 
 
@@ -158,13 +158,13 @@ def refusal(tool: str, answer: PermissionVerdict) -> str:
     """Return the text that tells an agent who denied its call, and why."""
     match answer.by:
         case "policy" if answer.rule == "otherwise":
-            why = "the permissions of this codon allow no such call"
+            why = "this codon's permissions do not allow such a call"
         case "policy" if answer.rule is not None:
-            why = f"the permissions of this codon deny {answer.rule}"
+            why = f"this codon's permissions deny {answer.rule}"
         case "client":
-            why = "the person who watches this run denied it"
+            why = "the user who is watching this run denied it"
         case _:
-            why = "nobody allowed it"
+            why = "it was not allowed"
 
     said = "" if answer.message is None else f" {answer.message}"
     return f"Hankweave did not let {tool} be called: {why}.{said}"

@@ -94,8 +94,8 @@ def last_success(state: State, known: Checkpoints) -> RollbackTarget:
 
     raise Refused(
         ErrorCode.CHECKPOINT_NOT_FOUND,
-        "There is no checkpoint yet that could be restored.",
-        hint="Checkpoints appear when a rig is set up and when a codon ends.",
+        "There is no checkpoint to restore yet.",
+        hint="Checkpoints are taken when a rig is set up and when a codon ends.",
     )
 
 
@@ -182,9 +182,9 @@ def of_prefix(
     if not is_sha_prefix(prefix):
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
-            f"{given!r} is not the beginning of a commit id.",
+            f"{given!r} is not the start of a commit id.",
             path="$.data.checkpointSha",
-            hint="Give 4 to 40 hexadecimal digits.",
+            hint="Enter 4 to 40 hexadecimal digits.",
         )
 
     on_thread = _thread_checkpoints(state)
@@ -194,16 +194,16 @@ def of_prefix(
         case [] if any(sha.startswith(prefix) for sha in missing):
             raise Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
-                f"Checkpoint {prefix[:12]} is on record, but its commit is lost or damaged.",
+                f"Checkpoint {prefix[:12]} is recorded, but its commit is lost or damaged.",
                 path="$.data.checkpointSha",
-                hint="`hankweave fsck --repair` brings back what can be found.",
+                hint="`hankweave fsck --repair` restores what can be found.",
             )
         case []:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"No checkpoint begins with {prefix}.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list names them all.",
+                hint="checkpoint.list lists them all.",
             )
         case [sha]:
             return target_of(state, known, sha)
@@ -282,7 +282,7 @@ def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarge
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
             f"The safety checkpoint {travel.safety[:12]} is gone.",
-            hint="It was pruned; checkpoint.list names what there is.",
+            hint="It was pruned; checkpoint.list lists the existing checkpoints.",
         )
 
     source = None if travel.source is None else travel.source.checkpoint_sha

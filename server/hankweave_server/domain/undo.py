@@ -108,8 +108,8 @@ def to_undo(state: State) -> Travel:
     if not state.undo:
         raise Refused(
             ErrorCode.NOTHING_TO_UNDO,
-            "There is no rollback that could be undone.",
-            hint="rollback.toCheckpoint goes to any moment; checkpoint.list names them.",
+            "There is no rollback to undo.",
+            hint="rollback.toCheckpoint restores any checkpoint; checkpoint.list lists them.",
         )
 
     return state.undo[-1]
@@ -120,8 +120,8 @@ def to_redo(state: State) -> Travel:
     if not state.redo:
         raise Refused(
             ErrorCode.NOTHING_TO_UNDO,
-            "There is no undo that could be taken back.",
-            hint="A new rollback forgets what was undone; its safety checkpoint is still listed.",
+            "There is no undo to redo.",
+            hint="A new rollback discards what was undone; its safety checkpoint is still listed.",
         )
 
     return state.redo[-1]

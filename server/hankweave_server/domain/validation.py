@@ -128,11 +128,11 @@ def codon_faults(codon: CodonExecution) -> Iterator[str]:
 def plan_faults(plan: tuple[PlanEntry, ...]) -> Iterator[str]:
     for codon_id, count in Counter(entry.codon_id for entry in plan).items():
         if count > 1:
-            yield f"codon {codon_id}: it stands there {count} times"
+            yield f"codon {codon_id}: it appears {count} times"
 
     for entry in plan:
         if entry.codon_id.partition("#")[0] != entry.codon.id:
-            yield f"codon {entry.codon_id}: it is made of codon {entry.codon.id}"
+            yield f"codon {entry.codon_id}: it is based on codon {entry.codon.id}"
 
         for fault in _loop_faults(entry.codon_id, entry.loop_context):
             yield f"codon {entry.codon_id}: {fault}"
@@ -145,7 +145,7 @@ def _missing_runs(state: State) -> Iterator[str]:
 
     for run_id, count in counts.items():
         if count > 1:
-            yield f"There are {count} runs {run_id}; it cannot be told which one is meant."
+            yield f"There are {count} runs {run_id}; it is unclear which one is meant."
 
 
 def _loop_faults(codon_id: CodonId, context: LoopContext | None) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _loop_faults(codon_id: CodonId, context: LoopContext | None) -> Iterator[str
     iteration = codon_id.partition("#")[2]
     if context is None:
         if iteration:
-            yield "its id names an iteration, but it stands in no loop"
+            yield "its id names an iteration, but it is not in a loop"
     elif context.iteration < 0 or context.codon_index_in_loop < 0:
         yield "its place in the loop is negative"
     elif iteration != str(context.iteration):
@@ -167,7 +167,7 @@ def _orphaned_folders(state: State, run_folders: frozenset[str]) -> Iterator[Val
     known = {str(run.run_id) for run in state.runs}
     for name in sorted(run_folders - known):
         yield ValidationWarning(
-            type="orphaned_folder", message=f"runs/{name} belongs to no run in the state."
+            type="orphaned_folder", message=f"runs/{name} does not belong to any run in the state."
         )
 
 
@@ -180,12 +180,12 @@ def _missing_checkpoints(
             missing[sha] = where
 
     for sha in sorted(recorded):
-        missing.setdefault(sha, "A checkpoint that the journal names")
+        missing.setdefault(sha, "A checkpoint in the journal")
 
     for sha, where in missing.items():
         yield ValidationWarning(
             type="missing_checkpoint",
-            message=f"{where} is {sha}, which the shadow repository does not have.",
+            message=f"{where} is {sha}, which is not in the shadow repository.",
         )
 
 
@@ -276,14 +276,14 @@ def _cost_mismatches(
 
 def corrected(warning: ValidationWarning) -> ValidationWarning:
     """Return the warning for a value that was wrong and has been corrected."""
-    message = f"{warning.message} The recomputed value counts from now on."
+    message = f"{warning.message} The recomputed value is used from now on."
     return msgspec.structs.replace(warning, message=message)
 
 
 def _mismatch(who: str, stated: float, recomputed: float) -> ValidationWarning:
     return ValidationWarning(
         type="cost_mismatch",
-        message=f"{who}: the state says ${stated:.6f}, recomputed it is ${recomputed:.6f}.",
+        message=f"{who}: the state says ${stated:.6f}, but recomputed it is ${recomputed:.6f}.",
     )
 
 

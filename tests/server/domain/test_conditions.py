@@ -144,7 +144,7 @@ def test_a_shell_command_is_no_condition(text: str):
         parse(text)
 
     assert caught.value.suggestion is not None
-    assert "no shell command" in caught.value.suggestion
+    assert "not a shell command" in caught.value.suggestion
     assert "'checks'" in caught.value.suggestion
 
 
@@ -164,11 +164,11 @@ def test_a_shell_command_is_no_condition(text: str):
         ("(a and b) == 'c'", 13, "values"),
         ("defined('a')", 8, "name"),
         ("{{a b}}", 0, "braces"),
-        ("a == é", 5, "nothing"),
+        ("a == é", 5, "not allowed"),
         ("(" * (DEEPEST + 1) + "a" + ")" * (DEEPEST + 1), DEEPEST, "deeply"),
         ("a" * (LONGEST + 1), LONGEST, "characters"),
         ("__import__('os')", 10, "end"),
-        ("a.b", 1, "nothing"),
+        ("a.b", 1, "not allowed"),
     ],
 )
 def test_a_fault_is_told_with_its_place(text: str, offset: int, words: str):

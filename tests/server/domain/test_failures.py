@@ -108,7 +108,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ),
     ("The response was blocked by the provider's content filter", "api-error", False),
     ("The model response was blocked due to safety settings.", "api-error", False),
-    ("The model refused to go on (refusal).", "api-error", False),
+    ("The model refused to continue (refusal).", "api-error", False),
     # Time.
     ("API Error: Request timed out.", "timeout", True),
     ("connection timeout", "timeout", True),

@@ -66,7 +66,7 @@ def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -
 
 def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
     """The reason says why: nothing fits, or what fits allows no chain."""
-    assert judge(LS) == Unsettled("No pattern of allow or deny fits this call of Bash.")
+    assert judge(LS) == Unsettled("No allow or deny pattern matches this call of Bash.")
     reason = "Bash(ls*) allows one plain command, and this is not one."
     assert judge(CHAIN, allow=("Bash(ls*)",)) == Unsettled(reason)
 
@@ -117,19 +117,19 @@ def test_silence_is_an_answer_too() -> None:
     assert policy.timeout == timedelta(seconds=1.5)
     answer = for_want_of_an_answer(policy)
     assert (answer.decision, answer.by, answer.rule) == ("allow", "timeout", "onTimeout")
-    assert answer.message == "Nobody answered within 1.5 s."
+    assert answer.message == "There was no answer within 1.5 s."
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (by_policy(Denied("Bash(rm *)")), "the permissions of this codon deny Bash(rm *)."),
-        (by_policy(Denied("otherwise")), "the permissions of this codon allow no such call."),
+        (by_policy(Denied("Bash(rm *)")), "this codon's permissions deny Bash(rm *)."),
+        (by_policy(Denied("otherwise")), "this codon's permissions do not allow such a call."),
         (
             PermissionVerdict("deny", "client", client_id=ClientId("c"), message="Not today."),
-            "the person who watches this run denied it. Not today.",
+            "the user who is watching this run denied it. Not today.",
         ),
-        (for_want_of_an_answer(policy_of(Permissions())), "nobody allowed it. Nobody answered"),
+        (for_want_of_an_answer(policy_of(Permissions())), "it was not allowed. There was no"),
     ],
 )
 def test_an_agent_is_told_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:

@@ -51,8 +51,8 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
     assert await run_to_its_end(hank, execution) == 0
     (said,) = told(execution, StateRecovered)
     assert [warning.type for warning in said.warnings] == ["cost_mismatch"]
-    assert "$4.000000, recomputed it is $0.400000" in said.warnings[0].message
-    assert "recomputed value counts from now on" in said.warnings[0].message
+    assert "$4.000000, but recomputed it is $0.400000" in said.warnings[0].message
+    assert "recomputed value is used from now on" in said.warnings[0].message
     assert said.source == "journal"
     mended = json.loads(file.read_bytes())
     assert mended["runs"][-1]["codons"][0]["finalCost"] == 0.4
@@ -68,5 +68,5 @@ async def test_a_price_list_that_cannot_be_read_is_no_start(tmp_path: Path) -> N
     words = ["run", str(hank), "--execution", str(execution), "--prices", str(prices)]
     done = await anyio.run_process(command(*words), env=environment(), check=False)
     assert done.returncode == ExitCode.CONFIGURATION
-    assert f"The prices in {prices} are wrong" in done.stderr.decode()
+    assert f"The prices in {prices} are invalid" in done.stderr.decode()
     assert not (execution / ".hankweave" / "state.json").exists()

@@ -89,7 +89,9 @@ def _of_container(
     path: str, budget: ContainerBudget, members: tuple[str, ...]
 ) -> Iterator[BudgetWarning]:
     if budget.max_dollars == 0:
-        yield BudgetWarning(f"{path}.maxDollars", "Nothing may be spent: every codon ends at once.")
+        yield BudgetWarning(
+            f"{path}.maxDollars", "Nothing may be spent, so every codon ends immediately."
+        )
 
     if budget.max_dollars is not None and budget.allocation != "shared":
         yield from _of_shares(path, shares_of(budget, members))
@@ -99,7 +101,7 @@ def _of_container(
     if is_limited and is_pool and budget.on_exceeded == "fail" and len(members) > 1:
         yield BudgetWarning(
             f"{path}.onExceeded",
-            "All draw on one pool: whichever codon is running when it is used up fails, even if "
+            "All codons share one pool: the one that is running when it is used up fails, even if "
             "others used it.",
         )
 
@@ -112,7 +114,7 @@ def _of_shares(path: str, shares: dict[str, float]) -> Iterator[BudgetWarning]:
     for name, share in shares.items():
         if share <= 1e-9:
             yield BudgetWarning(
-                f"{path}.shares", f"The shares leave nothing for {name!r}: it ends at once."
+                f"{path}.shares", f"The shares leave nothing for {name!r}: it ends immediately."
             )
 
 
@@ -147,14 +149,14 @@ def _unreachable(
     if budget.max_dollars is not None and dollars is not None and budget.max_dollars > dollars:
         yield BudgetWarning(
             f"{path}.maxDollars",
-            f"${budget.max_dollars:g} is never reached: what is above allows ${dollars:g}.",
+            f"${budget.max_dollars:g} cannot be reached: the enclosing budget allows ${dollars:g}.",
         )
 
     most = budget.max_time_seconds
     if most is not None and seconds is not None and most > seconds:
         yield BudgetWarning(
             f"{path}.maxTimeSeconds",
-            f"{most:g} s are never reached: what is above allows {seconds:g} s.",
+            f"{most:g} s cannot be reached: the enclosing budget allows {seconds:g} s.",
         )
 
 
@@ -164,7 +166,7 @@ def _unreachable(
 def _of_codon(place: _Place, prices: Prices) -> Iterator[BudgetWarning]:
     own = place.own
     if own.max_dollars == 0:
-        yield BudgetWarning(f"{place.path}.budget.maxDollars", "The codon ends at once.")
+        yield BudgetWarning(f"{place.path}.budget.maxDollars", "The codon ends immediately.")
 
     if _is_limited_in_money(place) and not _is_priced(place.codon, prices):
         yield BudgetWarning(
@@ -176,13 +178,13 @@ def _of_codon(place: _Place, prices: Prices) -> Iterator[BudgetWarning]:
     if place.codon.on_failure == "retry" and "fail" in set(_policies(place)):
         yield BudgetWarning(
             f"{place.path}.onFailure",
-            "A codon that fails by its budget is not tried again: onExceeded is 'fail'.",
+            "A codon that exceeds its budget is not retried: onExceeded is 'fail'.",
         )
 
     if place.codon.exhaust_with_prompt is not None and _is_limited_in_time(place):
         yield BudgetWarning(
             f"{place.path}.exhaustWithPrompt",
-            "The codon is sent on until its context is full, so the time limit may be what ends "
+            "The codon continues until its context is full, so the time limit may be what ends "
             "it each time.",
         )
 

@@ -120,9 +120,9 @@ def _require(holds: bool, too_much: str, key: str) -> None:
     if not holds:
         raise Refused(
             ErrorCode.RESULT_TOO_LARGE,
-            f"The answer would have more than {too_much}.",
+            f"The result would have more than {too_much}.",
             path=f"$.data.reduce.{key}",
-            hint="Narrow the query by where, since or until, or group by less.",
+            hint="Narrow the query with where, since or until, or group by fewer fields.",
         )
 
 
@@ -262,7 +262,7 @@ def sortings_of(
 def _sorting(order: Order, reducing: Reducing | None, at: str) -> Sorting:
     if order.direction not in _DIRECTIONS:
         hint = nearest(order.direction, _DIRECTIONS)
-        raise invalid(f"There is no direction {shown(order.direction)}.", f"{at}.direction", hint)
+        raise invalid(f"Unknown direction {shown(order.direction)}.", f"{at}.direction", hint)
 
     return Sorting(order.field, _getter(order, reducing, at), order.direction == "desc")
 

@@ -83,7 +83,9 @@ def answer(query: Query, read: Read, last: int) -> EventsPage:
     """Answer one page of a query over the journal up to `last`; raise Refused."""
     until = last if query.cursor is None else query.cursor.until
     if until > last:
-        raise invalid(f"The journal ends at {last}; the cursor is of another.", "$.data.cursor")
+        raise invalid(
+            f"The journal ends at {last}; the cursor is from another one.", "$.data.cursor"
+        )
 
     items, after = _cut(_items(query, read, until, query.limit + 1), query.limit)
     cursor = None if after is None else query.cursor_text(Cursor(until, after))
@@ -255,7 +257,7 @@ def _rows_in_order(rows: list[Row], sortings: tuple[Sorting, ...], passed: int) 
                 ErrorCode.RESULT_TOO_LARGE,
                 f"A row of the answer would have {len(text):,} bytes.",
                 path="$.data.reduce",
-                hint="Collect a smaller field, or group by more.",
+                hint="Collect a smaller field, or group by more fields.",
             )
 
         yield position, text

@@ -74,17 +74,17 @@ def path_of(text: str, at: str) -> Path:
     """Parse a dotted path; raise Refused, with the JSON path `at`, for a field no event has."""
     own, *parts = text.split(".")
     if len(text) > PATH_LIMIT or not all([own, *parts]):
-        raise invalid(f"{shown(text)} is no path of at most {PATH_LIMIT} characters.", at)
+        raise invalid(f"{shown(text)} is not a path of at most {PATH_LIMIT} characters.", at)
 
     if own not in _OWN:
         hint = nearest(own, _OWN)
         if own in ("payload", "metadata"):
-            hint = "What is in an event's `data` is named like data.codonId."
+            hint = "Fields of an event's `data` are written like data.codonId."
 
         raise invalid(f"Events have no field {shown(own)}.", at, hint)
 
     if parts and own not in _WITH_PARTS:
-        raise invalid(f"{own} has no parts; {shown(text)} is nowhere.", at)
+        raise invalid(f"{own} has no subfields, so {shown(text)} does not exist.", at)
 
     base: Get = attrgetter(_OWN[own])
     return Path(text, _walk(base, parts) if parts else base)

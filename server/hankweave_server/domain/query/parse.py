@@ -70,7 +70,7 @@ class Conditions:
         self._count(at, depth)
         if _forms_in(condition) != 1:
             raise invalid(
-                "A condition is one of: field, op and value; and; or; not.",
+                "A condition has either field, op and value, or one of and, or, not.",
                 at,
                 'For example {"field": "data.codonId", "op": "eq", "value": "observe"}.',
             )
@@ -89,10 +89,10 @@ class Conditions:
     def _count(self, at: str, depth: int) -> None:
         self.count += 1
         if self.count > CONDITION_LIMIT:
-            raise invalid(f"A query may have {CONDITION_LIMIT} conditions.", at)
+            raise invalid(f"A query can have at most {CONDITION_LIMIT} conditions.", at)
 
         if depth > DEPTH_LIMIT:
-            raise invalid(f"Conditions may nest {DEPTH_LIMIT} deep.", at)
+            raise invalid(f"Conditions can be nested at most {DEPTH_LIMIT} deep.", at)
 
     def _comparison(self, condition: Condition, at: str) -> Predicate:
         if condition.field is None:
@@ -116,12 +116,14 @@ def _forms_in(condition: Condition) -> int:
 
 def _operator_of(condition: Condition, at: str) -> str:
     if (condition.op is None) == (condition.operator is None):
-        raise invalid("A comparison has one op.", at, f"There are: {', '.join(OPERATORS)}.")
+        raise invalid(
+            "A comparison needs exactly one op.", at, f"There are: {', '.join(OPERATORS)}."
+        )
 
     key, name = ("op", condition.op) if condition.op else ("operator", condition.operator or "")
     if name not in OPERATORS:
         hint = nearest(name, OPERATORS)
-        raise invalid(f"There is no operator {shown(name)}.", f"{at}.{key}", hint)
+        raise invalid(f"Unknown operator {shown(name)}.", f"{at}.{key}", hint)
 
     if condition.value is msgspec.UNSET:
         raise invalid(f"{name} needs a value.", at)
@@ -158,7 +160,7 @@ def moment_text(value: Any, at: str) -> str:
         return instants.to_text(instants.from_text(value))
     except (ValueError, TypeError, OverflowError):
         hint = "Write it like 2025-01-04T12:00:00.000Z."
-        raise invalid(f"{shown(str(value))} is no moment.", at, hint) from None
+        raise invalid(f"{shown(str(value))} is not a timestamp.", at, hint) from None
 
 
 # --- the operators --------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Any, str], Test]:
 
 def _between(bounds: Any, at: str) -> Test:
     if not isinstance(bounds, list) or len(bounds) != 2:
-        raise invalid("between needs a list of two bounds.", at)
+        raise invalid("between requires a list of two bounds.", at)
 
     at_least = OPERATORS["gte"](bounds[0], f"{at}[0]")
     at_most = OPERATORS["lte"](bounds[1], f"{at}[1]")
@@ -203,7 +205,7 @@ def _between(bounds: Any, at: str) -> Test:
 
 def _in(wanted: Any, at: str) -> Test:
     if not isinstance(wanted, list) or len(wanted) > VALUE_LIMIT:
-        raise invalid(f"in needs a list of at most {VALUE_LIMIT} values.", at)
+        raise invalid(f"in requires a list of at most {VALUE_LIMIT} values.", at)
 
     places = {ordered(each) for each in wanted}
     return lambda value: ordered(value) in places
@@ -223,7 +225,7 @@ def _contains(part: Any, at: str) -> Test:
 
 def _contains_ignoring_case(part: Any, at: str) -> Test:
     if not isinstance(part, str):
-        raise invalid("containsIgnoringCase needs a text.", at)
+        raise invalid("containsIgnoringCase requires a string.", at)
 
     folded = part.casefold()
     return lambda value: isinstance(value, str) and folded in value.casefold()
@@ -231,14 +233,14 @@ def _contains_ignoring_case(part: Any, at: str) -> Test:
 
 def _starts_with(beginning: Any, at: str) -> Test:
     if not isinstance(beginning, str):
-        raise invalid("startsWith needs a text.", at)
+        raise invalid("startsWith requires a string.", at)
 
     return lambda value: isinstance(value, str) and value.startswith(beginning)
 
 
 def _exists(wanted: Any, at: str) -> Test:
     if not isinstance(wanted, bool):
-        raise invalid("exists needs true or false.", at)
+        raise invalid("exists requires true or false.", at)
 
     return lambda value: (value is not None) is wanted
 
@@ -246,7 +248,7 @@ def _exists(wanted: Any, at: str) -> Test:
 def _rank_with_order(bound: Any, at: str) -> int:
     rank, _ = ordered(bound)
     if isinstance(bound, bool) or not isinstance(bound, int | float | str):
-        raise invalid("Only numbers and texts have an order to compare by.", at)
+        raise invalid("Only numbers and strings can be compared by order.", at)
 
     return rank
 
@@ -342,7 +344,7 @@ def checked(command: EventsQuery, at: str = "$.data") -> Query:
     reducing = None if command.reduce is None else _reducing(command.reduce, f"{at}.reduce")
     columns = None if command.select is None else _paths(command.select, f"{at}.select")
     if reducing is not None and columns is not None:
-        raise invalid("A query selects or reduces, not both.", f"{at}.select")
+        raise invalid("A query can either select or reduce, not both.", f"{at}.select")
 
     sortings = sortings_of(command.order_by, reducing, f"{at}.orderBy")
     digest = _digest(command)
@@ -377,7 +379,7 @@ def _bound(bound: Moment | None, at: str) -> tuple[int | None, str | None]:
         case None:
             return None, None
         case int() if bound < 0:
-            raise invalid(f"{bound} is no seq: they begin with 1.", at)
+            raise invalid(f"{bound} is not a seq: they begin at 1.", at)
         case int():
             return bound, None
         case _:
@@ -391,7 +393,7 @@ def _causes(command: EventsQuery, at: str) -> Causes:
         ("ancestorsOf", command.ancestors_of),
     ):
         if isinstance(cause, int) and cause < 1:
-            raise invalid(f"{cause} is no seq: they begin with 1.", f"{at}.{name}")
+            raise invalid(f"{cause} is not a seq: they begin at 1.", f"{at}.{name}")
 
     return Causes(command.caused_by, command.descendants_of, command.ancestors_of)
 
@@ -404,7 +406,7 @@ def _paths(names: tuple[str, ...], at: str) -> tuple[Path, ...]:
         raise invalid(f"Name 1 to {PATHS_LIMIT} fields.", at)
 
     if len(set(names)) < len(names):
-        raise invalid("A field is named twice.", at)
+        raise invalid("A field is listed twice.", at)
 
     return tuple(path_of(name, f"{at}[{i}]") for i, name in enumerate(names))
 
@@ -413,7 +415,7 @@ def _reducing(reduction: Reduction, at: str) -> Reducing:
     aggregate = AGGREGATES.get(reduction.type)
     if aggregate is None:
         hint = nearest(reduction.type, AGGREGATES)
-        raise invalid(f"There is no aggregate {shown(reduction.type)}.", f"{at}.type", hint)
+        raise invalid(f"Unknown aggregate {shown(reduction.type)}.", f"{at}.type", hint)
 
     if reduction.field is None and reduction.type != "count":
         raise invalid(f"{reduction.type} needs a field.", at)
@@ -433,9 +435,9 @@ def _cursor(text: str | None, digest: str, at: str) -> Cursor | None:
     found = _CURSOR.fullmatch(text)
     if found is None or found["digest"] != digest:
         raise invalid(
-            "This cursor is none of this query.",
+            "This cursor belongs to another query.",
             at,
-            "Send the same query again, with the cursor of its last page; limit may differ.",
+            "Send the same query again with the cursor of its previous page; limit may differ.",
         )
 
     return Cursor(int(found["until"]), int(found["after"]))
