@@ -365,8 +365,8 @@ async def test_answers_stay_small_and_say_what_is_missing(tmp_path: Path) -> Non
         diff = await door.call("checkpoint_diff", from_sha=start)
         assert len(json.dumps(diff)) < MOST
         assert [each["path"][0] for each in diff["files"]] == ["a", "b", "c", "d", "e"]
-        assert "cut after" in diff["files"][0]["note"]
-        assert "left out" in diff["files"][4]["note"]
+        assert "truncated after" in diff["files"][0]["note"]
+        assert "omitted" in diff["files"][4]["note"]
         assert diff["lines_added"] == 35_000
         alone = await door.call("checkpoint_diff", from_sha=start, paths=["e.txt"])
         assert len(alone["files"][0]["patch"]) > len(diff["files"][0]["patch"])

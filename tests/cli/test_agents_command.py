@@ -134,8 +134,8 @@ def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) ->
     install(programs, "codex", "#!/bin/sh\necho nothing\n")
     install(programs, "gemini", "#!/nowhere/at-all\n")
     found = {each["name"]: each for each in json.loads(agents("--json").stdout)}
-    assert found["claude"]["complaint"] == "--version ended with 4 and told none"
-    assert found["codex"]["complaint"] == "--version ended with 0 and told none"
+    assert found["claude"]["complaint"] == "--version exited with 4 and printed no version"
+    assert found["codex"]["complaint"] == "--version exited with 0 and printed no version"
     assert "cannot be run" in found["gemini"]["complaint"]
     assert {found[name]["version"] for name in ("claude", "codex", "gemini")} == {None}
 
@@ -190,7 +190,7 @@ def test_a_self_test_does_a_real_turn_and_says_what_it_cost(agents, programs, tm
     ("deed", "why", "retriable"),
     [
         (FAILS, "429", True),
-        (LIES, "hello.txt is not there", True),
+        (LIES, "hello.txt is missing", True),
         (CRASHES, "it is broken", True),
     ],
 )

@@ -184,7 +184,7 @@ class AgentLog:
         data = b"\n".join(lines) + b"\n"
         if self._size + len(data) > self._limit:
             self._is_full = True
-            message = f"The log has reached its limit of {self._limit} bytes; the rest is left out."
+            message = f"The log has reached its limit of {self._limit} bytes; the rest is omitted."
             data = _note("truncated", message, timestamp)
 
         try:

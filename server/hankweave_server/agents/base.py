@@ -16,8 +16,8 @@ TimeLimit: TypeAlias = Literal["start", "idle", "total"]
 
 
 GO_ON = (
-    "Your working directory and this conversation were taken back to this moment: whatever you did "
-    "after it is undone. Go on with your task from here."
+    "Your working directory and this conversation were rolled back to this moment: everything you "
+    "did after it has been undone. Continue your task from here."
 )
 """The prompt of an agent whose conversation resumes in the middle of its work."""
 
@@ -337,7 +337,7 @@ class AgentOutOfControl(AgentError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The agent kept stopping the keeper of its processes (SIGSTOP), so it was ended.",
+            "The agent kept stopping its process keeper (SIGSTOP), so it was terminated.",
             hint="Find out what sends SIGSTOP to processes that it did not start.",
         )
 
@@ -349,7 +349,7 @@ class AgentUnkillable(AgentError):
         listed = ", ".join(str(pid) for pid in pids)
         super().__init__(
             f"Processes of the agent survived SIGKILL: {listed}",
-            hint="They hang in the kernel or belong to another user; end them by hand.",
+            hint="They hang in the kernel or belong to another user; kill them manually.",
         )
         self.pids = pids
 

@@ -90,7 +90,7 @@ _BY_NAME: Mapping[str, Acquaintance] = {
             ("GEMINI_CLI_HOME", "~", ".gemini/gemini-credentials.json"),
             ("GEMINI_CLI_HOME", "~", ".gemini/.env"),
         ),
-        log_in="run 'gemini' and choose how",
+        log_in="run 'gemini' and choose a login method",
         model="gemini-3.5-flash-lite",
         oldest="0.33.0",
     ),
@@ -111,7 +111,7 @@ _BY_NAME: Mapping[str, Acquaintance] = {
     ),
     "scripted": Acquaintance(install="It is built in and needs no model."),
 }
-_STRANGER = Acquaintance(install="Install it, or name it with its full path, or correct PATH.")
+_STRANGER = Acquaintance(install="Install it, give its full path, or correct PATH.")
 
 
 class Found(Value, kw_only=True, omit_defaults=False):
@@ -217,19 +217,19 @@ class Version:
 def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
     """Run a program with `--version`; may take some seconds."""
     if path is None:
-        return Version(cannot_run="cannot be run: the program that it starts was not found")
+        return Version(cannot_run="cannot be run: its interpreter was not found")
 
     try:
         code, printed = _printed(path, environment)
     except subprocess.TimeoutExpired:
         seconds = f"{VERSION_DEADLINE:.0f} seconds"
-        return Version(complaint=f"did not tell its version within {seconds}")
+        return Version(complaint=f"did not report its version within {seconds}")
     except OSError as error:
         return Version(cannot_run=f"cannot be run: {error.strerror}")
 
     found = _VERSION.search(printed)
     if code != 0 or found is None:
-        return Version(complaint=f"--version ended with {code} and told none")
+        return Version(complaint=f"--version exited with {code} and printed no version")
 
     return Version(found[0].decode())
 

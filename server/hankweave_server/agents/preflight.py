@@ -235,7 +235,7 @@ class _Check:
 
         program = command[0]
         if "/" in program and not os.path.isabs(program):
-            note = f"{program} is looked for in the work tree when its codon starts."
+            note = f"{program} will be looked up in the work tree when its codon starts."
             return _Program(notes=(note,))
 
         path = shutil.which(program, path=self.host.get("PATH"))
@@ -275,7 +275,7 @@ class _Check:
         return _Program(path, number)
 
     def _install_anew(self) -> str:
-        return f"Install it anew with '{self.known.install}'."
+        return f"Reinstall it with '{self.known.install}'."
 
     # --- the login -------------------------------------------------------------------------------
 
@@ -291,20 +291,20 @@ class _Check:
 
         variable = self.known.keys[0]
         yield AgentFault(
-            message=f"{self._title} has no key and no login here.",
+            message=f"{self._title} has no API key and no login here.",
             hint=f"Set {variable}, or log in: {self.known.log_in}.",
         )
 
     def notes(self, seen: tuple[str, ...]) -> Iterator[str]:
         """Return remarks on a login that could not be checked."""
         if not seen and (why := self._is_elsewhere()) is not None:
-            yield f"{self._title}: no key or login is seen; {why}."
+            yield f"{self._title}: no key or login was found; {why}."
 
     def _is_elsewhere(self) -> str | None:
         """Return the reason why there may be a login that is not visible here."""
         spec = self.need.selection.spec
         if self.need.selection.on_bedrock:
-            return "the credentials of AWS are not looked for"
+            return "AWS credentials are not checked"
 
         if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
             return "the provider that 'config' names may need none"
@@ -323,9 +323,9 @@ class _Check:
         model = self.need.written_model
         meant = suggestion_for(model)
         hint = (
-            "Write a model of Claude (sonnet, claude-...), OpenAI (gpt-..., codex-...) or Google "
+            "Use a model of Claude (sonnet, claude-...), OpenAI (gpt-..., codex-...) or Google "
             "(gemini-...), 'opencode/PROVIDER/MODEL' or 'pi/PROVIDER/MODEL'; "
-            "or name an 'agent' in the codon."
+            "or set an 'agent' in the codon."
         )
         if meant is not None:
             hint = f"Did you mean {meant!r}?"
@@ -353,8 +353,8 @@ class _Check:
         permissions = self.need.permissions
         if permissions is not None and can_refuse(permissions) and not self.need.can_ask:
             yield AgentFault(
-                message=f"The hank has permissions, and {self._title} asks for none.",
-                hint="Choose another agent, or take the permissions out.",
+                message=f"The hank has permissions, but {self._title} does not ask for them.",
+                hint="Choose another agent, or remove the permissions.",
             )
 
     def of_root(self) -> Iterator[AgentFault]:
@@ -368,7 +368,7 @@ class _Check:
         if seen.get(SANDBOX) != "1":
             yield AgentFault(
                 message=f"Claude Code does not bypass permissions as root unless {SANDBOX} is 1.",
-                hint=f"Run the server as another user, or take HANKWEAVE_{SANDBOX} away.",
+                hint=f"Run the server as another user, or unset HANKWEAVE_{SANDBOX}.",
             )
 
 

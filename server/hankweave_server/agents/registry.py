@@ -67,7 +67,7 @@ class CommandAgent:
         program = Program(
             command=self.argv,
             stdin="\n\n".join(prompts),
-            hint="Install it, or name it with its full path, or correct PATH.",
+            hint="Install it, give its full path, or correct PATH.",
             presumed_session=SessionStarted(task.resume_session or str(uuid4()), task.model),
             quiet_start=self.quiet_start,
         )

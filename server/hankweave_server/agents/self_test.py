@@ -180,7 +180,7 @@ class Attempt:
                 code = 128 + number
 
         if succeeded:
-            message = f"It reported success, but {FILE} is not there as it was asked for."
+            message = f"It reported success, but {FILE} is missing or has the wrong content."
             return FailureReason(type="unknown", retriable=True, message=message)
 
         said = "" if self._result is None else self._result.text

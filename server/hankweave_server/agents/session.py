@@ -167,7 +167,7 @@ class AgentConversation:
             case Exited(code):
                 return self._last_words or f"The program ended with exit code {code}."
             case AgentKilled(number):
-                return f"The program was ended by signal {number}."
+                return f"The program was terminated by signal {number}."
             case TimedOut(which):
                 return f"The program exceeded its {which} time limit."
             case _:

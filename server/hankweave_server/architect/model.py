@@ -92,7 +92,7 @@ class Mark:
 def label_of(step: int, message: str) -> str:
     """Return `architect:checkpoint:step-<N>`, followed by ` -- <message>` if there is one."""
     if step < 0:
-        raise ValueError(f"{step} is no step: steps are counted from 0.")
+        raise ValueError(f"{step} is not a step: steps are counted from 0.")
 
     label = f"{CHECKPOINT_PREFIX}:step-{step}"
     return f"{label} -- {message}" if message else label

@@ -244,8 +244,8 @@ class Shadow:
 
         if len(found) != 1:
             raise UnknownCheckpoint(
-                f"{commit!r} names {len(found) or 'no'} checkpoints of {self._layout.root}.",
-                "list_checkpoints() gives the full hash of each.",
+                f"{commit!r} matches {len(found) or 'no'} checkpoints of {self._layout.root}.",
+                "list_checkpoints() returns the full hash of each.",
             )
 
         return self._differs_from(found[0])
@@ -301,7 +301,7 @@ class Shadow:
             except (ShadowRepositoryError, CheckpointDamaged) as damage:
                 raise CheckpointError(
                     f"The shadow repository of {self._layout.root} cannot be read: {damage}.",
-                    "`hankweave fsck` names what is damaged.",
+                    "`hankweave fsck` shows what is damaged.",
                 ) from None
 
 

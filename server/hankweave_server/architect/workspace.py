@@ -18,7 +18,7 @@ class WorkspaceBackend:
 
     def create(self, step: int, message: str) -> Checkpoint | None:
         if step < 0:
-            raise ValueError(f"a step is counted from 0, not {step}")
+            raise ValueError(f"steps are counted from 0; found {step}")
 
         return _documented(self._git.create(f"step-{step}", message))
 

@@ -91,13 +91,13 @@ def _part(raw: dict[str, Any], key: str, shape: Any) -> Any:
 def _of_id(raw: dict[str, Any]) -> Iterator[Finding]:
     name = raw.get("id")
     if isinstance(name, str) and name and _ID.fullmatch(name) is None:
-        hint = "It has small letters, digits and '-' only."
-        yield Finding(("id",), f"{name!r} cannot be the id of a sentinel.", hint)
+        hint = "Use only lowercase letters, digits and '-'."
+        yield Finding(("id",), f"{name!r} is not a valid sentinel id.", hint)
 
 
 def _of_prompts(raw: dict[str, Any]) -> Iterator[Finding]:
     if not (raw.get("userPromptFile") or raw.get("userPromptText")):
-        message = "The sentinel has no prompt: give a userPromptFile or a userPromptText."
+        message = "The sentinel has no prompt: add a userPromptFile or a userPromptText."
         yield Finding(("userPromptText",), message)
 
     is_told = raw.get("systemPromptFile") or raw.get("systemPromptText")
@@ -111,11 +111,17 @@ def _of_exclusions(raw: dict[str, Any]) -> Iterator[Finding]:
         return
 
     if raw.get("joinString") is not None:
-        yield Finding(("joinString",), "'joinString' is for texts, not for structured output.")
+        yield Finding(
+            ("joinString",),
+            "'joinString' applies to plain text output only, not to structured output.",
+        )
 
     output = raw.get("output")
     if isinstance(output, dict) and output.get("format") is not None:
-        yield Finding(("output", "format"), "'format' is for texts, not for structured output.")
+        yield Finding(
+            ("output", "format"),
+            "'format' applies to plain text output only, not to structured output.",
+        )
 
 
 # --- triggers ---------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ def _of_sequence(trigger: SequenceTrigger) -> Iterator[Finding]:
     interest = trigger.interest_filter.on
     yield from _of_types(interest, ("trigger", "interestFilter", "on"))
     if len(trigger.pattern) > HISTORY_LIMIT:
-        message = f"A pattern reaches back {HISTORY_LIMIT} events at most."
+        message = f"A pattern can have at most {HISTORY_LIMIT} events."
         yield Finding(("trigger", "pattern"), message)
 
     for index, step in enumerate(trigger.pattern):
@@ -154,7 +160,7 @@ def _of_types(types: Sequence[str], path: JsonPath) -> Iterator[Finding]:
             continue
 
         if name in EVENTS.members:
-            yield Finding(path, f"{name!r} is not shown to sentinels.")
+            yield Finding(path, f"{name!r} is not available to sentinels.")
         else:
             hint = did_you_mean(name, sorted(ROUTED))
             yield Finding(path, f"There is no event {name!r}.", hint)
@@ -171,7 +177,7 @@ def _of_conditions(
         known = [name for name in types if name in ROUTED]
         is_known = EVERY in types or not known
         if not is_known and not any(has_path(name, condition.path) for name in known):
-            message = f"No {' or '.join(known)} has a field {condition.path!r} in its data."
+            message = f"The data of {' or '.join(known)} has no field {condition.path!r}."
             yield Finding((*path, index, "path"), message)
 
 
@@ -196,9 +202,9 @@ def _of_structured(structured: StructuredOutput) -> Iterator[Finding]:
     path = ("structuredOutput",)
     if structured.output == "enum":
         if given or not structured.enum_values:
-            yield Finding(path, "With 'output': 'enum' give 'enumValues', and no schema.")
+            yield Finding(path, "'output': 'enum' requires 'enumValues' and no schema.")
     elif len(given) != 1 or structured.enum_values is not None:
-        yield Finding(path, f"Give exactly one of {', '.join(_SCHEMAS)}.")
+        yield Finding(path, f"Set exactly one of {', '.join(_SCHEMAS)}.")
 
 
 def _of_places(
@@ -221,7 +227,7 @@ def _of_places(
         if fault is not None or place.endswith("/"):
             yield Finding((*path, key), fault or f"{place!r} is a folder.")
         elif is_structured and not place.endswith(endings):
-            message = f"The file of structured output ends in {' or '.join(endings)}."
+            message = f"A file of structured output must end in {' or '.join(endings)}."
             yield Finding((*path, key), message)
 
 
@@ -382,7 +388,7 @@ class _Loading:
 
     def _engine(self, source: str, key: str, files: tuple[str, ...]) -> Template:
         if len(source) > LARGEST_TEMPLATE:
-            raise BadTemplate(f"The template has more than {LARGEST_TEMPLATE} characters.")
+            raise BadTemplate(f"The template is longer than {LARGEST_TEMPLATE} characters.")
 
         chosen = self._raw.get("templateEngine")
         if engine_of(chosen if chosen in ("eta", "jinja") else None, files) == "jinja":
@@ -390,8 +396,8 @@ class _Loading:
 
         if chosen is None and looks_like_jinja(source):
             self._warnings.append(
-                f"{key}: '{{{{' and '{{%' mean nothing in an Eta template and stay as they are. "
-                "For jinja, set 'templateEngine': 'jinja', or name the file '….j2'."
+                f"{key}: '{{{{' and '{{%' mean nothing in an Eta template and are kept unchanged. "
+                "For Jinja, set 'templateEngine': 'jinja', or name the file '….j2'."
             )
 
         return EtaTemplate(source, self._quickjs)
@@ -458,9 +464,9 @@ def _schema_in(text: str) -> Schema:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadSchema(f"The schema's file is not JSON: {error}.") from None
+        raise BadSchema(f"The schema file is not JSON: {error}.") from None
 
     if not isinstance(schema, dict):
-        raise BadSchema("The schema's file holds no object.")
+        raise BadSchema("The schema file does not contain an object.")
 
     return schema

@@ -227,7 +227,7 @@ class Watch:
         loaded = load_config(entry, files, self._quickjs)
         config = loaded.config
         if any(sentinel.config.id == config.id for sentinel in self._sentinels):
-            raise SentinelInvalid([f"The id {config.id!r} belongs to another sentinel already."])
+            raise SentinelInvalid([f"The id {config.id!r} is already used by another sentinel."])
 
         model = setting.models.open(config.model)
         milliseconds = instants.epoch_ms(setting.clock.now())

@@ -147,7 +147,7 @@ def _turns(whole: Any) -> list[Turn]:
 
     turns = [turn for entry in entries if (turn := _turn(entry)) is not None]
     if len(entries) - len(turns) > INVALID_SHARE * len(entries):
-        raise ValueError(f"{len(entries) - len(turns)} of {len(entries)} entries are no messages")
+        raise ValueError(f"{len(entries) - len(turns)} of {len(entries)} entries are not messages")
 
     return turns
 

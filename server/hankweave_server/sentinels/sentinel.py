@@ -150,7 +150,7 @@ class Answering:
 
         if len(answer.text) > LARGEST_ANSWER:
             tally.failed_calls += 1
-            message = f"The answer has more than {LARGEST_ANSWER} characters."
+            message = f"The answer is longer than {LARGEST_ANSWER} characters."
             raise SentinelFailure("llm-call-failed", message, retriable=True)
 
         cost = self.ctx.price(self.loaded.config.model, answer.tokens) or 0.0
@@ -467,7 +467,7 @@ class Sentinel:
         count, self._untold_drops = self._untold_drops, 0
         if count:
             what = "1 trigger was" if count == 1 else f"{count} triggers were"
-            message = f"{what} dropped: there was no room or no time for more."
+            message = f"{what} dropped: the queue was full or the time was up."
             failure = SentinelFailure("triggers-dropped", message, retriable=False)
             await self.voice.failed(failure, self._failures_in_a_row, dropped=count)
 

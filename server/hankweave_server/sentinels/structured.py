@@ -57,9 +57,11 @@ class Form:
         try:
             found = next(_validator(self.schema).iter_errors(value), None)
         except TimeoutError:
-            raise BadAnswer("A pattern of the schema takes too long on the answer.") from None
+            raise BadAnswer(
+                "Matching the answer against a pattern of the schema takes too long."
+            ) from None
         except RecursionError:
-            raise BadAnswer("The answer or its schema nests too deeply.") from None
+            raise BadAnswer("The answer or its schema is nested too deeply.") from None
 
         if found is not None:
             raise BadAnswer(f"At {found.json_path} of the answer: {found.message[:300]}.")
@@ -84,7 +86,7 @@ def _plain(text: str) -> Any:
         raise BadAnswer(f"The answer is not JSON: {error}.") from None
 
     if _depth(value) > DEEPEST_ANSWER:
-        raise BadAnswer(f"The answer nests deeper than {DEEPEST_ANSWER} levels.")
+        raise BadAnswer(f"The answer is nested deeper than {DEEPEST_ANSWER} levels.")
 
     return value
 
@@ -117,7 +119,7 @@ def form_of(
             whole = _wrapped("result", {"enum": list(config.enum_values or ())})
 
     if config.output == "object" and whole.get("type", "object") != "object":
-        raise BadSchema("With 'output': 'object' the schema must be of an object.")
+        raise BadSchema("With 'output': 'object' the schema must describe an object.")
 
     return Form(
         name=_NOT_IN_NAMES.sub("_", config.schema_name or "answer")[:64],
@@ -155,13 +157,13 @@ def _refuse_unsound(schema: Schema) -> None:
     try:
         Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise BadSchema(f"This is no JSON Schema: {error.message[:300]}.") from None
+        raise BadSchema(f"This is not a valid JSON Schema: {error.message[:300]}.") from None
     except RecursionError:
-        raise BadSchema("The schema nests too deeply.") from None
+        raise BadSchema("The schema is nested too deeply.") from None
 
     for key, value in _pairs(schema):
         if key in ("$ref", "$dynamicRef") and isinstance(value, str) and value[:1] != "#":
-            raise BadSchema(f"The schema refers to {value!r}; it may refer to itself alone (#…).")
+            raise BadSchema(f"The schema refers to {value!r}; it may only refer to itself (#…).")
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, Any]]:

@@ -54,12 +54,14 @@ def fault_of_value(condition: Condition) -> str | None:
     value = condition.value
     match condition.operator:
         case "equals" | "notEquals":
-            return None if _is_scalar(value) else "Expected a text, a number, true, false or null."
+            return (
+                None if _is_scalar(value) else "Expected a string, a number, true, false or null."
+            )
         case "in" | "notIn":
             fits = isinstance(value, list) and value and all(map(_is_text_or_number, value))
-            return None if fits else "Expected a list of texts or numbers with at least one."
+            return None if fits else "Expected a non-empty list of strings or numbers."
         case "contains":
-            return None if isinstance(value, str) else "Expected a text."
+            return None if isinstance(value, str) else "Expected a string."
         case "matches":
             return _fault_of_pattern(value)
         case "greaterThan" | "lessThan":
@@ -117,7 +119,7 @@ def _matches(pattern: regex.Pattern[str], value: object) -> bool:
         return pattern.search(value, timeout=SLOWEST_MATCH) is not None
     except TimeoutError:
         raise TooSlow(
-            f"The pattern {pattern.pattern!r} takes too long on a text of {len(value)} characters."
+            f"The pattern {pattern.pattern!r} takes too long on a value of {len(value)} characters."
         ) from None
 
 
@@ -191,12 +193,12 @@ def _leads(kind: inspect.Type, steps: Sequence[str]) -> bool:
 
 def _fault_of_pattern(value: object) -> str | None:
     if not isinstance(value, str):
-        return "Expected a text: a regular expression."
+        return "Expected a regular expression as a string."
 
     try:
         regex.compile(value)
     except regex.error as error:
-        return f"This is no regular expression: {error}."
+        return f"This is not a valid regular expression: {error}."
 
     return None
 

@@ -149,7 +149,7 @@ async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) ->
     """Nothing is begun: the next codon would go on in the wrong conversation."""
     heard = await hear(stand_in("say=new"), a_task(resume_session="earlier"))
     (result,) = heard.of(ResultReported)
-    assert "cannot go on in an earlier session" in result.text
+    assert "cannot continue an earlier session" in result.text
     assert heard.of(SessionStarted) == []
     assert heard.outcome == Exited(1)
 
@@ -235,7 +235,7 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     ("words", "expected"),
     [
         (("complain=Out of ideas.", "exit=3"), "ended with exit code 3"),
-        (("complain=Out of ideas.", "crash"), "was ended by signal 9"),
+        (("complain=Out of ideas.", "crash"), "was terminated by signal 9"),
     ],
 )
 async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, expected) -> None:
@@ -253,7 +253,7 @@ async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
     """It ends before it has said a word of the protocol."""
     heard = await hear(stand_in("early-exit=7"), a_task())
     (result,) = heard.of(ResultReported)
-    assert "exit code 7 before it had answered initialize" in result.text
+    assert "exit code 7 before it answered initialize" in result.text
     assert "I cannot begin." in result.text
 
 
@@ -266,7 +266,7 @@ async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear
     assert heard.of(PlainOutput) == []
     remarks = [each.line for each in heard.of(Stderr)]
     assert "no JSON at all" in remarks
-    assert any(remark.endswith("bytes was passed over.") for remark in remarks)
+    assert any(remark.endswith("bytes was ignored.") for remark in remarks)
     (long,) = [each for each in heard.of(ToolReturned) if each.name == "Read"]
     assert long.result.endswith("characters dropped]")
 
@@ -309,4 +309,4 @@ async def test_a_codons_environment_cannot_change_the_bridge(a_task, hear, tmp_p
     heard = await hear(stand_in("say=hi"), task)
     (result,) = heard.of(ResultReported)
     # The stand-in is Python itself, and cannot begin; the bridge could.
-    assert "before it had answered initialize" in result.text
+    assert "before it answered initialize" in result.text

@@ -318,11 +318,11 @@ async def test_what_codexs_sandbox_leaves_behind_is_removed(a_task, given, home)
 async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, tmp_path) -> None:
     """It is no fault of the disk that ours lies on: the server goes on."""
     (tmp_path / "file").touch()
-    with pytest.raises(AgentStartFailed, match="could not be made ready") as caught:
+    with pytest.raises(AgentStartFailed, match="could not be prepared") as caught:
         async with CodexAgent(home=tmp_path / "file" / "codex").start(a_task()):
             pass
 
-    assert "belong to somebody else" in caught.value.hint
+    assert "belong to another user" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["~nobody-of-this-name/codex", "/" + "x" * 300])

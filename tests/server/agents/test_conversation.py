@@ -60,7 +60,7 @@ def test_a_session_is_announced_once() -> None:
         (Exited(0), [], verdict(True, "")),
         (Exited(3), [], verdict(False, "The program ended with exit code 3.")),
         (Exited(3), [Stderr("429 rate limit")], verdict(False, "429 rate limit")),
-        (AgentKilled(9), [], verdict(False, "The program was ended by signal 9.")),
+        (AgentKilled(9), [], verdict(False, "The program was terminated by signal 9.")),
         (TimedOut("idle"), [], verdict(False, "The program exceeded its idle time limit.")),
     ],
 )

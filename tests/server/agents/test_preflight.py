@@ -111,7 +111,7 @@ def test_a_key_a_login_or_a_codons_env_is_a_login(
     install(programs, program)
     one = codon(model=model)
     (fault,) = faults(one)
-    assert fault.endswith("has no key and no login here.")
+    assert fault.endswith("has no API key and no login here.")
     assert faults(codon(model=model, env={key: "k"})) == []
     with monkeypatch.context() as patch:
         patch.setenv(key, "k")
@@ -226,7 +226,7 @@ def test_plain_programs_are_looked_for(programs: Path) -> None:
         ["The program 'gone' was not found."],
     ]
     assert checks[2].notes == (
-        "./tools/agent is looked for in the work tree when its codon starts.",
+        "./tools/agent will be looked up in the work tree when its codon starts.",
     )
     assert checked(codon(agent={"type": "scripted"}))[0].faults == ()
 
@@ -238,7 +238,7 @@ def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
     install(programs, "codex")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     denying = {"permissions": {"deny": ["Bash"]}}
-    told = "The hank has permissions, and Codex asks for none."
+    told = "The hank has permissions, but Codex does not ask for them."
     assert faults(codon(model="gpt-5", **denying)) == [told]
     assert faults(codon(model="gpt-5", permissions={"otherwise": "allow"})) == []
 

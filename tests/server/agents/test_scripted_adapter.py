@@ -118,7 +118,7 @@ async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> Non
 async def test_a_wrong_script_is_an_error_result(a_task, hear, prompt: str) -> None:
     """Unknown steps and broken scripts end with a sentence and exit code 2."""
     heard = await hear(ScriptedAgent(), a_task(prompt))
-    assert heard.of(ResultReported)[0].text.startswith("The script is wrong")
+    assert heard.of(ResultReported)[0].text.startswith("The script is invalid")
     assert heard.outcome == Exited(2)
 
 

@@ -413,7 +413,7 @@ async def test_two_sentinels_of_a_codon_cannot_share_an_id(tmp_path: Path) -> No
     """The second one is not loaded: their files would be one file."""
     async with on_stage(tmp_path, entry_of(a_sentinel()), entry_of(a_sentinel())) as stage:
         assert stage.report.loaded == ("narrator",)
-        assert "belongs to another" in stage.report.failed[0].message
+        assert "is already used by another" in stage.report.failed[0].message
 
 
 # --- conversations ----------------------------------------------------------------------------

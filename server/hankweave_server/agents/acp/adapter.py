@@ -206,7 +206,7 @@ class AcpAgent:
         return Program(
             command=_bridge(),
             stdin=json_lines.to_line(self._order(task)),
-            hint="Install it, or name it with its full path, or correct PATH.",
+            hint="Install it, give its full path, or correct PATH.",
             extra_environment=self._environment(task),
             takes_answers=True,
             needs=self.command[0],

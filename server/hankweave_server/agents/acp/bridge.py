@@ -93,7 +93,7 @@ class Child:
         try:
             await self._process.stdin.send(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise ConnectionError("The agent does not read any more.") from error
+            raise ConnectionError("The agent stopped reading its input.") from error
 
     async def chunk(self) -> bytes:
         """Return the next piece of stdout, empty at its end."""
@@ -176,7 +176,7 @@ class AgentConnection:
             return
 
         if dropped:
-            self._child.remark(f"A message of {len(line) + dropped} bytes was passed over.")
+            self._child.remark(f"A message of {len(line) + dropped} bytes was ignored.")
             return
 
         message = decoded(line)
@@ -251,7 +251,9 @@ class Questions:
 
         if not is_whole(line):
             # The answer must be based on the complete request.
-            self._voice.note("Leave for a tool's call was refused: it is too long to be shown.")
+            self._voice.note(
+                "Permission for a tool call was refused: the call is too long to be shown."
+            )
             return _chosen(options, allowed=False)
 
         question = self._open[name] = _Question()
@@ -313,7 +315,7 @@ async def _run() -> int:
     try:
         order = json_lines.from_line(await lines.next() or b"")
     except (ValueError, KeyError, TypeError) as error:
-        voice.note(f"The order is wrong: {error!r}")
+        voice.note(f"The request is invalid: {error!r}")
         return 2
 
     return await Bridge(order, voice, lines).run()
@@ -399,8 +401,8 @@ class Bridge:
 
     async def _epitaph(self, child: Child, dialogue: Dialogue) -> str:
         code = await child.farewell()
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        first = f"The agent {how} before it had answered {dialogue.doing}."
+        how = f"was terminated by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        first = f"The agent {how} before it answered {dialogue.doing}."
         return "\n".join(each for each in (first, await child.last_words()) if each)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
@@ -447,7 +449,7 @@ class Bridge:
         except (sqlite3.Error, OSError) as error:
             if finally_:
                 self._memory.forget(self._session)
-                self._voice.note(f"The conversation could not be kept: {error}")
+                self._voice.note(f"The conversation could not be saved: {error}")
 
     def _conclude(self, ended: Ended) -> None:
         story = self._story

@@ -52,14 +52,14 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 STOPPED = {
     "max_tokens": "The answer exceeded the model's output token maximum (max_tokens).",
-    "max_turn_requests": "The agent stopped: it had asked its model as often as a turn allows "
+    "max_turn_requests": "The agent stopped: it reached the limit of model requests per turn "
     "(max_turn_requests).",
-    "refusal": "The model refused to go on (refusal).",
+    "refusal": "The model refused to continue (refusal).",
     "cancelled": "The agent's turn was cancelled.",
 }
 """Messages for stop reasons of failed turns; the first matches what recognizes a full context."""
 
-WORDLESS = "The turn ended without a word or a call: perhaps the model refused this prompt."
+WORDLESS = "The turn ended without text or a tool call: perhaps the model refused this prompt."
 """The message for an empty turn; Gemini CLI reports nothing else for a blocked prompt."""
 
 
@@ -95,8 +95,8 @@ def unauthenticated(message: str, methods: list[Any]) -> str:
     """Return the message for an agent that no available method authenticates."""
     offered = ", ".join(named(methods, "id")) or "none"
     return (
-        f"Not authenticated: {message} Give it a key in the environment, or log in with the agent "
-        f"itself first. Its ways to authenticate: {offered}."
+        f"Not authenticated: {message} Set its key in the environment, or log in with the agent "
+        f"itself first. Its authentication methods: {offered}."
     )
 
 
@@ -235,8 +235,8 @@ class Dialogue:
             if self._order.resume is not None and not resuming(abilities, self._order.forks):
                 return Ended(
                     False,
-                    "This agent cannot go on in an earlier session: it offers neither session/load "
-                    "nor session/resume. Set continuationMode to fresh.",
+                    "This agent cannot continue an earlier session: it supports neither "
+                    "session/load nor session/resume. Set continuationMode to fresh.",
                 )
 
             offer = await self._open(abilities, methods)
@@ -274,7 +274,7 @@ class Dialogue:
         answer = await self._ask(AGENT_METHODS["initialize"], request)
         if answer.get("protocolVersion") != PROTOCOL_VERSION:
             spoken = answer.get("protocolVersion")
-            raise RequestError(0, f"The agent speaks ACP {spoken!r}, and not {PROTOCOL_VERSION}.")
+            raise RequestError(0, f"The agent speaks ACP {spoken!r}, not {PROTOCOL_VERSION}.")
 
         methods = answer.get("authMethods")
         abilities = as_object(answer.get("agentCapabilities"))
@@ -364,7 +364,7 @@ class Dialogue:
             return current
 
         self._voice.note(
-            f"The agent does not offer the model {wanted!r}; it works with "
+            f"The agent does not offer the model {wanted!r}; it uses "
             f"{repr(current) if current else 'its own choice'}."
         )
         return current or wanted

@@ -33,7 +33,7 @@ _BETWEEN_LOOKS = 1.0  # Seconds between two checks that the keeper is not stoppe
 _MOST_STOPS = 3
 """Number of times a stopped keeper is continued; an agent that stops it again is ended."""
 
-KEEPER_STOPPED = "The keeper of the agent's processes was stopped (SIGSTOP) and has been continued."
+KEEPER_STOPPED = "The agent's process keeper was stopped (SIGSTOP) and has been continued."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class AgentProcess:
 
         if self.record.pid == 0:
             raise AgentStartFailed(
-                "The agent's keeper ended before it could start the agent.",
-                hint="The codon's env may keep Python itself from running; its log may say more.",
+                "The agent's process keeper exited before it could start the agent.",
+                hint="The codon's env may prevent Python from running; see its log.",
             )
 
     async def ended(self) -> None:

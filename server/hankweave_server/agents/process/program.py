@@ -132,8 +132,8 @@ def _ready(prepare: Callable[[AgentTask], Program], task: AgentTask) -> Program:
             raise
 
         raise AgentStartFailed(
-            f"The agent could not be made ready: {error}",
-            hint="Its home or its login may belong to somebody else.",
+            f"The agent could not be prepared: {error}",
+            hint="Its home directory or login may belong to another user.",
         ) from error
 
 

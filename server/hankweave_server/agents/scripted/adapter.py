@@ -66,7 +66,7 @@ class ScriptedAgent:
         program = Program(
             command=own_program(player.__name__),
             stdin=user_message(task.prompt),
-            hint="The Python that runs this server is gone; install it again.",
+            hint="The Python that runs this server no longer exists; reinstall it.",
             extra_environment=extra,
             takes_answers=True,
         )

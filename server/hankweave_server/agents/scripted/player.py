@@ -74,7 +74,7 @@ def main(_arguments: list[str]) -> int:
         for step in script["steps"][played:]:
             player.play(step)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        player.fail({"message": f"The script is wrong: {error!r}", "exitCode": _BAD_SCRIPT})
+        player.fail({"message": f"The script is invalid: {error!r}", "exitCode": _BAD_SCRIPT})
 
     player.end(player.last_words, is_error=False)
     return 0

@@ -50,12 +50,12 @@ class DaemonProxy:
         async with self._session() as client:
             allowed = (await client.status()).agent_tools
             if not allowed.enabled:
-                raise ToolError("NOT_ALLOWED: This hank gives agents no tools of Hankweave.")
+                raise ToolError("NOT_ALLOWED: This hank does not give agents Hankweave's tools.")
 
             if rollback and not allowed.rollback_paths:
                 raise ToolError(
                     "NOT_ALLOWED: This hank does not let agents roll back. "
-                    "Hint: checkpoint_diff shows what a file was like; write it again yourself."
+                    "Hint: checkpoint_diff shows the earlier content; rewrite the file yourself."
                 )
 
             yield client
@@ -71,17 +71,17 @@ class DaemonProxy:
         except (NotRunning, ConnectionRefusedError) as error:
             raise ToolError(
                 f"NOT_RUNNING: {error} Nothing was done. "
-                "Hint: if the server is just being started again, try once more in a few seconds; "
-                "else go on without these tools."
+                "Hint: the server may be restarting: try again in a few seconds; "
+                "otherwise continue without these tools."
             ) from None
         except Unauthorized as error:
             raise ToolError(
-                f"UNAUTHORIZED: {error} Hint: this user may not read the server's token."
+                f"UNAUTHORIZED: {error} Hint: this user cannot read the server's token."
             ) from None
         except ConnectionLost as error:
             raise ToolError(
-                f"CONNECTION_LOST: {error} It may or may not have been done. "
-                "Hint: checkpoint_list shows what there is now."
+                f"CONNECTION_LOST: {error} The call may or may not have taken effect. "
+                "Hint: checkpoint_list shows the current checkpoints."
             ) from None
         except (TimeoutError, OSError) as error:
             raise ToolError(f"UNAVAILABLE: The server does not answer: {error}") from None

@@ -31,7 +31,9 @@ class AnthropicModel:
         except anthropic.APIError as error:
             raise CallFailed(f"Anthropic: {error.message}", retriable=True) from None
         except (ValueError, TypeError, AttributeError) as error:
-            raise CallFailed(f"Anthropic's answer is malformed: {error}", retriable=True) from None
+            raise CallFailed(
+                f"Anthropic's response is malformed: {error}", retriable=True
+            ) from None
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -67,7 +69,7 @@ def _answer(reply: Any, *, wants_json: bool) -> ModelAnswer:
         texts = ["".join(block.text for block in reply.content if block.type == "text")]
 
     if not texts or not texts[0]:
-        raise CallFailed(f"The model gave no answer ({reply.stop_reason}).", retriable=True)
+        raise CallFailed(f"The model returned no answer ({reply.stop_reason}).", retriable=True)
 
     usage = reply.usage
     return ModelAnswer(
@@ -84,7 +86,7 @@ def _answer(reply: Any, *, wants_json: bool) -> ModelAnswer:
 def _refused(error: anthropic.APIStatusError) -> CallFailed:
     code = error.status_code
     return CallFailed(
-        f"Anthropic answered {code}: {error.message}",
+        f"Anthropic returned {code}: {error.message}",
         retriable=code in (408, 409, 429) or code >= 500,
         fatal="configuration" if code in (401, 403, 404) else None,
     )

@@ -33,7 +33,7 @@ class OpenAIModel:
         except openai.APIError as error:
             raise CallFailed(f"The endpoint: {error.message}", retriable=True) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            message = f"The endpoint's answer is malformed: {error}"
+            message = f"The endpoint's response is malformed: {error}"
             raise CallFailed(message, retriable=True) from None
 
     async def aclose(self) -> None:
@@ -68,7 +68,7 @@ def _answer(reply: Any) -> ModelAnswer:
     choice = reply.choices[0]
     if not choice.message.content:
         why = choice.message.refusal or choice.finish_reason
-        raise CallFailed(f"The model gave no answer ({why}).", retriable=True)
+        raise CallFailed(f"The model returned no answer ({why}).", retriable=True)
 
     usage = reply.usage
     asked = 0 if usage is None else usage.prompt_tokens
@@ -88,7 +88,7 @@ def _answer(reply: Any) -> ModelAnswer:
 def _refused(error: openai.APIStatusError) -> CallFailed:
     code = error.status_code
     return CallFailed(
-        f"The endpoint answered {code}: {error.message}",
+        f"The endpoint returned {code}: {error.message}",
         retriable=code in (408, 409, 429) or code >= 500,
         fatal="configuration" if code in (401, 403, 404) else None,
     )

@@ -52,7 +52,7 @@ class Models:
         except ImportError as error:
             raise ModelMissing(
                 f"{model!r} needs a package that is not installed ({error.name})."
-                " Install hankweave with its extra 'llm'."
+                " Install hankweave with the extra 'llm'."
             ) from None
 
     def _parts(self, model: str) -> tuple[str, str]:
@@ -65,7 +65,7 @@ class Models:
                 return known, model
 
         raise ModelMissing(
-            f"{model!r} names no provider. Write it as provider/model, for instance anthropic/…"
+            f"{model!r} has no provider. Write it as provider/model, for example anthropic/…"
         )
 
     def _key(self, provider: str, base_url: str | None) -> str:
@@ -75,14 +75,14 @@ class Models:
 
         if provider in ("anthropic", "openai"):
             raise ModelMissing(
-                f"There is no key for {provider!r}. Set {OWN_PREFIX}{_named(provider)}_API_KEY"
+                f"There is no API key for {provider!r}. Set {OWN_PREFIX}{_named(provider)}_API_KEY"
                 f" or {_named(provider)}_API_KEY."
             )
 
         if base_url is None:
             raise ModelMissing(
                 f"There is no endpoint for {provider!r}."
-                f" Set {OWN_PREFIX}{_named(provider)}_BASE_URL to an address that speaks OpenAI's"
+                f" Set {OWN_PREFIX}{_named(provider)}_BASE_URL to an endpoint that speaks OpenAI's"
                 " protocol."
             )
 

@@ -50,7 +50,7 @@ class JinjaTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise BadTemplate(f"Line {error.lineno} of the template: {error.message}.") from None
         except (jinja2.TemplateError, RecursionError) as error:
-            raise BadTemplate(f"This is no template: {error}.") from None
+            raise BadTemplate(f"This is not a valid template: {error}.") from None
 
     def render(self, context: Mapping[str, Any]) -> str:
         """Render. Blocks; raises NotRendered, and RenderLimit if a limit is exceeded."""
@@ -99,9 +99,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
         if operator == "+":
             if not numbers and _length(left) + _length(right) > LARGEST_PROMPT:
-                raise RenderLimit(f"it made more than {LARGEST_PROMPT} characters.")
+                raise RenderLimit(f"it produced more than {LARGEST_PROMPT} characters.")
         elif not numbers or (operator == "**" and abs(right) > 64):
-            raise RenderLimit(f"{operator!r} is for numbers.")
+            raise RenderLimit(f"{operator!r} only works with numbers.")
 
         return super().call_binop(context, operator, left, right)
 
@@ -134,7 +134,7 @@ def _within_bounds(parts: Iterable[str]) -> Iterator[str]:
     for part in parts:
         size += len(part)
         if size > LARGEST_PROMPT:
-            raise RenderLimit(f"it made more than {LARGEST_PROMPT} characters.")
+            raise RenderLimit(f"it produced more than {LARGEST_PROMPT} characters.")
 
         yield part
 

@@ -41,7 +41,7 @@ _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TZ")
 _LENGTH = struct.Struct(">I")
 
 MISSING: Final = (
-    "QuickJS is not installed, which runs Eta templates and zod schemas: "
+    "QuickJS, which runs Eta templates and zod schemas, is not installed: "
     "pip install 'hankweave[sentinels-js]'."
 )
 
@@ -143,7 +143,7 @@ class QuickJs:
                 raise JavaScriptLimit(f"it took longer than {wall_seconds:g} s.") from None
 
             if isinstance(error, OSError | EOFError):
-                raise JavaScriptLimit("the process that ran it ended.") from None
+                raise JavaScriptLimit("the process that ran it exited.") from None
 
             raise
 

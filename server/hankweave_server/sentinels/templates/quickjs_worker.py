@@ -88,7 +88,7 @@ def _answered(request: dict[str, Any], sources: dict[str, str]) -> dict[str, Any
         return {"error": "the result is not JSON"}
 
     if len(found) > request["most"]:
-        return {"limit": f"it made more than {request['most']} characters"}
+        return {"limit": f"it produced more than {request['most']} characters"}
 
     return {"result": found}
 
