@@ -158,7 +158,7 @@ test(
     await dialog.getByRole("checkbox", { name: /draft\.txt/ }).check();
     await dialog.getByRole("checkbox", { name: /notes\/sources\.md/ }).check();
     await dialog.getByRole("button", { name: "Roll 2 files back" }).click();
-    await shown(page, "Rolled back: 2 files moved.");
+    await shown(page, "Rolled back: 2 files changed.");
     const read = (path) => readFileSync(join(daemon.workTree, path), "utf-8");
     assert.equal(existsSync(join(daemon.workTree, "draft.txt")), false);
     assert.equal(read("notes/sources.md"), "- the table of 2024\n- the table of 2025\n");
@@ -167,7 +167,7 @@ test(
     // Undo.
     await page.keyboard.press("u");
     await dialog.getByRole("button", { name: "Undo it" }).click();
-    await shown(page, "Undone: 2 files moved.");
+    await shown(page, "Undone: 2 files changed.");
     assert.equal(read("draft.txt"), "to be thrown away\n");
     assert.equal(read("notes/sources.md"), "- my own table\n");
 

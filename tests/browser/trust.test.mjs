@@ -64,7 +64,7 @@ test(
       .getByText("There is no connection.")
       .waitFor({ state: "detached", timeout: 30_000 });
     await go.click();
-    await shown(page, "Rolled back: 1 file moved.");
+    await shown(page, "Rolled back: 1 file changed.");
     assert.ok(!existsSync(join(daemon.workTree, "b.txt")));
     assert.equal(journal(daemon).filter((each) => each.type === "rollback.completed").length, 1);
     assert.deepEqual(faults, []);
@@ -83,7 +83,7 @@ test(
     const others = await preview(other.page);
     wire.hold(); // The page does not hear of the other's rollback before its own is on the way.
     await others.click();
-    await shown(other.page, "Rolled back: 1 file moved.");
+    await shown(other.page, "Rolled back: 1 file changed.");
     await go.click();
     wire.release();
     const dialog = page.getByRole("dialog");

@@ -86,7 +86,7 @@ def test_patches_share_the_room_that_there_is() -> None:
     assert [len(each.patch or "") for each in found] == [5, part, part, part - 5, 0, 0]
     assert found[0].note is None
     assert "100000 characters" in found[1].note
-    assert "left out" in found[4].note
+    assert "omitted" in found[4].note
     assert "too large" in found[5].note
     (alone,) = answers.Differences.of(page(long), patch=True).files
     assert len(alone.patch) == answers.PAGE_CHARACTERS
