@@ -6,7 +6,7 @@ events, or rows, by one field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Protocol
@@ -64,55 +64,28 @@ class Reducing:
         Without `groupBy` there is one row, even without matches. Raises Refused if the answer would
         be too large.
         """
-        groups = _Groups(self)
+        groups: dict[tuple[Ordered, ...], tuple[list[Any], Aggregate]] = {}
+        if not self.group_by:
+            groups[()] = [], self.new()
+
+        collected = 0
         for seen in matches:
-            groups.take(seen)
+            values = [path.get(seen) for path in self.group_by]
+            key = tuple(map(ordered, values))
+            if key not in groups:
+                groups[key] = values, self.new()
+                _require(len(groups) <= GROUP_LIMIT, f"{GROUP_LIMIT:,} groups", "groupBy")
 
-        return groups.rows()
+            value = True if self.field is None else self.field.get(seen)
+            if value is not None:
+                groups[key][1].take(value)
+                if self.name == "collect":
+                    collected += 1
+                    _require(collected <= COLLECT_LIMIT, f"{COLLECT_LIMIT:,} values", "type")
 
-
-@dataclass(slots=True)
-class _Group:
-    values: list[Any]
-    aggregate: Aggregate
-
-
-class _Groups:
-    def __init__(self, reducing: Reducing) -> None:
-        self._reducing = reducing
-        self._groups: dict[tuple[Ordered, ...], _Group] = {}
-        self._collected = 0
-        if not reducing.group_by:
-            self._groups[()] = _Group([], reducing.new())
-
-    def take(self, seen: Seen) -> None:
-        group = self._group_of(seen)
-        field = self._reducing.field
-        value = True if field is None else field.get(seen)
-        if value is None:
-            return
-
-        group.aggregate.take(value)
-        if self._reducing.name == "collect":
-            self._collected += 1
-            _require(self._collected <= COLLECT_LIMIT, f"{COLLECT_LIMIT:,} values", "type")
-
-    def _group_of(self, seen: Seen) -> _Group:
-        values = [path.get(seen) for path in self._reducing.group_by]
-        key = tuple(map(ordered, values))
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(values, self._reducing.new())
-            _require(len(self._groups) <= GROUP_LIMIT, f"{GROUP_LIMIT:,} groups", "groupBy")
-
-        return group
-
-    def rows(self) -> list[Row]:
-        columns = self._reducing.columns
-        in_order = sorted(self._groups.items(), key=lambda item: item[0])
         return [
-            dict(zip(columns, (*group.values, group.aggregate.result()), strict=True))
-            for _, group in in_order
+            dict(zip(self.columns, (*values, aggregate.result()), strict=True))
+            for _, (values, aggregate) in sorted(groups.items(), key=itemgetter(0))
         ]
 
 
@@ -264,18 +237,14 @@ def _sorting(order: Order, reducing: Reducing | None, at: str) -> Sorting:
         hint = nearest(order.direction, _DIRECTIONS)
         raise invalid(f"Unknown direction {shown(order.direction)}.", f"{at}.direction", hint)
 
-    return Sorting(order.field, _getter(order, reducing, at), order.direction == "desc")
-
-
-def _getter(order: Order, reducing: Reducing | None, at: str) -> Callable[[Any], Any]:
+    get: Callable[[Any], Any] = itemgetter(order.field)
     if reducing is None:
-        return path_of(order.field, f"{at}.field").get
-
-    if order.field not in reducing.columns:
+        get = path_of(order.field, f"{at}.field").get
+    elif order.field not in reducing.columns:
         hint = nearest(order.field, reducing.columns)
         raise invalid(f"The rows have no column {shown(order.field)}.", f"{at}.field", hint)
 
-    return itemgetter(order.field)
+    return Sorting(order.field, get, order.direction == "desc")
 
 
 def is_by_seq(sortings: tuple[Sorting, ...], *, descending: bool) -> bool:
@@ -285,13 +254,8 @@ def is_by_seq(sortings: tuple[Sorting, ...], *, descending: bool) -> bool:
 
 def place_of(sortings: tuple[Sorting, ...], subject: Any, number: int) -> tuple[Any, ...]:
     """Return the sort position of an event or row; equal ones are ordered by their number."""
-    return *_keys(sortings, subject), number
-
-
-def _keys(sortings: tuple[Sorting, ...], subject: Any) -> Iterator[Any]:
-    for sorting in sortings:
-        place = ordered(sorting.get(subject))
-        yield _Descending(place) if sorting.is_descending else place
+    places = ((ordered(each.get(subject)), each.is_descending) for each in sortings)
+    return *(_Descending(place) if descending else place for place, descending in places), number
 
 
 @dataclass(frozen=True, slots=True)

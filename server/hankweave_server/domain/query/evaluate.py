@@ -26,26 +26,7 @@ Read = Callable[[int, int], list[bytes]]
 """Returns at most that many lines of the journal after a seq, oldest first."""
 
 
-class Descendants:
-    """All effects of an event or a command; fed with each later event in journal order."""
-
-    def __init__(self, root: int | str) -> None:
-        self._line: set[int | str] = {root}
-
-    def take(self, seq: int, causes: list[int | str]) -> bool:
-        """Return whether an event descends from the root, and remember it if so."""
-        if self._line.isdisjoint(causes):
-            return False
-
-        self._line.add(seq)
-        return True
-
-
-class _Parents(msgspec.Struct):
-    causes: list[int | str] = []
-
-
-_parents_in = msgspec.json.Decoder(_Parents).decode
+_envelope_of = msgspec.json.Decoder(SeenEnvelope).decode
 
 
 def ancestors(seq: int, read: Read) -> frozenset[int]:
@@ -57,7 +38,7 @@ def ancestors(seq: int, read: Read) -> frozenset[int]:
         for line in read(child - 1, 1):
             earlier = {
                 cause
-                for cause in _parents_in(line).causes
+                for cause in _envelope_of(line).causes
                 if isinstance(cause, int) and 0 < cause < child
             }
             waiting += earlier - found
@@ -115,23 +96,23 @@ class Scan:
     """
 
     def __init__(self, query: Query, read: Read, last: int) -> None:
-        causes = query.causes
-        _require_known(causes.caused_by, last, "$.data.causedBy")
-        _require_known(causes.descendants_of, last, "$.data.descendantsOf")
-        _require_known(causes.ancestors_of, last, "$.data.ancestorsOf")
+        _require_known(query.caused_by, last, "$.data.causedBy")
+        _require_known(query.descendants_of, last, "$.data.descendantsOf")
+        _require_known(query.ancestors_of, last, "$.data.ancestorsOf")
         self._query = query
         shape = Seen if query.looks_into_data else SeenEnvelope
         self.decode: Callable[[bytes], Seen] = msgspec.json.Decoder(shape).decode
-        root = causes.descendants_of
-        self._descendants = None if root is None else Descendants(root)
+        root = query.descendants_of
+        self._family: set[int | str] | None = None if root is None else {root}
+        """The root and its descendants so far, for a query of descendants."""
         self._ancestors: frozenset[int] | None = None
-        if causes.ancestors_of is not None:
-            self._ancestors = ancestors(causes.ancestors_of, read)
+        if query.ancestors_of is not None:
+            self._ancestors = ancestors(query.ancestors_of, read)
 
     @property
     def begins_after(self) -> int:
         """The seq after which the scan must begin."""
-        root = self._query.causes.descendants_of
+        root = self._query.descendants_of
         if root is None:
             return self._query.window.after_seq
 
@@ -139,7 +120,7 @@ class Scan:
 
     @property
     def goes_forward_only(self) -> bool:
-        return self._descendants is not None
+        return self._family is not None
 
     def take(self, line: bytes) -> Seen | None:
         """Return the decoded line if it matches the query; None otherwise."""
@@ -147,13 +128,16 @@ class Scan:
         return seen if self._means(seen) else None
 
     def _means(self, seen: Seen) -> bool:
-        if self._descendants is not None and not self._descendants.take(seen.seq, seen.causes):
-            return False
+        if self._family is not None:
+            if self._family.isdisjoint(seen.causes):
+                return False
+
+            self._family.add(seen.seq)
 
         if self._ancestors is not None and seen.seq not in self._ancestors:
             return False
 
-        cause = self._query.causes.caused_by
+        cause = self._query.caused_by
         if cause is not None and cause not in seen.causes:
             return False
 

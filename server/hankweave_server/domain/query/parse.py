@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ from hankweave_server.domain.query.fields import (
     path_of,
     shown,
 )
+
+T = TypeVar("T")
 
 DEPTH_LIMIT = 16
 """The deepest nesting of `and`, `or` and `not`."""
@@ -298,15 +300,6 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Causes:
-    """Filters by cause: the events that led to others, or resulted from them."""
-
-    caused_by: int | str | None = None
-    descendants_of: int | str | None = None
-    ancestors_of: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Cursor:
     """The position at which the previous page ended."""
 
@@ -321,7 +314,9 @@ class Query:
     """A checked query."""
 
     window: Window
-    causes: Causes
+    caused_by: int | str | None
+    descendants_of: int | str | None
+    ancestors_of: int | None
     predicate: Predicate | None
     sortings: tuple[Sorting, ...]
     columns: tuple[Path, ...] | None
@@ -352,7 +347,9 @@ def checked(command: EventsQuery, at: str = "$.data") -> Query:
     names = [*(path.text for path in paths), *(each.name for each in sortings)]
     return Query(
         window=_window(command, at),
-        causes=_causes(command, at),
+        caused_by=_cause(command.caused_by, f"{at}.causedBy"),
+        descendants_of=_cause(command.descendants_of, f"{at}.descendantsOf"),
+        ancestors_of=_cause(command.ancestors_of, f"{at}.ancestorsOf"),
         predicate=predicate,
         sortings=sortings,
         columns=columns,
@@ -386,16 +383,11 @@ def _bound(bound: Moment | None, at: str) -> tuple[int | None, str | None]:
             return None, moment_text(bound, at)
 
 
-def _causes(command: EventsQuery, at: str) -> Causes:
-    for name, cause in (
-        ("causedBy", command.caused_by),
-        ("descendantsOf", command.descendants_of),
-        ("ancestorsOf", command.ancestors_of),
-    ):
-        if isinstance(cause, int) and cause < 1:
-            raise invalid(f"{cause} is not a seq: they begin at 1.", f"{at}.{name}")
+def _cause(cause: T, at: str) -> T:
+    if isinstance(cause, int) and cause < 1:
+        raise invalid(f"{cause} is not a seq: they begin at 1.", at)
 
-    return Causes(command.caused_by, command.descendants_of, command.ancestors_of)
+    return cause
 
 
 # --- columns and aggregates -----------------------------------------------------------------------
