@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hankweave_server import __version__
-from hankweave_server.cli.output.errors import complain, complain_of
+from hankweave_server.cli.output.text import complain, complain_of
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import HankInvalid

@@ -262,7 +262,7 @@ def _went_in_git(
 ) -> bool:
     """Roll back in a git workspace; return False if the target is not only there."""
     # Imported here because it loads the git library, which other rollbacks do not need.
-    from hankweave_server.cli.shared import step_targets
+    from hankweave_server.cli.pipelines import step_targets
 
     root = step_targets.git_workspace(execution, step, commit)
     if root is None:
@@ -283,7 +283,7 @@ def _step_target(
     root: Path, step: str | None, commit: str | None
 ) -> tuple[str | None, str | None, str | None]:
     """Return the checkpoint or codon of a step or commit, and how the options were understood."""
-    from hankweave_server.cli.shared import step_targets
+    from hankweave_server.cli.pipelines import step_targets
 
     target = step_targets.target_in(root, step, commit)
     return target.sha, target.codon, target.said
@@ -357,7 +357,7 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
     hankweave undo --keep-edits -y
     """
     if options.is_plain:
-        from hankweave_server.cli.shared import step_targets
+        from hankweave_server.cli.pipelines import step_targets
 
         in_git = repository == "workspace"
         git_root = step_targets.git_workspace(execution, in_git=in_git)

@@ -3,8 +3,7 @@
 Modules, in reading order:
 
 - `page_address`: the address of the web page, with its token
-- `text`: streams: terminal or pipe; sizes and times as text
-- `errors`: an error message and its hint, on stderr
+- `text`: streams: terminal or pipe; error messages and hints; sizes and times as text
 - `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe
 - `log_graph`: `log --graph`: the tree of runs
 - `progress_bar`: progress of long work

@@ -1,4 +1,4 @@
-"""Terminal detection, and human-readable ages, sizes and times.
+"""Terminal detection, messages on stderr, and human-readable ages, sizes and times.
 
 Ages and sizes are parsed from forms such as `30d` and `500MB`. Times are shown in the local time
 zone, with its name. `--json` output does not use this module: it keeps the protocol's UTC
@@ -8,17 +8,19 @@ timestamps.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from hankweave_protocol import instants
+
 if TYPE_CHECKING:
     from rich.console import Console
-import re
-from datetime import datetime
 
-from hankweave_protocol import instants
+    from hankweave_server.hank.problems import HankInvalid
 
 PIPE_WIDTH = 10_000
 """Wider than any screen: in a pipe, no line is wrapped and no name truncated."""
@@ -46,6 +48,18 @@ def say(text: str, style: str = "") -> None:
         console().print(Text(text, style), soft_wrap=True)
     else:
         click.echo(text)
+
+
+def complain(message: str, hint: str | None = None) -> None:
+    click.echo(f"hankweave: {message}", err=True)
+    if hint:
+        click.echo(f"  hint: {hint}", err=True)
+
+
+def complain_of(invalid: HankInvalid) -> None:
+    """Print all problems of a hank or a pipeline, each with its location."""
+    for problem in invalid.problems:
+        complain(problem.located(invalid.file), problem.suggestion)
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}

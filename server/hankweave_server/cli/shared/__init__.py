@@ -5,6 +5,5 @@ Modules, in reading order:
 - `invocation`: Hankweave's command line (options, no commands), translated into ours
 - `run_settings`: options, variables and files, resolved into the settings of one run
 - `hank_loading`: the hank that a command line names: found, loaded, checked
-- `step_targets`: `rollback --to-step` and `--to-commit`
 - `completions`: codons, checkpoints and runs for shell completion
 """

@@ -28,7 +28,7 @@ import click
 from hankweave_protocol import instants
 from hankweave_protocol.ids import CodonId
 from hankweave_server import config, fsutil
-from hankweave_server.cli.output.errors import complain
+from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, invocation
 from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer
