@@ -49,40 +49,28 @@ _SIGNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options that make up a query."""
-
-    where: tuple[str, ...] = ()
-    since: Moment | None = None
-    until: Moment | None = None
-    caused_by: Moment | None = None
-    descendants_of: Moment | None = None
-    ancestors_of: int | None = None
-    select: tuple[str, ...] = ()
-    order_by: tuple[str, ...] = ()
-    reduce: str | None = None
-    group_by: tuple[str, ...] = ()
-
-
-def question_of(asked: Asked) -> EventsQuery:
-    """Build the query of some options.
+def question_of(
+    *,
+    where: tuple[str, ...],
+    select: tuple[str, ...],
+    order_by: tuple[str, ...],
+    reduce: str | None,
+    group_by: tuple[str, ...],
+    **others: Any,
+) -> EventsQuery:
+    """Build the query of some options; `others` are fields of the query as they are.
 
     Raises Refused for JSON that is not a condition, and UsageError.
     """
-    if asked.group_by and asked.reduce is None:
+    if group_by and reduce is None:
         raise click.UsageError("--group-by needs --reduce, for instance --reduce count.")
 
     return EventsQuery(
-        where=tuple(part for text in asked.where for part in _conditions(text)) or None,
-        since=asked.since,
-        until=asked.until,
-        caused_by=asked.caused_by,
-        descendants_of=asked.descendants_of,
-        ancestors_of=asked.ancestors_of,
-        select=asked.select or None,
-        order_by=tuple(map(_order, asked.order_by)) or None,
-        reduce=None if asked.reduce is None else _reduction(asked.reduce, asked.group_by),
+        where=tuple(part for text in where for part in _conditions(text)) or None,
+        select=select or None,
+        order_by=tuple(map(_order, order_by)) or None,
+        reduce=None if reduce is None else _reduction(reduce, group_by),
+        **others,
     )
 
 
@@ -386,7 +374,7 @@ def events(
     hankweave events --descendants-of 17 --format csv > what-came-of-it.csv
     """
     with _refusals():
-        query = checked(question_of(Asked(**asked)))
+        query = checked(question_of(**asked))
         if follow:
             _require_followable(query, limit)
 

@@ -11,7 +11,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
@@ -39,8 +38,6 @@ from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
 from hankweave_server.worktree.data_source import layout_of
-
-T = TypeVar("T")
 
 PAGE = 5_000
 """Journal lines read at a time: a few megabytes."""
