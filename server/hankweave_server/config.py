@@ -398,7 +398,7 @@ def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) ->
             values[setting.key] = _parsed(setting, text, name)
         elif name not in others:
             near = _nearest(name, (*_BY_VARIABLE, *others))
-            warnings.append(f"{name} is set, and there is no such setting.{near}")
+            warnings.append(f"{name} is set, but there is no such setting.{near}")
 
     layer = Layer(ENVIRONMENT, values, {key: SETTINGS[key].variable for key in values})
     return Read(layer, tuple(warnings))
@@ -466,7 +466,7 @@ def resolve(layers: Iterable[Layer]) -> Config:
             raise Stop(
                 f"{each.name} cannot be {_shown(each.value)}: {why}.",
                 ExitCode.CONFIGURATION,
-                hint=f"Take it out of {each.source}.",
+                hint=f"Remove it from {each.source}.",
             )
 
     return config
@@ -518,7 +518,7 @@ def _wrong(path: Path, what: str) -> Stop:
     return Stop(
         f"{path} cannot be used: {what}.",
         ExitCode.CONFIGURATION,
-        hint="Mend it, or move it away: all of it is optional.",
+        hint="Correct the file, or remove it: it is optional.",
     )
 
 

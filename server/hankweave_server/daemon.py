@@ -283,7 +283,7 @@ class Daemon:
         await app.checkpointer.load(recorded.standing)
         await app.branching.recall_inheritance()
         if pruned := await app.housekeeper.finish_interrupted(recorded):
-            log.warning("Told of %d checkpoints that the former server had pruned", pruned)
+            log.warning("Recorded %d checkpoints that the previous server had pruned", pruned)
             recorded = recorded_checkpoints(opened.ledger)
             app.checkpointer.note_recorded(recorded.standing)
 
@@ -294,17 +294,18 @@ class Daemon:
             recovered = await recovery.recover()
         except RestoreIncomplete as error:
             raise Stop(
-                f"The files cannot be brought back to where the execution stands: {error}.",
+                f"The files cannot be restored to the execution's current checkpoint: {error}.",
                 ExitCode.BAD_DATA,
-                hint="Nothing is lost: the safety checkpoint holds what was there. "
+                hint="Nothing is lost: the safety checkpoint contains the previous files. "
                 "See server.log, then start again.",
             ) from None
         except Refused as refused:
             raise Stop(
-                f"The files cannot be brought back to where the execution stands: {refused}",
+                f"The files cannot be restored to the execution's current checkpoint: {refused}",
                 ExitCode.BAD_DATA,
-                hint="This start has changed no file. `hankweave fsck` names what is missing; "
-                "`hankweave run --new --force` sets everything aside, and begins anew.",
+                hint="This start has changed no files. `hankweave fsck` reports what is "
+                "missing; `hankweave run --new --force` sets everything aside and "
+                "starts a new execution.",
             ) from None
 
         await self._finish_branch(app)
@@ -328,15 +329,18 @@ class Daemon:
     async def _finish_branch(self, app: App) -> None:
         try:
             if await app.branching.finish_interrupted():
-                log.warning("Told of the branch that the former server had made")
+                log.warning("Recorded the branch that the previous server had created")
         except (OSError, RecursionError) as error:
-            log.warning("What is left of a branch cannot be removed yet: %s", error)
+            log.warning("The remains of a branch cannot be removed yet: %s", error)
         except Refused as fault:
             path = self._chosen.layout.branch_intent
             raise Stop(
                 f"{path} cannot be read: {fault.message}",
                 ExitCode.BAD_DATA,
-                hint=f"Remove it, and any {TEMPORARY}* that is left where a branch was to lie.",
+                hint=(
+                    f"Remove it, and any {TEMPORARY}* left in the directory where a branch "
+                    "was being created."
+                ),
             ) from None
 
     async def _validate(self, app: App, opened: OpenedExecution, pruned: frozenset[Sha]) -> None:
@@ -409,7 +413,7 @@ class Daemon:
 
         if found.set_aside:
             names = ", ".join(found.set_aside)
-            await ledger.record(Info(message=f"The former execution was set aside: {names}."))
+            await ledger.record(Info(message=f"The previous execution was set aside: {names}."))
 
     # --- service -------------------------------------------------------------------------------
 
@@ -543,7 +547,7 @@ class Daemon:
         if not scope.cancelled_caught:
             return
 
-        log.error("The orderly end took too long; the next start recovers")
+        log.error("The shutdown took too long; the next start recovers")
         self._switch.exit_code = ExitCode.SOFTWARE
         if opened.ledger.space.is_short:
             # End the waiting for space: it raises the error that the user has to read.
@@ -614,12 +618,12 @@ class Daemon:
         if self._lock is None or self._lock.is_released:
             os._exit(self._switch.exit_code)  # Everything is recorded; remaining threads only read.
 
-        log.error("The orderly end took too long; the next start recovers")
+        log.error("The shutdown took too long; the next start recovers")
         self._lock.abandon()
         os._exit(ExitCode.SOFTWARE)
 
     def _log_the_end(self) -> None:
-        log.info("Stopped: %s", self._switch.reason or "an error, which the terminal shows")
+        log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
 
     def _stop_for_client(self, reason: str) -> None:
         self._switch.flip(reason)
@@ -657,9 +661,9 @@ def _refusing_what_cannot_begin() -> Iterator[None]:
         ) from None
     except PlanConflict as conflict:
         raise Stop(
-            f"The hank has changed in what has already run: {conflict}.",
+            f"The hank no longer matches what has already run: {conflict}.",
             ExitCode.USAGE,
-            hint="--new makes a new execution of it; --force goes on with the former plan.",
+            hint="--new creates a new execution; --force continues with the previous plan.",
         ) from None
 
 
@@ -695,7 +699,7 @@ def _log_recovery(recovered: Recovered) -> None:
         )
 
     if recovered.adopted:
-        log.warning("Adopted %d checkpoints nobody had recorded", recovered.adopted)
+        log.warning("Adopted %d unrecorded checkpoints", recovered.adopted)
 
     if recovered.finished_rollback:
-        log.warning("Finished the rollback that was cut short")
+        log.warning("Completed an interrupted rollback")

@@ -84,7 +84,7 @@ class _PrivateRotatingHandler(RotatingFileHandler):
 
 
 def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
-    text = f"The disk took none of {lost} lines that belong here"
+    text = f"{lost} lines are missing here: they could not be written to the disk"
     return logging.LogRecord(
         record.name, logging.WARNING, record.pathname, record.lineno, text, None, None
     )

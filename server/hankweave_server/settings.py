@@ -35,7 +35,7 @@ def safe_points_named(text: str) -> frozenset[SafePoint]:
 
     if unknown := sorted(names - ALL_SAFE_POINTS):
         known = ", ".join(get_args(SafePoint))
-        raise ValueError(f"{unknown[0]!r} is no safe point: name some of {known}, or all, or none.")
+        raise ValueError(f"{unknown[0]!r} is not a safe point. Use all, none, or some of {known}.")
 
     return cast(frozenset[SafePoint], names)
 

@@ -130,5 +130,5 @@ def test_files_without_a_state_are_not_taken_for_a_new_execution(place: Place) -
     (place.execution / ".hankweave" / "logs").mkdir(parents=True)
     refused = place.run()
     assert refused.returncode == 65
-    assert "has no state" in refused.stderr
+    assert "contains no state" in refused.stderr
     assert sorted(os.listdir(place.execution / ".hankweave")) == ["logs"]

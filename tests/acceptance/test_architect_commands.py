@@ -182,7 +182,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
 
 def test_an_unknown_step_fails_with_what_may_have_been_meant(left: Path) -> None:
     """Exit code 1, a suggestion, and nothing touched."""
-    for wanted, hint in (("implment", "Did you mean 'implement'?"), ("7", "There are: test, ")):
+    for wanted, hint in (("implment", "Did you mean 'implement'?"), ("7", "Known steps: test, ")):
         done = hankweave("rollback", "--yes", "--to-step", wanted, "-e", str(left), code=1)
         assert hint in done.stderr
 
@@ -254,7 +254,7 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"Rolled back to step 2 ({shas[1][:7]}): number 2.\n")
     assert (project / "a.txt").read_text() == "step 2"
     assert (
-        "There are: 2, 1"
+        "Known steps: 2, 1"
         in hankweave("rollback", "--yes", "--to-step", "9", cwd=project, code=1).stderr
     )
     hankweave("rollback", "--yes", "--to-commit", "f" * 40, cwd=project, code=1)
@@ -323,7 +323,7 @@ async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
     assert "All codons completed" in done.stdout
     newest = state(execution).runs[0].run_id
     again = await anyio.to_thread.run_sync(partial(hankweave, "resume", newest, *at))
-    assert "nothing is left to do" in again.stdout
+    assert "there is nothing left to do" in again.stdout
 
 
 def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
@@ -348,7 +348,10 @@ def test_cleanup_takes_days_and_leaves_what_was_used_since(left: Path, tmp_path:
     left.rename(root / "1736000000000-x7a2-abc123")
     base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
     kept = json.loads(hankweave("cleanup", "--older-than", "7", "-y", "--json", **base).stdout)
-    assert (kept["removed"], [each["reason"] for each in kept["kept"]]) == ([], ["used since"])
+    assert (kept["removed"], [each["reason"] for each in kept["kept"]]) == (
+        [],
+        ["used more recently"],
+    )
     words = ("cleanup", "--older-than", "0", "--dry-run", "--json")
     assert len(json.loads(hankweave(*words, **base).stdout)["removed"]) == 1
     assert len(list(root.iterdir())) == 1

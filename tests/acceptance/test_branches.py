@@ -395,9 +395,9 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: P
             str(tmp_path / "full"): "not empty",
             str(tmp_path / "missing" / "branch"): "There is no directory",
             str(server.execution): "not empty",
-            str(server.execution / "branch"): "lies in the execution",
-            str(server.execution / "agentRoot" / "branch"): "lies in the execution",
-            str(tmp_path / "other" / "branch"): "lies in the execution",
+            str(server.execution / "branch"): "is inside the execution",
+            str(server.execution / "agentRoot" / "branch"): "is inside the execution",
+            str(tmp_path / "other" / "branch"): "is inside the execution",
             str(tmp_path / ("x" * 300)): "cannot be",
             f"{tmp_path}/nul\0": "absolute",
         }

@@ -574,7 +574,7 @@ async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Pat
             event = await settled(client)
             assert isinstance(event.data, PermissionResolved)
             assert (event.data.decision, event.data.by) == ("deny", "policy")
-            assert event.data.message == "100 requests wait already."
+            assert event.data.message == "100 requests are already pending."
 
         assert len((await client.status()).pending_permissions) == 100
         await client.skip_codon()

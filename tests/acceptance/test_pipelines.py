@@ -114,7 +114,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
 
     again = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert again.returncode == 0
-    assert "Going on at optimize" in again.stderr
+    assert "Resuming at optimize" in again.stderr
     assert code(place) == ["implemented", "optimized"]
 
 
@@ -190,7 +190,7 @@ def test_a_hash_of_either_repository_goes_back(tmp_path: Path, option: str) -> N
         (sha,) = [each["commitHash"] for each in entries if each["name"] == "implement"]
         done = hankweave("rollback", option, sha[:9], "--yes", cwd=place, code=0)
         assert code(place) == ["implemented"]
-        assert ("your branch stays" in done.stdout) is (words == ("history",))
+        assert ("your branch does not move" in done.stdout) is (words == ("history",))
         hankweave("undo", "--yes", cwd=place, code=0)
         assert code(place) == ["implemented", "optimized"]
 
@@ -502,7 +502,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
     (tmp_path / "file").touch()
     done = hankweave("pipeline", "pipeline.yaml", "--report-file", f"../{file}", cwd=place)
     assert done.returncode == 74
-    assert "there is no such folder" in done.stderr
+    assert "the directory does not exist" in done.stderr
     assert not (place / "code.txt").exists()
 
 
@@ -515,7 +515,7 @@ def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -
     words = ("pipeline", "pipeline.yaml", "--repository", "workspace", "--quiet")
     done = hankweave(*words, cwd=place)
     assert done.returncode == 0
-    assert "warning: architect:checkpoint:implement is no commit" in done.stdout
+    assert "warning: architect:checkpoint:implement is not a commit" in done.stdout
     report = json.loads(hankweave(*words, "--json", cwd=place).stdout)
     assert [warning.split()[0] for warning in report["warnings"]] == [
         "architect:checkpoint:implement",

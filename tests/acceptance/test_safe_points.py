@@ -160,7 +160,7 @@ def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, ho
 
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), *options)
     done = hankweave(*words, code=2 if how == "option" else 78, **env)
-    assert "is no safe point" in done.stderr
+    assert "is not a safe point" in done.stderr
     assert "before-tool" in done.stderr
     assert not (tmp_path / "execution").exists()
 

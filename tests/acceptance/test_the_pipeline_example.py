@@ -69,7 +69,7 @@ def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: P
 
     hankweave("rollback", "--to-step", "implement", "--yes", cwd=project, code=0)
     again = pipeline(project)
-    assert "Going on at measure" in again.stderr
+    assert "Resuming at measure" in again.stderr
     assert marks(again) == ["PASS"] * 4
     assert (project / "primes.py").read_bytes() == fast
     assert (project / "NOTES.md").read_text() == note

@@ -71,7 +71,7 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
     assert lines(execution, "show", f"{execution.sha[:12]}:a.txt") == ["a"]
     assert lines(execution, "replay", execution.sha[:12])
     assert any(RUN in line for line in lines(execution, "sessions"))
-    assert "1 checkpoints are whole" in lines(execution, "fsck")[0]
+    assert "1 checkpoints are intact" in lines(execution, "fsck")[0]
     assert files_of(execution) == before
 
 

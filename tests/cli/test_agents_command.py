@@ -111,7 +111,7 @@ def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_pat
     assert "7.8.9-beta.1" in lines["codex"]
     assert "OPENAI_API_KEY" in lines["codex"]
     assert "not installed: npm install" in lines["claude"]
-    assert "none seen: set ANTHROPIC_API_KEY" in lines["claude"]
+    assert "not found: set ANTHROPIC_API_KEY" in lines["claude"]
     assert "not needed" in lines["scripted"]
     for output in (listed, plain):
         assert SECRET not in output.stdout + output.stderr
@@ -205,7 +205,7 @@ def test_a_self_test_that_fails_says_why(agents, programs, deed, why, retriable)
     assert report["failure"]["retriable"] is retriable
     plain = agents("--test", "codex")
     assert plain.returncode == 1
-    assert "does not work here" in plain.stdout
+    assert "failed" in plain.stdout
     assert why in plain.stdout
 
 
@@ -232,7 +232,7 @@ def test_without_a_name_every_installed_agent_is_tested(agents, programs) -> Non
     (programs / "claude").chmod(0o755)
     both = agents("--test")
     assert both.returncode == 1
-    assert "claude does not work here" in both.stdout
+    assert "claude failed" in both.stdout
     assert "codex works" in both.stdout
     assert agents("--test", "--model", "x").returncode == 2
 

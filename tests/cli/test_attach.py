@@ -92,9 +92,9 @@ def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
             shown.until(lambda text: "running" in text and "I am" in text)
             assert "connected" in shown.text()
             assert b"\x1b]0;title" not in shown.bytes
-            ask(shown, "s", "Skip two? Its agent is stopped")
+            ask(shown, "s", "Skip two? This stops its agent")
             ask(shown, "n", "Nothing was done.")
-            ask(shown, "r", "two runs: skip or stop it first.")
+            ask(shown, "r", "two is running: skip or stop it first.")
             ask(shown, "s", "Skip two?")
             ask(shown, "y", "2 of 2 codons")
             leave(shown)
@@ -135,7 +135,7 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
             assert "0 files added, 0 updated, 1 removed" in shown.text()
             assert "- b.txt  1 byte" in shown.text()
             assert b.exists()
-            ask(shown, "y", "u takes it back")
+            ask(shown, "y", "Press u to undo")
             assert not b.exists()
             ask(shown, "u", "Undo the rollback? [y/N]")
             ask(shown, "y", "1 files added")
@@ -160,9 +160,9 @@ def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) 
         ask(shown, "p", "1 of 4, newest first")
         ask(shown, "j", "2 of 4, newest first")
         assert re.search(r"› [0-9a-f]{12}  [0-9:]{8}  completed  one", shown.text())
-        ask(shown, "\r", "Go back? two runs, and is stopped first. [y/N]")
+        ask(shown, "\r", "Go back? two is running, and will be stopped first. [y/N]")
         assert b.exists()
-        ask(shown, "y", "u takes it back")
+        ask(shown, "y", "Press u to undo")
         assert not b.exists()
         assert "1 of 2 codons" in shown.text()
         leave(shown)
@@ -190,7 +190,7 @@ def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path)
     one = codon("one", {"run": "touch ran.txt"}, permissions={"otherwise": "ask"})
     with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
         shown.until(lambda text: "a allow   d deny" in text)
-        ask(shown, "a", "Allow it? It cannot be taken back. [y/N]")
+        ask(shown, "a", "Allow it? This cannot be undone. [y/N]")
         assert "one asks for Bash:" in shown.text()
         assert "command: touch ran.txt" in shown.text()
         ask(shown, "y", "1 of 1 codons")
@@ -205,7 +205,7 @@ def test_a_call_that_cannot_be_shown_whole_is_not_asked_about(tmp_path: Path) ->
     one = codon("one", {"run": long}, {"run": "touch ran.txt"}, permissions=asks)
     with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
         shown.until(lambda text: "a allow   d deny" in text)
-        ask(shown, "a", "The call is too long to be shown here.")
+        ask(shown, "a", "The call is too long to show here.")
         assert "hankweave permissions --json" in shown.text()
         ask(shown, "d", "Denied.")
         shown.until(lambda text: "Bash(touch ran.txt)" in text)
@@ -352,7 +352,7 @@ def test_a_question_is_about_what_was_in_sight() -> None:
 def test_a_question_is_never_cut(width: int) -> None:
     """What is asked, and about which call, stands there whole on the narrowest terminal."""
     call = "  command: " + "x" * 90 + "; rm -rf /"
-    asked = Confirming("Allow it? It cannot be taken back. [y/N]", Answer("r", "allow"), (call,))
+    asked = Confirming("Allow it? This cannot be undone. [y/N]", Answer("r", "allow"), (call,))
     lines = foot(asked, RUNNING, is_connected=True, width=width)
     text = "".join(line.text for line in lines)
     assert call in text
@@ -386,7 +386,10 @@ def test_a_viewers_keys_change_nothing(key: str) -> None:
 @pytest.mark.parametrize("key", ["s", "x"])
 def test_where_nothing_runs_nothing_is_stopped(key: str) -> None:
     """It is said, and no question is asked."""
-    assert step(Watching(), key, IDLE) == (Watching("No codon runs.", is_complaint=True), None)
+    assert step(Watching(), key, IDLE) == (
+        Watching("No codon is running.", is_complaint=True),
+        None,
+    )
 
 
 def test_while_the_server_works_only_leaving_is_possible() -> None:

@@ -305,7 +305,7 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
 def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
     """It lists labelled ones alone, and does not claim that there are no others."""
     said = hankweave("history", "-e", str(left), code=0).stdout
-    assert "No checkpoint of a step is recorded" in said
+    assert "There are no checkpoints of steps" in said
     assert "`hankweave checkpoints` lists all" in said
 
 

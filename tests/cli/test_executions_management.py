@@ -83,7 +83,7 @@ def test_a_hank_that_changed_what_has_run_is_refused_until_forced(place: Place) 
     write_hank(place.root / "hank", codon("zero"), ONE)
     for _ in range(2):
         refused = place.run(code=2)
-        assert "where one has run, the hank has zero now" in refused.stderr
+        assert "one has run, but the hank now has zero in its place" in refused.stderr
         assert "--force" in refused.stderr
         assert place.meta()["hankHash"] == former
 

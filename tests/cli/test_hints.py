@@ -17,7 +17,7 @@ from hankweave_server.cli.app import PLACES, cli
 from hankweave_server.local.server_session import for_a_person
 
 SERVER = Path(hankweave_server.__file__).parent
-ROOMS = ("domain", "commands", "execution", "checkpoints", "ledger")
+ROOMS = ("domain", "api", "execution", "checkpoints", "ledger")
 WIRE = re.compile(
     "|".join(rf"\b{re.escape(name)}\b" for name in [*COMMANDS.names, *EVENTS.names])
     + r"|\bonRunning\b|\brewindMemory\b|\bmax(Age|Count|Bytes)\w*\b|\bautoRestart\b"

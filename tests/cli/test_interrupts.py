@@ -70,7 +70,7 @@ def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) ->
         press_ctrl_c(terminal)
         terminal.until(lambda text: ASKED in text)
         terminal.press("f")
-        terminal.until(lambda text: "Stopping when this step has ended" in text)
+        terminal.until(lambda text: "Stopping after this step" in text)
         assert terminal.process.poll() is None
         plan.go.touch()
         assert terminal.ended() == 0

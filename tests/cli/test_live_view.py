@@ -48,7 +48,7 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
     with screen("run", str(hank), "-e", str(tmp_path / "execution")) as shown:
         shown.until(lambda text: "three" in text and "running" in text and "I am" in text)
         assert "watch it: http://127.0.0.1:" in shown.text()
-        for role, link in (("token", "watch it"), ("viewer-token", "to look only")):
+        for role, link in (("token", "watch it"), ("viewer-token", "read-only, to share")):
             token = (tmp_path / f"execution/.hankweave/server.{role}").read_text().strip()
             assert re.search(rf"{link}: http://127\.0\.0\.1:\d+/#token={token}\b", shown.text())
         shown.resize(44, 12)
@@ -90,7 +90,7 @@ def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
     meta = (execution / ".hankweave" / "execution-meta.json").read_bytes()
     write_hank(tmp_path / "hank", codon("one"), codon("two"))
     with screen(*words) as shown:
-        shown.until(lambda text: "Go on with it? [y/N]" in text)
+        shown.until(lambda text: "Continue with the changed hank? [y/N]" in text)
         os.write(shown.master, b"n\n")
         assert shown.ended() == 1
         assert "Nothing was touched" in shown.text()

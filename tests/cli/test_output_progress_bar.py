@@ -60,7 +60,7 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
     steps = events_told(root, RollbackProgress, since)
     assert [each.current_step for each in steps] == list(range(1, len(steps) + 1))
     expected = [
-        (f"All is saved; restoring {begun.to_checkpoint[:12]}", None, None),
+        (f"The current files are saved; restoring {begun.to_checkpoint[:12]}", None, None),
         *((each.message, each.current_step, len(steps)) for each in steps),
     ]
     assert [each for each in told if each in expected] == expected
@@ -79,7 +79,7 @@ async def test_a_gc_is_told(tmp_path: Path) -> None:
             )
         )
 
-    assert any("3 checkpoints are pruned" in (text or "") for text, _, _ in told)
+    assert any("3 checkpoints pruned" in (text or "") for text, _, _ in told)
 
 
 async def test_without_a_server_fsck_counts_what_it_has_read(

@@ -67,7 +67,7 @@ def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
     heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"], fitting=8)
     assert [line[:1] for line in heard[1:9]] == [*"abcdefgh"]
     assert heard[9:] == [
-        "(2 lines were passed over here: they came too fast. The journal has them.)",
+        "(2 lines were skipped here because the output could not keep up. The journal has them.)",
         "after it",
     ]
 
@@ -75,7 +75,7 @@ def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
 def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
     """So many wait, however short they are."""
     heard = said_to_a_slow_reader([""] * (WAITING + 7), fitting=WAITING)
-    assert heard[-2].startswith("(7 lines were passed over here")
+    assert heard[-2].startswith("(7 lines were skipped here")
     assert len(heard) == 1 + WAITING + 2
 
 

@@ -136,7 +136,7 @@ def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     project("run", "--headless")
     assert len(project.made) == 1
     project.hank.unlink()
-    assert "there is no hank.json in this directory" in project("run", code=2).stderr
+    assert "There is no hank.json in this directory" in project("run", code=2).stderr
 
 
 def test_validate_runs_nothing(project: Project) -> None:
@@ -257,7 +257,7 @@ def test_a_name_among_the_managed_executions_is_refused(project: Project) -> Non
     """Unless somebody insists, or an execution is there already."""
     place = project.executions / "mine"
     refused = project("run", "-e", str(place), "--headless", code=2)
-    assert "made and named by themselves" in refused.stderr
+    assert "creates and names itself" in refused.stderr
     assert not place.exists()
     project("run", "-e", str(place), "--headless", "--yes")
     project("run", "-e", str(place), "--headless")

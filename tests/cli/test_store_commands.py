@@ -59,7 +59,7 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
         told = lines[5 : 5 + len(past.standing)]
         kept = {line.split()[0]: line.split(maxsplit=2)[2] for line in told}
         assert kept.keys() == {sha[:12] for sha in past.standing}
-        assert kept[past.new_safety[:12]] == "the next undo or redo needs it"
+        assert kept[past.new_safety[:12]] == "needed by the next undo or redo"
         assert await past.known() == past.standing | past.may_go
 
         done = await aside("gc", "--yes", *here, "--max-age", "0s")
@@ -140,7 +140,7 @@ async def test_without_a_server_fsck_reads_and_changes_nothing(tmp_path: Path) -
     count = len(past.standing | past.may_go)
     assert (done.returncode, done.stdout) == (
         0,
-        f"{count} checkpoints are whole, down to every file.\n",
+        f"{count} checkpoints are intact, including every file.\n",
     )
     assert files_of(execution) == before
 

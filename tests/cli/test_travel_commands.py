@@ -229,7 +229,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
     ):
         await idle(client)
         words = (await Shell(server, client)("preview", "--codon", "one")).stdout
-        assert "1 effects outside the work tree stay as they are\n  mcp__mail__send of" in words
+        assert "1 effects outside the work tree are not undone\n  mcp__mail__send of" in words
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
         no = await shell.answering("n\n", "rollback", "--codon", "one")
         assert no.returncode == 1
         assert "1 files would be removed\n  d/b.txt  3 bytes\n" in no.stdout
-        assert "Roll back? [y/N]: n\nhankweave: Nothing was touched.\n" in no.stdout
+        assert "Roll back? [y/N]: n\nhankweave: Nothing was changed.\n" in no.stdout
         assert tree(shell.root) == WHOLE
         assert state(shell.execution).undo == ()
 

@@ -54,9 +54,9 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
     for words in (
         "5 codons, 2 loops",
         "Validate every row of <%DATA_DIR%> with the schemas … (10 words)",
-        "retry, 5 attempts, 2 s apart at first",
+        "retry, 5 attempts, first delay 2 s",
         "review-loop: ends after 3 iterations",
-        "until-full: ends when a context is full",
+        "until-full: ends when the context is full",
         "generate-schema: copy ./templates/src to src",
         "observe: ./sentinels/narrator.json, error-grader",
         "generate-schema: src/**/*.ts  !src/**/*.generated.ts",
@@ -155,7 +155,7 @@ def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:
     [workspace, data] = found["folders"]
     assert (workspace["tracked"], workspace["files"], workspace["bytesTracked"]) == (3, 4, 30)
     assert data["role"] == "data"
-    assert "data is read, never tracked" in validate(hank, project).stdout
+    assert "data is not tracked" in validate(hank, project).stdout
 
 
 def test_validating_makes_and_changes_nothing(tmp_path: Path) -> None:

@@ -116,7 +116,9 @@ async def peak_of(folder: Path, deaf_ones: int) -> int:
                 await client.send(CodonNext())
                 await idle(client)
 
-            await eventually(lambda: log.read_text().count("A client was cut off") == deaf_ones)
+            await eventually(
+                lambda: log.read_text().count("A client was disconnected") == deaf_ones
+            )
 
         status = Path(f"/proc/{server.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -108,8 +108,8 @@ def test_an_unknown_name_is_warned_about_with_the_nearest_known() -> None:
         {"HANKWEAVE_RUNTIME_PRT": "1", "HANKWEAVE_RUNTIME_LOUD": "1"}, ["HANKWEAVE_RUNTIME_LOUD"]
     )
     assert read.warnings == (
-        "HANKWEAVE_RUNTIME_PRT is set, and there is no such setting. "
-        "Did you mean HANKWEAVE_RUNTIME_PORT?",
+        "HANKWEAVE_RUNTIME_PRT is set, but there is no such setting. Did you mean "
+        "HANKWEAVE_RUNTIME_PORT?",
     )
     (warning,) = config.of_file(Path("hankweave.json"), {"outputDir": "x"}).warnings
     assert warning.endswith("there is no setting 'outputDir'. Did you mean outputDirectory?")

@@ -68,7 +68,9 @@ def _offset(records: list[CheckpointRecord], cursor: str | None) -> int:
     position = next((i for i, record in enumerate(records) if record.sha == cursor), None)
     if position is None:
         raise Refused(
-            ErrorCode.INVALID_COMMAND, "This cursor names no checkpoint.", path="$.data.cursor"
+            ErrorCode.INVALID_COMMAND,
+            "The cursor does not match a checkpoint.",
+            path="$.data.cursor",
         )
 
     return position + 1
@@ -179,7 +181,7 @@ def _path_in(cursor: str) -> bytes:
     except (binascii.Error, ValueError):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            "This is no cursor.",
+            "The cursor is not valid.",
             path="$.data.cursor",
-            hint="Give back the cursor of the page before, or none.",
+            hint="Use the cursor from the previous page, or omit it.",
         ) from None

@@ -129,7 +129,7 @@ class Dispatch:
         if self._is_rolling_back() and not command.DURING_ROLLBACK:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"{command.TYPE} has to wait: a rollback is in progress.",
+                f"{command.TYPE} cannot run while a rollback is in progress.",
                 hint="Wait for rollback.completed.",
             )
 
@@ -158,7 +158,7 @@ class Dispatch:
                 ErrorCode.STALE_RUN,
                 f"The current run is {current or 'none'}, not {expected}.",
                 path="$.data.expectedRunId",
-                hint="Look at the state again before sending the command.",
+                hint="Check the current state, then send the command again.",
             )
 
     async def _do(self, command: CommandData, command_id: CommandId, sender: Sender) -> Done:
@@ -246,6 +246,6 @@ class Dispatch:
 def _no_room() -> Refused:
     return Refused(
         ErrorCode.INSUFFICIENT_SPACE,
-        "The disk has no room.",
-        hint="Free some space: server.recovered tells when to send the command again.",
+        "The disk is full.",
+        hint="Free some space, and send the command again after server.recovered.",
     )

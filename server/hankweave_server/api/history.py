@@ -257,7 +257,7 @@ class Looks:
         if command.offset > found.size:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                f"The file ends at {found.size}.",
+                f"The offset is beyond the end of the file, which has {found.size} bytes.",
                 path="$.data.offset",
             )
 
@@ -334,7 +334,7 @@ class Looks:
             case _:
                 raise Refused(
                     ErrorCode.INVALID_COMMAND,
-                    "A view is of one moment: checkpointSha, or seq.",
+                    "Name one moment: either checkpointSha or seq.",
                     path="$.data",
                 )
 
@@ -346,9 +346,9 @@ class Looks:
         if seq > self._last_seq:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                f"The journal ends at event {self._last_seq}; there is no {seq}.",
+                f"The journal ends at event {self._last_seq}; event {seq} does not exist.",
                 path="$.data.seq",
-                hint=f"Give 0 to {self._last_seq}.",
+                hint=f"Use a seq from 0 to {self._last_seq}.",
             )
 
         return await self._past.sources.moment_at(seq)
@@ -364,7 +364,7 @@ class Looks:
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 f"Checkpoint {moment.files[:12]}, the newest at that moment, was pruned.",
                 path="$.data.seq",
-                hint="With a limit of 0 and nothing to compare, the state alone is shown.",
+                hint="To show only the state, use a limit of 0 and no comparison.",
             )
 
         return record

@@ -118,7 +118,7 @@ class Queries:
                     ErrorCode.RESULT_TOO_LARGE,
                     f"The query took longer than {PATIENCE_SECONDS:.0f} seconds.",
                     path="$.data",
-                    hint="Narrow it by since and until.",
+                    hint="Narrow it with since and until.",
                 )
 
             return self._ledger.history(since, limit)

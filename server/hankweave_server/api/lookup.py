@@ -49,9 +49,12 @@ def the_path(text: str, *, at: str) -> tuple[bytes, ...]:
     if is_out_of_bounds(paths[0], frozenset()):
         raise Refused(
             ErrorCode.INVALID_PATH,
-            f"{text!r} is no path inside the work tree.",
+            f"{text!r} is not a path inside the work tree.",
             path=at,
-            hint="Paths are relative to the work tree, without `..`, `.git` and our own files.",
+            hint=(
+                "Paths are relative to the work tree, without `..`, `.git` or Hankweave's "
+                "own files."
+            ),
         )
 
     return paths
@@ -131,8 +134,8 @@ def _faults_told() -> Iterator[None]:
     except CheckpointNotFound as error:
         raise Refused(
             ErrorCode.CHECKPOINT_NOT_FOUND,
-            f"Checkpoint {error.name[:12]} is gone: it was pruned.",
-            hint="checkpoint.list names those that there are.",
+            f"Checkpoint {error.name[:12]} was pruned.",
+            hint="checkpoint.list lists those that remain.",
         ) from None
     except CheckpointDamaged as error:
         first = error.damages[0]
@@ -140,12 +143,12 @@ def _faults_told() -> Iterator[None]:
         raise Refused(
             ErrorCode.CHECKPOINT_DAMAGED,
             f"Checkpoint {error.sha[:12]} cannot be read: {count} objects are damaged.",
-            hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}. "
-            "`hankweave fsck --repair` writes again what can be found.",
+            hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}. `hankweave "
+            "fsck --repair` restores what can be found.",
         ) from None
     except ShadowRepositoryError as error:
         raise Refused(
             ErrorCode.INTERNAL_ERROR,
             f"The shadow repository cannot be read: {error}.",
-            hint="store.fsck with repair: true (`hankweave fsck --repair`) says what is lost.",
+            hint="store.fsck with repair: true (`hankweave fsck --repair`) reports what is lost.",
         ) from None

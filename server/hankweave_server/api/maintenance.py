@@ -48,7 +48,7 @@ class Store:
         if command.name is not None and not (command.name.isprintable() and command.name.strip()):
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                "A name is a line of printable characters.",
+                "A name must be one line of printable characters.",
                 path="$.data.name",
                 hint="Leave out line breaks and other control characters.",
             )
@@ -58,7 +58,7 @@ class Store:
             self._ledger.state, known, command.checkpoint_sha, self._checkpointer.missing
         )
         name = None if command.name is None else self._checkpointer.clean(command.name)
-        with _refusing("changed", "nothing is pinned yet"), disk_faults(self._layout.root):
+        with _refusing("changed", "no pin was changed"), disk_faults(self._layout.root):
             return await self._housekeeper.pin(
                 target.checkpoint, name, pinned=command.pinned, causes=causes
             )
@@ -66,7 +66,7 @@ class Store:
     async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
         """Prune and pack, or report what that would do."""
         policy = policy_of(command)
-        with _refusing("packed", "what is pruned is on record"), disk_faults(self._layout.root):
+        with _refusing("packed", "what was pruned is recorded"), disk_faults(self._layout.root):
             if command.dry_run:
                 return await self._housekeeper.preview(policy)
 
@@ -79,7 +79,10 @@ class Store:
             return await self._checked(causes)
 
         sources = () if command.mirror is None else (_mirror(command.mirror),)
-        with _refusing("repaired", "it goes on from there"), disk_faults(self._layout.root):
+        with (
+            _refusing("repaired", "the repair continues from there"),
+            disk_faults(self._layout.root),
+        ):
             repair = await self._housekeeper.repair(sources, causes)
 
         return msgspec.structs.replace(await self._checked(causes), repair=repair)
@@ -128,7 +131,7 @@ def _refuse_mirror(command: StoreFsck) -> None:
     if command.mirror is not None:
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            "A mirror is for a repair.",
+            "A mirror can only be used for a repair.",
             path="$.data.mirror",
             hint="Add repair: true (`hankweave fsck --repair --mirror PATH`).",
         )
@@ -140,7 +143,7 @@ def _mirror(place: str) -> Source:
     except (NoRepository, OSError, ValueError) as error:
         raise Refused(
             ErrorCode.INVALID_PATH,
-            f"There are no objects to repair the store with: {error}.",
+            f"The mirror cannot be used: {error}.",
             path="$.data.mirror",
             hint="Name a git repository, a clone of the checkpoints, or an execution directory.",
         ) from None
@@ -152,15 +155,15 @@ def policy_of(command: StoreGc) -> RetentionPolicy:
     if command.kinds is not None and limits == (None, None, None):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            "Kinds without a limit let nothing go.",
+            "Kinds without a limit prune nothing.",
             path="$.data.kinds",
-            hint="Add maxAgeSeconds, maxCount or maxBytes; a maxCount of 0 means all of them.",
+            hint="Add maxAgeSeconds, maxCount or maxBytes; a maxCount of 0 prunes all of them.",
         )
 
     if command.kinds is not None and "completed" in command.kinds:
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            "Checkpoints of the kind completed are never pruned.",
+            "Completed checkpoints are never pruned.",
             path=f"$.data.kinds[{command.kinds.index('completed')}]",
             hint="Leave it out.",
         )
@@ -178,6 +181,6 @@ def _unusable(error: ShadowRepositoryError) -> Refused:
     return Refused(
         ErrorCode.INTERNAL_ERROR,
         f"The store cannot be used: {error}.",
-        hint="store.fsck with repair: true (`hankweave fsck --repair`) says what is lost, and "
-        "repairs what it can; what was pruned before is on record.",
+        hint="store.fsck with repair: true (`hankweave fsck --repair`) repairs what it "
+        "can, and reports what is lost; what was pruned before is recorded.",
     )

@@ -79,15 +79,18 @@ class Rollbacks:
         except CutShort as error:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,
-                f"The rollback was cut short: {error}.",
-                hint="Free some space: it is finished then, or by the next start; "
-                "rollback.completed says so.",
+                f"The rollback was interrupted: {error}.",
+                hint="Free some space; the server then completes the rollback, at the "
+                "latest when it starts again; rollback.completed confirms it.",
             ) from None
         except RestoreIncomplete as error:
             raise Refused(
                 ErrorCode.INTERNAL_ERROR,
-                f"The rollback could not finish: {len(error.unfinished)} paths are not restored.",
-                hint="The next start of the server finishes it; see the rollback.failed event.",
+                (
+                    f"The rollback is incomplete: {len(error.unfinished)} paths could not be "
+                    "restored."
+                ),
+                hint="The next start of the server completes it; see the rollback.failed event.",
             ) from None
 
     # --- targets -------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ class Rollbacks:
             case RollbackToLastSuccess():
                 return targets.last_success(state, known)
             case _:
-                raise AssertionError(f"{command.TYPE} is no rollback")
+                raise AssertionError(f"{command.TYPE} is not a rollback")
 
     async def _previewed(
         self, command: RollbackPreview
@@ -135,7 +138,7 @@ class Rollbacks:
         if not texts:
             raise Refused(
                 ErrorCode.INVALID_PATH,
-                "No path is named.",
+                "The list of paths is empty.",
                 path="$.data.paths",
                 hint="Name files or folders, or leave paths out to restore everything.",
             )
@@ -168,7 +171,7 @@ def _path(text: str, index: int) -> tuple[bytes, ...]:
     if any(is_out_of_bounds(path) for path in paths):
         raise Refused(
             ErrorCode.INVALID_PATH,
-            f"{text!r} is no path of the work tree that a rollback may touch.",
+            f"{text!r} is not a path that a rollback may change.",
             path=f"$.data.paths[{index}]",
             hint="Paths are relative to the work tree, without . or .., and never in .git.",
         )
@@ -185,7 +188,7 @@ def _refuse_second_target(command: RollbackPreview) -> None:
     if any(other is not None for other in others):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            f"A preview of {command.direction} has its target and its paths already.",
+            f"A preview of {command.direction} takes no target and no paths.",
             path="$.data",
         )
 
@@ -203,6 +206,6 @@ def _as_rollback(command: RollbackPreview) -> RollbackCommand:
         case _:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                "A preview has one target: checkpointSha, or codonId and checkpointType.",
+                "A preview takes one target: checkpointSha, or codonId and checkpointType.",
                 path="$.data",
             )

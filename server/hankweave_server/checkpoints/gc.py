@@ -292,7 +292,7 @@ class PruningAct:
         staying = set(_history(self._repo, held))
         going = {facts.sha for facts in pruning.checkpoints}
         if any(branches.get(move.ref) != move.old for move in pruning.moves) or going & staying:
-            raise PruningOutdated("the history has changed since this was asked")
+            raise PruningOutdated("the history has changed since the request")
 
         return staying
 

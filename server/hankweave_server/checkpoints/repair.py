@@ -74,7 +74,7 @@ def repository_source(place: Path) -> Source:
     candidates = (place, place / ".git", layout.shadow_repository)
     objects = next((each / "objects" for each in candidates if (each / "objects").is_dir()), None)
     if objects is None:
-        raise NoRepository(f"{place} is no git repository and no execution directory")
+        raise NoRepository(f"{place} is neither a git repository nor an execution directory")
 
     return objects_source(objects)
 

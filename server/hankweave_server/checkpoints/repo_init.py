@@ -228,16 +228,19 @@ class StorePlace:
             except OSError:
                 raise StoreMoved(
                     path,
-                    "was moved or removed while the server worked with it",
-                    f"Move it back to {path}, and start again: what was acknowledged is in it.",
+                    "was moved or removed while the server was using it",
+                    (
+                        f"Move it back to {path}, then start again: it contains all "
+                        "acknowledged data."
+                    ),
                 ) from None
 
             if (status.st_dev, status.st_ino) != (device, inode):
                 raise StoreMoved(
                     path,
-                    f"was replaced by {_kind(status)} while the server worked with it",
-                    f"Move the original folder back to {path}, and start again: what was "
-                    "acknowledged is in it.",
+                    f"was replaced by {_kind(status)} while the server was using it",
+                    f"Move the original folder back to {path}, then start again: it "
+                    "contains all acknowledged data.",
                 )
 
 
@@ -250,8 +253,8 @@ def refuse_links(layout: Layout) -> None:
             raise StoreMoved(
                 path,
                 f"is a link to {target}",
-                "The state of an execution lies in its own directory. Put the folder itself "
-                f"there, and start again: rm {here} && mv {there} {here}",
+                "The state of an execution must be in its own directory. Replace the link "
+                f"with the folder itself, then start again: rm {here} && mv {there} {here}",
             )
 
 

@@ -147,7 +147,7 @@ def _login(found: Found) -> str:
         return "not needed" if found.kind == "scripted" else "not known"
 
     if not found.logged_in_by:
-        return f"none seen: set {found.looked_for[0]}, or log in with it"
+        return f"not found: set {found.looked_for[0]}, or log in with the program"
 
     return ", ".join(found.logged_in_by)
 
@@ -250,12 +250,12 @@ async def _attempt(name: str, spec: AgentSpec, model: str, prices: Prices) -> Se
 
 
 def _tell(done: SelfTest) -> None:
-    verdict = "works" if done.passed else "does not work here"
+    verdict = "works" if done.passed else "failed"
     click.echo(f"{done.name} {verdict} ({done.seconds:.1f} s).")
     if done.failure is not None:
         may = "may" if done.failure.retriable else "cannot"
         click.echo(f"  why: {one_line(done.failure.message or 'no reason was given')}")
-        click.echo(f"  kind: {done.failure.type}; trying again {may} help")
+        click.echo(f"  kind: {done.failure.type}; a retry {may} help")
 
     written = "written" if done.file_written else "not written"
     click.echo(f"  file: {written}; tools: {', '.join(map(one_line, done.tools)) or 'none'}")

@@ -53,7 +53,7 @@ def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool
     except NotRunning as error:
         require_execution(root)
         start = f"`hankweave run -e {shlex.quote(str(root))}`"
-        hint = f"Start a server with {start}; `hankweave ls` shows which have one."
+        hint = f"Start a server with {start}; `hankweave ls` shows the running ones."
         raise Stop(str(error), ExitCode.UNAVAILABLE, hint=hint) from None
     except CommandRefused as refused:
         raise refusal(refused) from None

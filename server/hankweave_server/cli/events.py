@@ -464,7 +464,9 @@ def _refusals() -> Iterator[None]:
         place = f" ({refused.path})" if refused.path else ""
         raise Stop(f"{refused.message}{place}", code, hint=refused.hint) from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as damage:
-        raise Stop(f"An event of the journal cannot be read: {damage}", ExitCode.BAD_DATA) from None
+        raise Stop(
+            f"The journal has an event that cannot be read: {damage}", ExitCode.BAD_DATA
+        ) from None
 
 
 COMMANDS = (events,)

@@ -38,10 +38,10 @@ from hankweave_server.worktree.data_source import layout_of
 _REASONS: dict[KeepReason, str] = {
     "pinned": "pinned",
     "completed": "completed work is never pruned",
-    "thread": "the execution thread needs it",
-    "undo": "the next undo or redo needs it",
-    "kind": "not of a kind that was asked for",
-    "ancestor": "one that stays descends from it",
+    "thread": "needed by the execution thread",
+    "undo": "needed by the next undo or redo",
+    "kind": "not one of the selected kinds",
+    "ancestor": "ancestor of a checkpoint that is kept",
     "limits": "within the limits",
 }
 
@@ -58,7 +58,9 @@ class _Kinds(click.ParamType[tuple[CheckpointKind, ...]]):
         known = get_args(CheckpointKind)
         for kind in kinds or ("",):
             if kind not in known:
-                self.fail(f"{kind!r} is no kind of checkpoint: {', '.join(known)}.", param, ctx)
+                self.fail(
+                    f"{kind!r} is not a kind of checkpoint. Kinds: {', '.join(known)}.", param, ctx
+                )
 
         return kinds  # type: ignore[return-value]  # each one is in `known`
 
@@ -108,7 +110,7 @@ def gc(
             max_bytes=max_bytes,
             kinds=kinds,
         ),
-        None if as_json else "Looking for what may go",
+        None if as_json else "Looking for checkpoints to prune",
         waits=False,
     )
     if as_json:
@@ -118,7 +120,7 @@ def gc(
 
 
 def _require_agreement(*, yes: bool, as_json: bool) -> None:
-    foresee = "--dry-run says what would go."
+    foresee = "--dry-run shows what would be pruned."
     require_consent(yes=yes, otherwise=foresee)
     if not (yes or as_json) and not click.confirm("Prune checkpoints beyond these limits?"):
         raise Stop("Nothing was pruned.", ExitCode.FAILED, hint=foresee)
@@ -141,7 +143,7 @@ def _print_gc(report: GcReport) -> None:
     for count, what in ((report.undos_lost, "undo"), (report.redos_lost, "redo")):
         if count:
             rollbacks = "rollback" if count == 1 else "rollbacks"
-            click.echo(f"{count} {rollbacks} could no longer be taken back by `hankweave {what}`")
+            click.echo(f"`hankweave {what}` is no longer possible for {count} {rollbacks}")
 
     before, after = size_text(report.bytes_before), size_text(report.bytes_after)
     click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
@@ -195,7 +197,9 @@ def fsck(execution: Path | None, repair: bool, mirror: Path | None, as_json: boo
 
         _print_fsck(report)
         if (report.damages or report.missing) and not repair:
-            click.echo("`hankweave fsck --repair` writes again what can be found.", err=True)
+            click.echo(
+                "`hankweave fsck --repair` restores the objects that can be found.", err=True
+            )
 
     sys.exit(ExitCode.FAILED if report.damages or report.missing else ExitCode.DONE)
 
@@ -215,19 +219,19 @@ def _checked(root: Path, repair: bool, mirror: str | None, what: str | None) -> 
 
 
 def _print_repair(repair: StoreRepair) -> None:
-    click.echo(f"{len(repair.rewritten)} objects were written again")
+    click.echo(f"{len(repair.rewritten)} objects were restored")
     for sha in repair.lost:
-        click.echo(f"checkpoint {sha} is lost: not all of it could be found")
+        click.echo(f"checkpoint {sha} is lost: some of its objects could not be found")
 
     for sha in repair.unknown_permissions:
         click.echo(f"checkpoint {sha}: permissions and empty folders may be lost")
 
     for moved in repair.moved_refs:
-        now = "was moved aside" if moved.now is None else f"goes to {moved.now[:12]} now"
-        click.echo(f"{moved.ref} named {moved.was[:12]}, and {now}")
+        now = "was moved aside" if moved.now is None else f"now points to {moved.now[:12]}"
+        click.echo(f"{moved.ref} pointed to {moved.was[:12]}, and {now}")
 
     if repair.quarantine is not None:
-        click.echo(f"What was damaged lies in {repair.quarantine}")
+        click.echo(f"Damaged files were moved to {repair.quarantine}")
 
 
 def _print_fsck(report: FsckReport) -> None:
@@ -241,7 +245,7 @@ def _print_fsck(report: FsckReport) -> None:
 
     bad = len(report.damages) + len(report.missing)
     if bad == 0:
-        click.echo(f"{report.checked} checkpoints are whole, down to every file.")
+        click.echo(f"{report.checked} checkpoints are intact, including every file.")
     else:
         click.echo(f"{report.checked} checkpoints were read; {bad} cannot be rolled back to.")
 

@@ -22,8 +22,8 @@ from hankweave_server.cli.remote import execution_option, json_option, print_jso
 from hankweave_server.plain_text import one_line
 
 _NO_STEPS = (
-    "No checkpoint of a step is recorded here: `hankweave history` lists labelled ones alone.\n"
-    "`hankweave checkpoints` lists all checkpoints."
+    "There are no checkpoints of steps here: `hankweave history` lists only labelled "
+    "checkpoints.\n`hankweave checkpoints` lists all checkpoints."
 )
 
 

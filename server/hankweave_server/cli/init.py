@@ -100,7 +100,7 @@ def _refuse_taken(directory: Path, files: dict[str, bytes]) -> None:
     ]
     if taken:
         raise Stop(
-            f"{directory} has {', '.join(taken)} already; nothing was written.",
+            f"{directory} already contains {', '.join(taken)}; nothing was written.",
             ExitCode.CANNOT_CREATE,
             hint="Name a new or an empty directory: `hankweave init my-hank`.",
         )

@@ -74,7 +74,7 @@ def require_execution(root: Path, *, managed: bool) -> None:
         raise Stop(
             f"{root} is a link.",
             ExitCode.USAGE,
-            hint=f"Name the directory that it leads to: {root.resolve()}.",
+            hint=f"Name the directory that it points to: {root.resolve()}.",
         )
 
     state = state_folder_of(root)
@@ -85,7 +85,7 @@ def require_execution(root: Path, *, managed: bool) -> None:
         raise Stop(
             f"{state} has no readable metadata, so it may not be an execution.",
             ExitCode.BAD_DATA,
-            hint="Remove it by hand if you know.",
+            hint="If you are sure that it is one, remove it by hand.",
         )
 
     mounted = mounted_below(root)
@@ -93,7 +93,7 @@ def require_execution(root: Path, *, managed: bool) -> None:
         raise Stop(
             f"Something is mounted at {mounted}.",
             ExitCode.UNAVAILABLE,
-            hint="Unmount it first; it would be emptied.",
+            hint="Unmount it first; otherwise its contents would be removed.",
         )
 
 
@@ -160,9 +160,9 @@ def _end_agents(layout: Layout) -> None:
     survivors = [str(each.pid) for each in killed if each.survived]
     if survivors:
         raise Stop(
-            f"Agents of the former server cannot be killed: pids {', '.join(survivors)}.",
+            f"Agents of the previous server cannot be killed: pids {', '.join(survivors)}.",
             ExitCode.UNAVAILABLE,
-            hint="End them by hand.",
+            hint="Kill these processes, then try again.",
         )
 
 
@@ -332,7 +332,7 @@ def cleanup(
         execution = _made_of(data)
 
     if execution is None and not every and older_than is None and keep is None:
-        raise click.UsageError("Name an --execution, or say --older-than, --keep or --all.")
+        raise click.UsageError("Specify --execution, --older-than, --keep or --all.")
 
     if execution is not None and (every or older_than is not None or keep is not None):
         raise click.UsageError("--execution excludes --older-than, --keep and --all.")
@@ -408,16 +408,16 @@ def _reason_to_keep(
     each: ListedExecution, number: int, limit: str | None, keep: int | None
 ) -> str | None:
     if keep is not None and number < keep:
-        return f"one of the {keep} that were used last"
+        return f"one of the {keep} most recently used"
 
     if limit is not None and (each.last_used or "") >= limit:
-        return "used since"
+        return "used more recently"
 
     if each.server_pid is not None:
-        return f"a server lives there (pid {each.server_pid})"
+        return f"it has a running server (pid {each.server_pid})"
 
     if each.in_place:
-        return "a project that is served in place"
+        return "it is a project that is served in place"
 
     if each.state == "unreadable":
         return f"it cannot be read: {each.problem}; name it with --execution"
@@ -431,7 +431,7 @@ def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
     for each in doomed:
         size = size_text(each.bytes or 0)
         used = "-" if each.last_used is None else date(each.last_used)
-        aside = "  only .hankweave: the project's own files stay" if each.in_place else ""
+        aside = "  only .hankweave: the project's own files are kept" if each.in_place else ""
         click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
 
 
@@ -443,7 +443,7 @@ def _ask(doomed: list[ListedExecution]) -> None:
         agreed = False  # stdin is closed or Ctrl-C was pressed.
 
     if not agreed:
-        raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes does not ask.")
+        raise Stop("Nothing was removed.", ExitCode.FAILED, hint="--yes skips this question.")
 
 
 def _foreseen(doomed: list[ListedExecution], kept: list[Kept]) -> CleanupReport:

@@ -102,7 +102,7 @@ def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
 
     if len(pending) > 1:
         listed = "\n".join(_line(asked) for asked in pending)
-        hint = f"Give the ID of one of them:\n{listed}"
+        hint = f"Specify the ID of one of them:\n{listed}"
         raise Stop(f"{len(pending)} permission requests are pending.", ExitCode.USAGE, hint=hint)
 
     return pending[0]

@@ -319,7 +319,7 @@ def _announce(before: State | None, begin_at: CodonId | None, *, quiet: bool) ->
 
     assert before is not None
     if before.runs and any(run.codons for run in before.runs):
-        click.echo(f"Going on at {following}; --restart begins at the first step.", err=True)
+        click.echo(f"Resuming at {following}; --restart starts at the first step.", err=True)
 
 
 COMMANDS = (pipeline,)

@@ -75,7 +75,7 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
     except NotRunning:
         require_execution(root)
         raise Stop(
-            f"No server runs on {root}.",
+            f"No server is running for {root}.",
             ExitCode.UNAVAILABLE,
             hint=f"Start one with `hankweave run -e {shlex.quote(str(root))}`; "
             f"{command('log', root)} shows what has happened so far.",

@@ -52,14 +52,14 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     kept = {file.path for file in report.kept}
     lost = [file for file in report.conflicts if file.path not in kept]
     _print_left(f"edits by people {verb} overwritten or removed", lost)
-    _print_left(f"files {verb} left alone", report.skipped, with_reason=True)
+    _print_left(f"files {verb} left unchanged", report.skipped, with_reason=True)
     _print_outside(report.external_effects)
     touched = (*report.added, *report.updated, *report.removed)
     total = sum(file.bytes for file in touched)
     click.echo(f"{len(touched)} files, {size_text(total)} in all")
     if report.safety is not None:
         sha = report.safety.checkpoint_sha[:12]
-        click.echo(f"All of it is kept in safety checkpoint {sha}.")
+        click.echo(f"All of this is saved in safety checkpoint {sha}.")
 
     for diff in report.diffs:
         if diff.patch:
@@ -85,14 +85,14 @@ def _print_left(title: str, files: Sequence[KeptFile], *, with_reason: bool = Fa
 
 def _print_outside(effects: Sequence[str]) -> None:
     if effects:
-        click.echo(f"{len(effects)} effects outside the work tree stay as they are")
+        click.echo(f"{len(effects)} effects outside the work tree are not undone")
 
     for effect in effects:
         click.echo(f"  {printable(effect)}")
 
 
 _FORESEE = "`hankweave preview` shows what it would do."
-FORESEEING = "Looking at what it would do"
+FORESEEING = "Previewing the rollback"
 
 
 class _Path(click.ParamType[str]):
@@ -217,7 +217,7 @@ def rollback(
     hankweave rollback --to-commit abc1234
     """
     if restart and paths:
-        raise click.UsageError("--restart and --path exclude each other: no run ends.")
+        raise click.UsageError("--restart and --path exclude each other: with --path, no run ends.")
 
     if sha is not None and codon is not None:
         raise click.UsageError("--to and --codon exclude each other.")
@@ -367,7 +367,7 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
                 return
 
             if in_git:
-                raise Stop("There is no rollback in git to undo.", ExitCode.FAILED)
+                raise Stop("There is no git rollback to undo.", ExitCode.FAILED)
 
     _go_or_return(execution, "undo", options)
 
@@ -419,7 +419,7 @@ def _go(
         report, run_id = ask(root, lambda client: _foreseen(client, foreseen), FORESEEING)
         draw_report(report, foreseen=True)
         if not click.confirm(question):
-            raise Stop("Nothing was touched.", ExitCode.FAILED)
+            raise Stop("Nothing was changed.", ExitCode.FAILED)
 
     what = None if options.as_json else "Rolling back"
     done = ask(root, lambda client: client.ask(command(run_id), RollbackReport), what)

@@ -126,7 +126,7 @@ _CHOICES: dict[str, Choice] = {
     "escape": "go on",
 }
 _SAID: dict[Choice, str] = {
-    "finish": "Stopping when this step has ended.\nCtrl-C stops now.",
+    "finish": "Stopping after this step.\nCtrl-C stops now.",
     "stop": "Stopping.",
     "go on": "",
 }
@@ -416,9 +416,11 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
     if settings.headless or settings.json_output or not can_ask():
         return  # The event `hank.changed` reports it.
 
-    if not click.confirm("hank.json has changed since this execution began. Go on with it?"):
+    if not click.confirm(
+        "hank.json has changed since this execution began. Continue with the changed hank?"
+    ):
         raise Stop(
-            "Nothing was touched.",
+            "Nothing was changed.",
             ExitCode.FAILED,
             hint="--new creates a new execution with the current hank.",
         )

@@ -142,7 +142,7 @@ def resume(
     meant = _run_named(state, session_id)
     if meant is not state.runs[0]:
         raise Stop(
-            f"Run {meant.run_id} is not the newest one: {state.runs[0].run_id} came after it.",
+            f"Run {meant.run_id} is not the newest one: {state.runs[0].run_id} is newer.",
             ExitCode.FAILED,
             hint=_way_back(meant),
         )
@@ -155,7 +155,7 @@ def resume(
         )
 
     if next_codon(state) is None:
-        click.echo(f"Run {meant.run_id} has completed: nothing is left to do.", err=as_json)
+        click.echo(f"Run {meant.run_id} has completed; there is nothing left to do.", err=as_json)
         return
 
     place = "--workspace" if layout_of(root).is_in_place else "--execution"
@@ -186,7 +186,7 @@ def _run_named(state: State, prefix: str) -> Run:
 def _way_back(meant: Run) -> str:
     ends = [sha for codon in meant.codons if (sha := end_checkpoint(codon)) is not None]
     target = f"--to {ends[-1][:12]}" if ends else "--to CHECKPOINT"
-    return f"Roll back first: `hankweave rollback {target}` begins a run that goes on from there."
+    return f"Roll back first: `hankweave rollback {target}` starts a run that continues from there."
 
 
 COMMANDS = (sessions, resume)

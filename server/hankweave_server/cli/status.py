@@ -153,9 +153,9 @@ def _event(path: Path, number: int, line: bytes) -> Event:
         return codec.decode_event(line)
     except Refused as fault:
         raise Stop(
-            f"{path}, line {number}, is no event: {fault.message}",
+            f"{path}, line {number}, is not an event: {fault.message}",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution: it repairs or names what is damaged.",
+            hint="Start the server on this execution; it repairs or reports the damage.",
         ) from None
 
 

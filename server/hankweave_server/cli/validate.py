@@ -227,7 +227,7 @@ def _policy(codon: Codon) -> str:
         return codon.on_failure
 
     retry = codon.retry_config or RetryConfig()
-    return f"retry, {retry.max_attempts} attempts, {retry.delay_ms / 1000:g} s apart at first"
+    return f"retry, {retry.max_attempts} attempts, first delay {retry.delay_ms / 1000:g} s"
 
 
 def _sentinel(entry: SentinelEntry) -> str:
@@ -240,7 +240,7 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
         if isinstance(step, Loop):
             end = step.terminate_on
             limit = f"after {end.limit} iterations" if isinstance(end, IterationLimit) else None
-            ends = limit or "when a context is full"
+            ends = limit or "when the context is full"
             yield LoopOutlook(loop_id=step.id, name=step.name, ends=ends)
 
 
@@ -441,15 +441,15 @@ def _show_budgets(found: ValidationReport) -> None:
 
 def _show_tracked(found: ValidationReport) -> None:
     adding = (f"{each.codon_id}: {'  '.join(each.tracks)}" for each in found.plan if each.tracks)
-    _lines("Tracked, each codon beside those before it", adding)
+    _lines("Tracked files, cumulative over the codons", adding)
     for each in found.folders:
         size = size_text(each.bytes_tracked)
         if each.role == "workspace":
             line = f"in {each.folder}: {each.tracked} of {_counted(each.files, 'file')}, {size}"
         else:
             line = (
-                f"of {each.folder} nothing: data is read, never tracked; as a --workspace"
-                f" {each.tracked} of {_counted(each.files, 'file')} would be, {size}"
+                f"{each.folder}: none, because data is not tracked; as a --workspace, "
+                f"{each.tracked} of {_counted(each.files, 'file')} would be, {size}"
             )
 
         click.echo(f"  {printable(line)}")

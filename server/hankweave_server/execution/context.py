@@ -90,9 +90,9 @@ class PendingPermissions:
         if request_id in self._answered or (waiting is not None and waiting.answer is not None):
             raise Refused(
                 ErrorCode.PERMISSION_ANSWERED,
-                f"Request {request_id} is settled already.",
+                f"Request {request_id} has already been answered.",
                 path="$.data.requestId",
-                hint="permission.resolved says how, and by whom.",
+                hint="permission.resolved shows how, and by whom.",
             )
 
         if waiting is None:
@@ -105,9 +105,9 @@ class PendingPermissions:
         listed = ", ".join(each.request_id for each in self.pending)
         return Refused(
             ErrorCode.UNKNOWN_PERMISSION,
-            f"No agent waits for an answer to {request_id}.",
+            f"There is no pending permission request {request_id}.",
             path="$.data.requestId",
-            hint=f"These wait: {listed}." if listed else "Nothing waits for an answer now.",
+            hint=f"Pending requests: {listed}." if listed else "No requests are pending.",
         )
 
 

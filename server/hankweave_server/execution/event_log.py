@@ -65,11 +65,11 @@ def _of_transition(body: TransitionBody) -> LogLine:
 
     match decode_transition_body(body):
         case transitions.RunStarted(run=run):
-            return _info(f"Run {run.run_id} begins")
+            return _info(f"Run {run.run_id} started")
         case transitions.RunCompleted(run_id=run_id):
-            return _info(f"Run {run_id} is completed")
+            return _info(f"Run {run_id} completed")
         case transitions.RunFailed(run_id=run_id):
-            return LogLine(logging.ERROR, f"Run {run_id} has failed")
+            return LogLine(logging.ERROR, f"Run {run_id} failed")
         case transitions.CodonStarted(codon=codon):
             return _info(f"Beginning codon: {codon.codon_id}")
         case transitions.CheckpointCreated(checkpoint=checkpoint):
@@ -92,7 +92,7 @@ def _of_codon(data: EventData) -> LogLine | None:
         case events.CodonCompletedEvent():
             return _codon_ended(data)
         case events.CodonExtended(codon_id=codon, extension_number=number):
-            return _info(f"Codon {codon} goes on: extension {number}")
+            return _info(f"Codon {codon} continues: extension {number}")
         case events.CodonRetrying():
             reason = data.failure_reason.message or data.failure_reason.type
             return _warning(
@@ -109,11 +109,11 @@ def _of_codon(data: EventData) -> LogLine | None:
             how = "failed" if data.is_error else "returned"
             return _debug(f"Codon {codon}: {tool} {how} after {data.execution_time_ms} ms")
         case events.PermissionRequested(codon_id=codon, tool_name=tool):
-            return _info(f"Codon {codon} waits for permission to call {tool}")
+            return _info(f"Codon {codon} is waiting for permission to call {tool}")
         case events.PermissionResolved(codon_id=codon, tool_name=tool):
-            return _info(f"Codon {codon}: {tool} is answered with {data.decision} by {data.by}")
+            return _info(f"Codon {codon}: permission to call {tool}: {data.decision}, by {data.by}")
         case events.RigSetupCompleted(codon_id=codon, command_count=count):
-            return _info(f"Rig of codon {codon} is set up: {count} operations")
+            return _info(f"Rig of codon {codon} set up: {count} operations")
         case events.RigSetupFailed(codon_id=codon, message=message):
             return _warning(f"Rig of codon {codon} failed: {message or data.failure_type}")
         case events.CheckCompleted(codon_id=codon, command=command, passed=passed):
@@ -122,9 +122,9 @@ def _of_codon(data: EventData) -> LogLine | None:
                 logging.INFO if passed else logging.WARNING, f"Check of {codon} {how}: {command}"
             )
         case events.LoopIterationCompleted(loop_id=loop, iteration=iteration):
-            return _info(f"Loop {loop}: iteration {iteration + 1} is completed")
+            return _info(f"Loop {loop}: iteration {iteration + 1} completed")
         case events.SentinelLoaded(sentinel_id=sentinel, codon_id=codon):
-            return _info(f"Sentinel {sentinel} is loaded for {codon}")
+            return _info(f"Sentinel {sentinel} loaded for {codon}")
         case events.SentinelError(sentinel_id=sentinel, message=message):
             return _warning(f"Sentinel {sentinel}: {message}")
         case _:
@@ -154,12 +154,12 @@ def _of_rollback(data: EventData) -> LogLine | None:
         case events.RollbackCompleted(checkpoint=sha, report=report):
             return _info(f"Rolled back to {sha[:12]}{_counts(report)}; run {data.to_run}")
         case events.CheckpointRollback(checkpoint=sha, report=report) if report is not None:
-            return _info(f"Files went back to {sha[:12]}{_counts(report)}")
+            return _info(f"Files rolled back to {sha[:12]}{_counts(report)}")
         case events.RollbackFailed(message=message):
             return LogLine(logging.ERROR, f"Rollback failed: {message}")
         case events.CheckpointPartial(checkpoint=where, skipped=skipped):
             of = where.codon_id or where.run_id
-            return _warning(f"The checkpoint of {of} lacks {len(skipped)} files")
+            return _warning(f"The checkpoint of {of} is missing {len(skipped)} files")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned):
             return _info(f"Checkpoint {sha[:12]} is {'pinned' if pinned else 'no longer pinned'}")
         case events.CheckpointPruned(checkpoints=pruned):
@@ -189,14 +189,16 @@ def _of_server(data: EventData) -> LogLine | None:
         case events.ServerIdle(message=message):
             return _info(f"Idle: {message}")
         case events.JournalRepaired(bytes=size, quarantine=name):
-            return _warning(f"Recovery: {size} bytes of a torn event were moved to {name}")
+            return _warning(f"Recovery: {size} bytes of an incomplete event were moved to {name}")
         case events.StateRecovered(source=source, errors=errors, warnings=warnings):
             found = "; ".join([*(e.message for e in errors), *(w.message for w in warnings)])
-            return _warning(f"Recovery: the state is from {source}{': ' if found else ''}{found}")
+            return _warning(
+                f"Recovery: the state was restored from {source}{': ' if found else ''}{found}"
+            )
         case events.DataChanged(current_path=path):
-            return _warning(f"The data is another one now: {path}")
+            return _warning(f"The data has changed: {path}")
         case events.StoreRepaired():
-            return _warning("The store of checkpoints was repaired")
+            return _warning("The checkpoint store was repaired")
         case _:
             return None
 

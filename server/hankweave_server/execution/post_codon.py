@@ -173,7 +173,7 @@ def _free_name(folder: int, made: str, name: bytes, now_ms: int) -> bytes | None
         if stat.S_ISREG(there.st_mode) and _is_same(folder, made, candidate):
             return None
 
-    raise FileExistsError(errno.EEXIST, f"{MOST_COPIES} copies lie there already")
+    raise FileExistsError(errno.EEXIST, f"there are already {MOST_COPIES} copies")
 
 
 def _is_same(folder: int, one: str, other: bytes) -> bool:
@@ -237,9 +237,7 @@ class CodonOutputs:
                 self._scope = None
 
         if scope.cancelled_caught:
-            raise OutputFailed(
-                f"The output files of {entry.codon_id} were not handed out: stopped."
-            )
+            raise OutputFailed(f"Copying the output files of {entry.codon_id} was interrupted.")
 
     async def _prepare(
         self, run_id: RunId, entry: PlanEntry, completed: CompletedCodon, spec: OutputFiles
@@ -311,7 +309,9 @@ class CodonOutputs:
 
         if not paths:
             wanted = ", ".join(spec.copy)
-            await self._warn(run_id, entry, f"{entry.codon_id} has left no output files: {wanted}.")
+            await self._warn(
+                run_id, entry, (f"{entry.codon_id} produced no output files: {wanted}.")
+            )
             return
 
         files = "1 output file" if len(paths) == 1 else f"{len(paths)} output files"
@@ -503,7 +503,7 @@ async def publish(ctx: ExecutionContext, record: CodonRecord, label: str | None)
     try:
         told = await anyio.to_thread.run_sync(commit)
     except CheckpointError as error:
-        message = f"{label} is no commit of the project's branch: {error.message}"
+        message = f"{label} is not a commit on the project's branch: {error.message}"
         await record.tell(
             ErrorEvent(
                 message=" ".join(filter(None, (message, error.hint))),

@@ -244,7 +244,7 @@ class Recovery:
             return False
 
         known = dict(self._ctx.checkpointer.known)
-        why = "The server ended while the codon ran."
+        why = "The server ended while the codon was running."
         while True:
             try:
                 target = last_success(self._ctx.state, known)
@@ -266,7 +266,9 @@ class Recovery:
     async def _tell_degraded(self, reason: str) -> None:
         """Journal, in Hankweave's words, that files could not go back to where they should."""
         warning = ErrorEvent(
-            message=f"Recovery degraded: {reason} `hankweave fsck --repair` says what is lost.",
+            message=(
+                f"Recovery degraded: {reason} `hankweave fsck --repair` reports what is lost."
+            ),
             fatal=False,
             severity="warning",
             code=ErrorCode.CHECKPOINT_DAMAGED,
@@ -296,8 +298,8 @@ class Recovery:
 def _nothing_to_go_back_to() -> ErrorEvent:
     """Return Hankweave's warning for an execution without any checkpoint to restore."""
     return ErrorEvent(
-        message="Recovery degraded: the store has no checkpoint left. The files stay as the codon "
-        "that was cut short left them.",
+        message="Recovery degraded: the store has no checkpoint left. The files stay as "
+        "the interrupted codon left them.",
         fatal=False,
         severity="warning",
     )

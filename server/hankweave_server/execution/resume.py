@@ -84,7 +84,7 @@ class PlanConflict(Exception):
 
     def __init__(self, ran: CodonId, now: CodonId | None) -> None:
         instead = "nothing" if now is None else now
-        super().__init__(f"where {ran} has run, the hank has {instead} now")
+        super().__init__(f"{ran} has run, but the hank now has {instead} in its place")
         self.ran = ran
         self.now = now
 

@@ -263,8 +263,8 @@ class Runner:
         if self._is_blocked:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
-                "A rollback could not finish; no codon may run on files that are half restored.",
-                hint="Roll back again, or start the server anew: it finishes what was begun.",
+                "A rollback is incomplete; codons cannot run on partly restored files.",
+                hint="Roll back again, or restart the server to complete the rollback.",
             )
 
         if plan_entry(plan, codon_id) is None:
@@ -273,7 +273,7 @@ class Runner:
                 ErrorCode.UNKNOWN_CODON,
                 f"Codon {codon_id} is not in the execution plan.",
                 path="$.data.codonId",
-                hint=f"The plan has: {known}.",
+                hint=f"Codons in the plan: {known}.",
             )
 
     def _want(self, wish: Wish) -> None:
@@ -314,7 +314,9 @@ class Runner:
         self.refuse_while_running()
         entries = thread(self._ctx.state)
         if not entries:
-            raise Refused(ErrorCode.NOTHING_TO_RUN, "No codon has run yet that could be redone.")
+            raise Refused(
+                ErrorCode.NOTHING_TO_RUN, ("No codon has run yet, so there is none to run again.")
+            )
 
         codon_id = entries[-1].codon.codon_id
         self.start(codon_id)
@@ -333,7 +335,7 @@ class Runner:
         if self.active is None and self._pause is not None:
             codon_id, self._pause = self._pause.codon_id, None
             await self.close_run()
-            await self.idle("stopped", f"Codon {codon_id} will not be tried again.")
+            await self.idle("stopped", f"Codon {codon_id} will not be retried.")
             return
 
         await self._running().interrupt(Halt(reason or "Stopped by a client."))
@@ -574,7 +576,7 @@ class Runner:
             return  # A rollback was faster: the error comes from it.
 
         self._wish = None
-        await self._give_up(f"Codon {wish.codon_id} cannot be tried again: {fault}")
+        await self._give_up(f"Codon {wish.codon_id} cannot be retried: {fault}")
 
     def _is_to_be_retried(self, codon_id: CodonId) -> bool:
         """Return whether a codon failed and its policy restores the files before a retry."""

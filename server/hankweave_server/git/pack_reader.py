@@ -217,13 +217,13 @@ class _Pack:
         self._path = index.with_suffix(".pack")
         self._index = index.read_bytes()
         if self._index[: len(_INDEX_START)] != _INDEX_START or len(self._index) < _NAMES_FROM:
-            raise PackDamaged(f"{index} is no index of version 2")
+            raise PackDamaged(f"{index} is not a version 2 index")
 
         self._upto = _FAN_OUT.unpack_from(self._index, len(_INDEX_START))
         self._count = self._upto[255]
         in_order = all(a <= b for a, b in zip(self._upto, self._upto[1:], strict=False))
         if not in_order or len(self._index) < _NAMES_FROM + 28 * self._count + _TRAILER:
-            raise PackDamaged(f"{index} is not whole")
+            raise PackDamaged(f"{index} is incomplete")
 
         self._file = _PackFile(self._path) if stays_open else None
 
@@ -365,7 +365,7 @@ def read_index(index: Path) -> list[Record]:
     content = index.read_bytes()
     body, checksum = content[:-_CHECKSUM], content[-_CHECKSUM:]
     if body[:8] != _SIGNATURE or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
-        raise ValueError(f"{index.name} is no pack index of version 2")
+        raise ValueError(f"{index.name} is not a version 2 pack index")
 
     (count,) = struct.unpack_from(">I", body, _HEADER_SIZE - 4)
     crcs = _HEADER_SIZE + 20 * count

@@ -76,7 +76,7 @@ def packed_anew(repo: ShadowRepo, pack_folder: Path, digests: Sequence[bytes]) -
         (index,) = (staging / "pack").glob("*.idx")
         _flush(index)
         if not _all_can_be_read(reader_of(staging), digests):
-            raise ShadowRepositoryError(f"{index.stem} does not hold what was put into it")
+            raise ShadowRepositoryError(f"{index.stem} does not contain what was written to it")
 
         return Replacement(staging, index, frozenset(digests))
 
@@ -105,7 +105,7 @@ def joined(pack_folder: Path, packs: Sequence[PackFile]) -> Replacement:
         index = staging / "pack" / f"{staged.name}.idx"
         _flush(index)
         if _records(index) != records:
-            raise ShadowRepositoryError(f"{index.stem} does not hold what was copied into it")
+            raise ShadowRepositoryError(f"{index.stem} does not contain what was copied into it")
 
         return Replacement(staging, index, frozenset(records))
 
@@ -173,7 +173,7 @@ def _records(index: Path) -> dict[bytes, PackedObject]:
 
     records = read_index(index)
     if int.from_bytes(body[8:12]) != len(records) or records[0].offset != _HEADER:
-        raise ValueError(f"{index.name} does not list what its pack holds")
+        raise ValueError(f"{index.name} does not match the contents of its pack")
 
     found = {}
     for record in records:

@@ -345,12 +345,12 @@ def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | Non
         return
 
     first = _seq_in(lines[0])
-    found = "is no event" if first is None else f"has seq {first}"
+    found = "is not an event" if first is None else f"has seq {first}"
     raise JournalCorrupt(
         path,
         number,
-        f"the line {found} where seq {number} must stand, and {len(seqs)} whole events stand "
-        "from there on",
+        f"the line {found} where seq {number} was expected, and {len(seqs)} intact events "
+        "remain from there on",
     )
 
 

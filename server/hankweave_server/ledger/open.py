@@ -191,11 +191,11 @@ def _new_file(path: Path) -> int:
 def _losses(importing: Importing, kept: Path) -> tuple[ValidationError, ...]:
     losses: list[str] = []
     if importing.skipped:
-        losses.append(f"{importing.skipped} lines of {kept.name} are no events and were left out.")
+        losses.append(f"{importing.skipped} lines of {kept.name} are not events and were left out.")
 
     if importing.without_body:
         losses.append(
-            f"{importing.without_body} events of {kept.name} name a content that is not in cas/."
+            f"{importing.without_body} events of {kept.name} refer to content that is not in cas/."
         )
 
     return tuple(ValidationError(type="corrupted_data", message=message) for message in losses)
@@ -299,7 +299,7 @@ def _caught_up(found: _Found, journal: Journal | None) -> _Found:
     except JournalCorrupt as tail:
         # Either the journal is bad, and this raises again, or the state was not its fold.
         whole = fold_journal(journal)
-        message = f"The state does not lead on to the journal's events: {tail.reason}"
+        message = f"The state does not match the journal's events: {tail.reason}"
         error = ValidationError(type="corrupted_data", message=message)
         return _Found(whole, "journal", (*found.errors, error), found.kept)
 
@@ -310,8 +310,8 @@ def _as_past(found: _Found) -> _Found:
     errors = found.errors
     if state.last_event_seq > 0:
         message = (
-            f"The journal is gone; the state at event {state.last_event_seq} was taken as it "
-            "stands, and the events before it are lost."
+            f"The journal is missing; the state at event {state.last_event_seq} was used as "
+            "it is, and the events before it are lost."
         )
         errors = (*errors, ValidationError(type="corrupted_data", message=message))
 

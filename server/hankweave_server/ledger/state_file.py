@@ -80,7 +80,9 @@ class NewerState(Exception):
     """A state that a newer version wrote: saving it again would lose fields unknown to this one."""
 
     def __init__(self, path: Path, version: int) -> None:
-        super().__init__(f"{path} has schemaVersion {version}; this version knows {SCHEMA_VERSION}")
+        super().__init__(
+            f"{path} has schemaVersion {version}; this version supports {SCHEMA_VERSION}"
+        )
         self.path = path
         self.version = version
 

@@ -118,7 +118,7 @@ class OutOfTime(Exception):
     """The server ended while the ledger waited for disk space."""
 
     def __init__(self) -> None:
-        super().__init__("the server ended before the disk had room again")
+        super().__init__("the server ended before disk space was available again")
 
 
 @dataclass(slots=True, eq=False)

@@ -146,10 +146,10 @@ class EphemeralServer:
         try:
             code = ExitCode(child.returncode)
         except ValueError:
-            message = f"The server that was started for this ended with {child.returncode}.\n{said}"
+            message = f"The temporary server exited with code {child.returncode}.\n{said}"
             return Stop(message.rstrip(), ExitCode.UNAVAILABLE)
 
-        return Stop(message or "The server ended at once.", code, hint=hint or None)
+        return Stop(message or "The temporary server exited immediately.", code, hint=hint or None)
 
     def _let_go(self, child: subprocess.Popen[bytes]) -> None:
         if child.stdin is not None:
@@ -229,7 +229,7 @@ def _lock(descriptor: int, root: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise Stop(
-                    f"Another command works in {root}, and does not end.", ExitCode.LOCK_HELD
+                    f"Another command is still running in {root}.", ExitCode.LOCK_HELD
                 ) from None
         else:
             return

@@ -35,9 +35,9 @@ def layout_in(workspace: Path) -> Layout:
     root = workspace.expanduser().absolute()
     if not root.is_dir():
         raise Stop(
-            f"{root} is no directory.",
+            f"{root} is not a directory.",
             ExitCode.NO_INPUT,
-            hint="Name the directory of a project that exists.",
+            hint="Name an existing project directory.",
         )
 
     root = root.resolve()
@@ -46,7 +46,7 @@ def layout_in(workspace: Path) -> Layout:
         meta = data_source.read_meta(Layout.of_execution(folder))
         if meta is not None and not meta.in_place:
             raise Stop(
-                f"{root} belongs to the execution {folder}; it is no project.",
+                f"{root} belongs to the execution {folder}; it is not a project.",
                 ExitCode.USAGE,
                 hint=f"Serve it with `hankweave run --execution {folder}`.",
             )
@@ -59,7 +59,7 @@ def _refuse_too_much(root: Path) -> None:
     home = Path("~").expanduser().resolve()
     if root == Path(root.anchor) or root == home or root in home.parents:
         raise Stop(
-            f"{root} is too much for a workspace: every file below it would be tracked.",
+            f"{root} cannot be a workspace: every file below it would be tracked.",
             ExitCode.USAGE,
             hint="Name the directory of one project.",
         )
@@ -173,16 +173,16 @@ def _chosen_by_name(
 def _require_force(layout: Layout, settings: RunSettings) -> None:
     if layout.is_in_place:
         raise Stop(
-            f"{layout.root} is a project: its files are not an execution's to set aside.",
+            f"{layout.root} is a project, so its files cannot be set aside.",
             ExitCode.USAGE,
             hint=f"Serve it with `hankweave run --workspace {layout.root}`.",
         )
 
     if not settings.force:
         raise Stop(
-            f"There is an execution in {layout.root}.",
+            f"{layout.root} already contains an execution.",
             ExitCode.USAGE,
-            hint="Without --new it goes on; with --new --force it is set aside, and kept.",
+            hint="Without --new, it is resumed; with --new --force, it is set aside and kept.",
         )
 
 
@@ -208,17 +208,17 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
 
     if (root / REMOVED_STATE).is_dir():
         raise Stop(
-            f"{root} is being removed: a cleanup was cut short there.",
+            f"{root} is only partly removed: a cleanup was interrupted there.",
             ExitCode.USAGE,
-            hint=f"`hankweave cleanup --execution {root}` goes on with it.",
+            hint=f"`hankweave cleanup --execution {root}` completes it.",
         )
 
     managed = settings.executions_root.expanduser().resolve()
     if root.resolve().is_relative_to(managed) and not settings.yes:
         raise Stop(
-            f"{root} lies among the executions that are made and named by themselves.",
+            f"{root} is in the directory for executions that Hankweave creates and names itself.",
             ExitCode.USAGE,
-            hint="Leave --execution out, name a directory elsewhere, or insist with --yes.",
+            hint="Omit --execution, name a directory elsewhere, or confirm with --yes.",
         )
 
     if not root.exists():
@@ -231,13 +231,16 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
     if is_empty or settings.yes:
         return
 
-    if can_ask() and click.confirm(f"{root} is not empty. Make an execution in it?"):
+    if can_ask() and click.confirm(f"{root} is not empty. Create an execution in it?"):
         return
 
     raise Stop(
-        f"{root} is not empty and is no execution directory.",
+        f"{root} is not empty and is not an execution directory.",
         ExitCode.USAGE,
-        hint="Name an empty or a new directory; --yes makes an execution beside what is there.",
+        hint=(
+            "Name an empty or new directory, or add --yes to create an execution next to "
+            "the existing files."
+        ),
     )
 
 
@@ -314,9 +317,9 @@ def _restore_link(layout: Layout, clock: Clock) -> DisplacedData | None:
         return data_source.restore_link(layout, instants.epoch_ms(clock.now()))
     except OSError as error:
         raise Stop(
-            f"The link to the data cannot be made in {layout.work_tree}: {error.strerror}.",
+            f"The link to the data cannot be created in {layout.work_tree}: {error.strerror}.",
             ExitCode.IO_ERROR,
-            hint=f"Make {layout.work_tree} writable for you, and start again.",
+            hint=f"Make {layout.work_tree} writable, then start again.",
         ) from None
 
 
@@ -386,10 +389,10 @@ def _with_data(
     is_other = chosen.data_hash not in (None, former.data_hash)
     if is_other and not settings.force:
         raise Stop(
-            f"{layout.root} was made for other data: {former.read_only_source_data_path}.",
+            f"{layout.root} was created for other data: {former.read_only_source_data_path}.",
             ExitCode.USAGE,
-            hint="--force gives it this data from now on; --new, or another --execution "
-            "directory, leaves it alone.",
+            hint="--force switches it to this data; --new or another --execution directory "
+            "leaves it unchanged.",
         )
 
     is_gone = not os.path.lexists(layout.data_source)  # Interrupted between the next two steps.
@@ -434,7 +437,9 @@ def hank_of(settings: RunSettings, chosen: ChosenExecution) -> Path | None:
         return Path(former.hank_path)
 
     if settings.headless:
-        raise Stop("Without a hank there is no plan that could end: no --headless.", ExitCode.USAGE)
+        raise Stop(
+            "--headless requires a hank: without one, there is no plan to run.", ExitCode.USAGE
+        )
 
     return None
 

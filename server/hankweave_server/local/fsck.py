@@ -74,9 +74,9 @@ def _recorded(layout: Layout) -> OnRecord:
         raise Stop(str(damage), ExitCode.BAD_DATA) from None
     except msgspec.MsgspecError as fault:
         raise Stop(
-            f"{layout.journal} has a line that is no event: {fault}",
+            f"{layout.journal} has a line that is not an event: {fault}",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution: it repairs or names what is damaged.",
+            hint="Start the server on this execution; it repairs or reports the damage.",
         ) from None
 
 

@@ -77,11 +77,11 @@ def _pass_on(event: Event, tell: ReportProgress) -> None:
         case StoreProgress() as progress:
             tell_of(tell, progress)
         case RollbackStarted(to_checkpoint=sha):
-            tell(f"All is saved; restoring {sha[:12]}")
+            tell(f"The current files are saved; restoring {sha[:12]}")
         case RollbackProgress(current_step=step, total_steps=total, message=message):
             tell(one_line(message), step, total)
         case CheckpointPruned(checkpoints=shas):
-            tell(f"{len(shas)} checkpoints are pruned; packing the store")
+            tell(f"{len(shas)} checkpoints pruned; packing the store")
         case StoreConsolidated():
             tell("The store is packed")
         case _:
@@ -92,21 +92,21 @@ _DOING: dict[tuple[StoreOperation, str], str] = {
     ("branch", "checking"): "Reading the checkpoint",
     ("branch", "copying"): "Copying the store",
     ("branch", "writing"): "Writing files",
-    ("capture", "reading"): "Reading what has changed",
+    ("capture", "reading"): "Reading changed files",
     ("fsck", "checking"): "Reading the store",
-    ("gc", "examining"): "Looking for what may go",
+    ("gc", "examining"): "Looking for checkpoints to prune",
     ("gc", "packing"): "Packing the store",
-    ("gc", "sweeping"): "Letting go of what nobody needs",
-    ("gc", "tracing"): "Looking for what is needed",
+    ("gc", "sweeping"): "Removing unused objects",
+    ("gc", "tracing"): "Finding objects in use",
     ("restore", "checking"): "Reading the checkpoint",
-    ("restore", "reading"): "Saving what is there",
+    ("restore", "reading"): "Saving the current files",
     ("restore", "writing"): "Restoring files",
 }
 
 
 _DOING_IN_ANY = {
     "flushing": "Waiting for the disk",
-    "scanning": "Looking at the files",
+    "scanning": "Scanning the files",
 }
 
 

@@ -64,15 +64,15 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
         ) from None
     except ShadowRepositoryError as damage:
         raise Stop(
-            f"This cannot be read: {damage}.",
+            f"The checkpoints cannot be read: {damage}.",
             ExitCode.BAD_DATA,
-            hint="`hankweave fsck --repair` says what is lost, and repairs what it can.",
+            hint="`hankweave fsck --repair` repairs what it can, and reports what is lost.",
         ) from None
     except JournalCorrupt as damage:
         raise Stop(
-            f"This cannot be read: {damage}.",
+            f"The journal cannot be read: {damage}.",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution: it repairs or names what is damaged.",
+            hint="Start the server on this execution; it repairs or reports the damage.",
         ) from None
 
 
@@ -155,7 +155,7 @@ class _FileCalls(Calls):
             case GetState():
                 return self._state
             case _:
-                raise AssertionError(f"{command.TYPE} wants a server")
+                raise AssertionError(f"{command.TYPE} requires a server")
 
     def _patterns(self) -> tuple[str, ...]:
         entries, plan = thread(self._state), self._state.execution_plan

@@ -30,11 +30,11 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"Wait for codon\.started", "Wait until the codon has started"),
     (r"Wait for codon\.completed", "Wait until the codon has ended"),
     (r"Wait for rollback\.completed", "Wait until the rollback has ended"),
-    (r"rollback\.completed says so", "`hankweave log` says so"),
-    (r"see the rollback\.failed event", "`hankweave log` tells why it failed"),
-    (r"server\.recovered tells when to send the command again", "then run the command again"),
+    (r"rollback\.completed confirms it", "`hankweave log` confirms it"),
+    (r"see the rollback\.failed event", "`hankweave log` shows why it failed"),
+    (r"send the command again after server\.recovered", "run the command again"),
     (r"send the command again", "run the command again"),
-    (r"permission\.resolved says how", "`hankweave log` says how"),
+    (r"permission\.resolved shows how", "`hankweave log` shows how"),
     (r"send codon\.skip or codon\.forceStop", "run `hankweave skip` or `hankweave stop`"),
     (r"codon\.redo", "`hankweave retry`"),
     (r"codon\.skip", "`hankweave skip`"),
@@ -48,6 +48,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"rollback\.preview", "`hankweave preview`"),
     (r"checkpoint\.list", "`hankweave checkpoints`"),
     (r"replay\.view", "`hankweave replay SHA --tree`"),
+    (r"store\.fsck with repair: true \((`[^`]+`)\)", r"\1"),
     (r"store\.fsck", "`hankweave fsck`"),
     (r"store\.gc", "`hankweave gc`"),
     (r"onRunning: stop", "--stop"),
@@ -139,7 +140,7 @@ def _unanswered(error: Exception, root: Path) -> Stop:
     return Stop(
         f"The server was lost before it answered: {error}",
         ExitCode.UNAVAILABLE,
-        hint=f"The command may have been carried out; {command('log', root)} tells.",
+        hint=f"The command may have been executed; {command('log', root)} shows whether it was.",
     )
 
 

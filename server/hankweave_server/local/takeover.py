@@ -45,10 +45,10 @@ def refuse_moved_store(layout: Layout) -> None:
 
     if named:
         raise Stop(
-            f"{layout.checkpoints} is gone, and the journal names {named} checkpoints in it.",
+            f"{layout.checkpoints} is missing, but the journal lists {named} checkpoints in it.",
             ExitCode.BAD_DATA,
-            hint="Nothing was changed. Move it back and start again; to go on without these "
-            f"checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
+            hint="Nothing was changed. Move it back and start again; to continue without "
+            f"these checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
         )
 
 
@@ -65,10 +65,10 @@ def _refuse_lost_state(layout: Layout) -> None:
     names = {path.name for path in layout.work_tree.iterdir()} if layout.work_tree.is_dir() else ()
     if set(names) - {DATA_SOURCE}:
         raise Stop(
-            f"{layout.state_directory} has no state, but {layout.work_tree} has files.",
+            f"{layout.state_directory} contains no state, but {layout.work_tree} contains files.",
             ExitCode.BAD_DATA,
-            hint=f"Nothing was changed. If {STATE_DIRECTORY} was moved away, put it back there; "
-            "else name another --execution directory.",
+            hint=f"Nothing was changed. If {STATE_DIRECTORY} was moved away, move it back; "
+            "otherwise, name another --execution directory.",
         )
 
 
@@ -78,9 +78,12 @@ async def sweep_agents(layout: Layout) -> tuple[int, ...]:
     survivors = [str(each.pid) for each in killed if each.survived]
     if survivors:
         raise Stop(
-            f"Agents of the former server cannot be killed: pids {', '.join(survivors)}.",
+            f"Agents of the previous server cannot be killed: pids {', '.join(survivors)}.",
             ExitCode.UNAVAILABLE,
-            hint="End them by hand; nothing may change the files while recovery judges them.",
+            hint=(
+                "Kill these processes, then start again: nothing may change the files "
+                "during recovery."
+            ),
         )
 
     return tuple(each.pid for each in killed)

@@ -92,9 +92,9 @@ def root_to_change(execution: Path | None) -> Path:
     chosen = choose(execution)
     if chosen.is_ambiguous and not can_ask():
         raise Stop(
-            f"{chosen.rivals} executions could be meant, and there is no terminal to ask on.",
+            f"There are {chosen.rivals} executions to choose from, and no terminal to ask on.",
             ExitCode.USAGE,
-            hint=f"Name one: `-e {chosen.root}` is the one used last; `hankweave ls` lists them.",
+            hint=f"Name one: `-e {chosen.root}` was used last; `hankweave ls` lists all.",
         )
 
     require_execution(chosen.root)
@@ -114,7 +114,7 @@ def require_consent(*, yes: bool, otherwise: str = "") -> None:
     """
     if not yes and not can_ask():
         raise Stop(
-            "Nothing was changed: this wants a yes, and there is no terminal to ask on.",
+            "Nothing was changed: confirmation is required, and there is no terminal to ask on.",
             ExitCode.USAGE,
             hint=" ".join(filter(None, ("Add --yes.", otherwise))),
         )
@@ -129,7 +129,7 @@ def require_execution(root: Path) -> None:
     where = (
         "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
         if outer is None
-        else f"It lies in one: `-e {outer}`."
+        else f"It is inside one: use `-e {outer}`."
     )
     raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT, hint=where)
 

@@ -153,8 +153,8 @@ class HeartbeatWatch:
 
 def _announcement(record: RuntimeLock, span: float) -> str:
     return (
-        f"Another program left a lock: process {record.pid}, last heartbeat "
-        f"{record.last_heartbeat}. No such process runs here, but it may on another machine: "
+        f"There is a lock of process {record.pid}, last heartbeat {record.last_heartbeat}. "
+        "The process is not running here, but it may be running on another machine: "
         f"waiting up to {span:.0f} s for its next heartbeat."
     )
 
@@ -311,7 +311,7 @@ class HeldLock:
                 self._verify()
                 fsutil.remove_durably(self._lock_file)
 
-            self._loss = self._loss or "it was given up"
+            self._loss = self._loss or "it was released"
 
     def abandon(self) -> None:
         """Remove runtime.lock and keep the guard, for a process that ends at this very moment.
@@ -357,7 +357,7 @@ class HeldLock:
 
     def _find_loss(self) -> str | None:
         if not still_named(self._layout.lock_guard, self._guard):
-            return f"{self._layout.lock_guard} is gone, or is another file"
+            return f"{self._layout.lock_guard} is missing or was replaced"
 
         # A missing or torn lock names no other owner; the next beat writes it again.
         found = read_record(self._lock_file)

@@ -100,20 +100,21 @@ class LockLost(Stop):
         super().__init__(
             f"This server lost its execution directory: {reason}.",
             ExitCode.SOFTWARE,
-            hint="Somebody moved, deleted or took over .hankweave while the server was running. If "
-            "it was moved, move it back, and start again: what was acknowledged is in it.",
+            hint=".hankweave was moved, deleted or taken over while the server was "
+            "running. If it was moved, move it back, then start again: it contains "
+            "all acknowledged data.",
         )
 
 
 def described(owner: RuntimeLock | None, pid: int | None) -> str:
     if owner is None:
-        return "a server that is just starting or ending" if pid is None else f"pid {pid}"
+        return "a server that is starting or stopping" if pid is None else f"pid {pid}"
 
     return f"pid {owner.pid}, run {owner.run_id or 'none yet'}, since {owner.start_time}"
 
 
 def _told(heartbeat_age: timedelta | None) -> str:
     if heartbeat_age is None:
-        return "Its heartbeat is not known."
+        return "Its heartbeat is unknown."
 
     return f"Its last heartbeat was {round(heartbeat_age.total_seconds())} s ago."

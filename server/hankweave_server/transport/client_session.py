@@ -131,7 +131,7 @@ class Conversations:
                     group.cancel_scope.cancel()
         except Exception:
             # The outermost frame of one session: its failure must not end the others.
-            _log.exception("The conversation with %s at %s broke", client_id, socket.peer)
+            _log.exception("The connection with %s at %s failed", client_id, socket.peer)
         finally:
             self._hub.leave(outbox)
             self._scopes.pop(outbox, None)
@@ -201,4 +201,4 @@ class Conversations:
 
     def _count_eviction(self, why: str) -> None:
         self.evicted += 1
-        _log.warning("A client was cut off: %s", why)
+        _log.warning("A client was disconnected: %s", why)

@@ -193,14 +193,16 @@ class Connection:
         if isinstance(frame, bytes):
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                "Binary frames are not understood.",
+                "Binary frames are not supported.",
                 path="$",
                 hint="Send one JSON object in a text frame.",
             )
 
         if len(frame) > MAX_FRAME or len(frame.encode()) > MAX_FRAME:
             raise Refused(
-                ErrorCode.FRAME_TOO_LARGE, f"A frame may have {MAX_FRAME} bytes.", path="$"
+                ErrorCode.FRAME_TOO_LARGE,
+                (f"The frame exceeds the limit of {MAX_FRAME} bytes."),
+                path="$",
             )
 
     def _refuse(self, refusal: Refused, frame: str | bytes) -> None:
@@ -243,9 +245,9 @@ class Connection:
         if not 0 <= since <= last:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                f"The journal ends at {last}; {since} is not in it.",
+                f"The journal ends at event {last}; event {since} is not in it.",
                 path="$.data.sinceSeq",
-                hint="This is another execution's journal: connect without sinceSeq.",
+                hint="This may be the journal of another execution: connect without sinceSeq.",
             )
 
         self._role = role
@@ -269,9 +271,9 @@ class Connection:
     def _turn_away(self) -> None:
         refusal = Refused(
             ErrorCode.UNAUTHORIZED,
-            "This needs a token that holds.",
+            "A valid token is required.",
             path="$.data.token",
-            hint="It stands in .hankweave/server.token of the execution directory.",
+            hint="The token is in .hankweave/server.token in the execution directory.",
         )
         self._outlet.send(self._refusal_frame(refusal, None, "handshake"))
         self._outlet.close(POLICY_VIOLATION, "unauthorized")
@@ -353,7 +355,10 @@ class Connection:
                 ErrorCode.INSUFFICIENT_PERMISSIONS,
                 f"A readonly client may not send {command.type}.",
                 path="$.type",
-                hint="Handshake as readandwrite, with the token of .hankweave/server.token.",
+                hint=(
+                    "Send a handshake with mode readandwrite and the token in "
+                    ".hankweave/server.token."
+                ),
             )
 
         if mutates and caller.wants_replies:
@@ -416,8 +421,8 @@ class Connection:
 def _internal_error() -> Refused:
     return Refused(
         ErrorCode.INTERNAL_ERROR,
-        "The server failed to do this.",
-        hint="Its log, .hankweave/logs/server.log, says why.",
+        "The server failed with an internal error.",
+        hint="See its log, .hankweave/logs/server.log.",
     )
 
 

@@ -135,11 +135,11 @@ class FrontDoor:
         """Decide about one request; `peer` is the address of the other end."""
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or hosts[0].lower() not in self._addresses.hosts:
-            return self._text(HTTPStatus.FORBIDDEN, "This host is not served here.")
+            return self._text(HTTPStatus.FORBIDDEN, "This host name is not allowed.")
 
         origins = request.headers.get_all("Origin")
         if origins and (len(origins) != 1 or origins[0] not in self._addresses.origins):
-            return self._text(HTTPStatus.FORBIDDEN, "This origin is not let in.")
+            return self._text(HTTPStatus.FORBIDDEN, "This origin is not allowed.")
 
         # Split by hand: urllib raises for some invalid input.
         path, _, query = request.path.partition("?")
@@ -157,17 +157,19 @@ class FrontDoor:
             case Undecided():
                 return Upgrade(None)
             case Rejected():
-                return self._text(HTTPStatus.UNAUTHORIZED, "This token does not hold.")
+                return self._text(HTTPStatus.UNAUTHORIZED, "This token is not valid.")
             case _:
                 assert_never(admission)
 
     def _serve(self, method: str, path: str, known: list[str]) -> Response:
         source = self._source(path)
         if source is None:
-            return self._text(HTTPStatus.NOT_FOUND, "There is nothing here.", method)
+            return self._text(HTTPStatus.NOT_FOUND, "Not found.", method)
 
         if method not in {"GET", "HEAD"}:
-            refusal = self._text(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD.", method)
+            refusal = self._text(
+                HTTPStatus.METHOD_NOT_ALLOWED, ("Only GET and HEAD are allowed."), method
+            )
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
 

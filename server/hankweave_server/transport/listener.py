@@ -85,9 +85,9 @@ def refuse_open_doors(settings: ListenerSettings) -> None:
 
     if settings.tls is None or settings.no_token:
         raise Stop(
-            f"Listening on {settings.host} needs TLS and tokens.",
+            f"Listening on {settings.host} requires TLS and tokens.",
             ExitCode.CONFIGURATION,
-            hint="Listen on 127.0.0.1, or give a certificate.",
+            hint="Listen on 127.0.0.1, or configure a certificate.",
         )
 
 
@@ -104,8 +104,8 @@ asyncio accepts as many as the backlog it is given: a thousand at once would del
 
 OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
 _CROWDED = (
-    "There are hardly any file descriptors left: new connections are turned away. "
-    "Close some, or raise the limit (ulimit -n)."
+    "Almost no file descriptors are left, so new connections are refused. Close some "
+    "connections, or raise the limit (ulimit -n)."
 )
 _BETWEEN_LOOKS = 1.0
 """Seconds between two checks for free descriptors."""

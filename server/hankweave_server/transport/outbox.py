@@ -273,7 +273,7 @@ class Outbox:
             with anyio.fail_after(self._limits.send_seconds):
                 await self._wire.drained()
         except TimeoutError:
-            self._evict("it took no frame in time")
+            self._evict("it did not receive a frame in time")
         finally:
             self._sending = False
 
@@ -304,7 +304,7 @@ class Outbox:
             with anyio.fail_after(self._limits.send_seconds):
                 await self._wire.send(frame)
         except TimeoutError:
-            self._evict("it took no frame in time")
+            self._evict("it did not receive a frame in time")
         finally:
             self._sending = False
             self._bytes -= len(frame)

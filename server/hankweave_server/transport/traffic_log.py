@@ -297,7 +297,11 @@ def _left_out_line(logged_at: str, count: int) -> bytes:
         direction="out",
         message=msgspec.Raw(b"null"),
         metadata=TrafficMetadata(
-            size=0, error=f"{count} frames were not logged: they came faster than the disk takes"
+            size=0,
+            error=(
+                f"{count} frames were not logged: they arrived faster than the "
+                "disk could write them"
+            ),
         ),
     )
     return encode(record) + b"\n"

@@ -232,7 +232,7 @@ def _extensions(data: bytes, position: int) -> Iterator[tuple[bytes, bytes]]:
     while position < len(data) - 20:
         signature, length = struct.unpack_from(">4sI", data, position)
         if signature not in (b"link", b"sdir") and not signature[:1].isupper():
-            raise _unreadable(f"it has the extension {signature.decode('latin-1')!r}")
+            raise _unreadable(f"it has the unsupported extension {signature.decode('latin-1')!r}")
 
         yield signature, data[position + 8 : position + 8 + length]
         position += 8 + length
@@ -282,5 +282,5 @@ def _bitmap(data: bytes, position: int) -> tuple[set[int], int]:
 def _unreadable(why: str) -> UnsupportedRepository:
     return UnsupportedRepository(
         f"The index of the repository cannot be read: {why}.",
-        "See whether `git status` works there.",
+        "Check whether `git status` works there.",
     )

@@ -91,5 +91,6 @@ def _read(path: Path, kind: type[_Note]) -> _Note | None:
     except msgspec.DecodeError as problem:
         # The file is replaced atomically, so only another program can have damaged it.
         raise CheckpointError(
-            f"{path} is damaged.", "Look at the refs below refs/hankweave/safety, then remove it."
+            f"{path} is damaged.",
+            ("Check the refs under refs/hankweave/safety, then remove the file."),
         ) from problem

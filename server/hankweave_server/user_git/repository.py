@@ -72,7 +72,7 @@ class GitRepository:
         found = git_folder_of(workspace)
         if found is None:
             raise NotARepository(
-                f"{workspace} is in no git repository.",
+                f"{workspace} is not in a git repository.",
                 'Run `git init` there, or use repository="shadow".',
             )
 
@@ -111,11 +111,11 @@ class GitRepository:
         except (pygit2.GitError, KeyError, ValueError, OSError) as problem:
             raise CheckpointError(
                 f"Object {digest.hex()} of the repository cannot be read.",
-                "See what `git fsck` says.",
+                "Run `git fsck` for details.",
             ) from problem
 
         if int(found) != kind:
-            raise CheckpointError(f"Object {digest.hex()} is not what it should be.")
+            raise CheckpointError(f"Object {digest.hex()} has the wrong type.")
 
         return bytes(data)
 
@@ -177,7 +177,7 @@ class GitRepository:
         """Return a commit; raise CheckpointError if there is none of that name."""
         found = self._repo.get(sha)
         if not isinstance(found, pygit2.Commit):
-            raise CheckpointError(f"{sha} is no commit of this repository.")
+            raise CheckpointError(f"There is no commit {sha} in this repository.")
 
         return _commit(found)
 
@@ -224,7 +224,7 @@ class GitRepository:
 
                 reference = found
 
-        raise UnsupportedRepository("HEAD leads from one name to the next without an end.")
+        raise UnsupportedRepository("HEAD is an endless chain of symbolic references.")
 
     def move_head(self, head: Head, sha: str | None, why: str, who: tuple[str, str]) -> None:
         """Move the target of HEAD, with a reflog entry, if it has not changed since `head`.
@@ -238,7 +238,9 @@ class GitRepository:
 
         standing = None if reference is None else str(reference.target)
         if self.head() != head or standing != head.sha:
-            raise RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
+            raise RepositoryBusy(
+                "Another program has moved the branch in the meantime.", "Try again."
+            )
 
         with _libgit2_errors():
             self._repo.set_ident(*who)
@@ -335,5 +337,6 @@ def _libgit2_errors() -> Iterator[None]:
         yield
     except (pygit2.GitError, KeyError, ValueError, OSError) as problem:
         raise UnsupportedRepository(
-            f"The repository cannot be used: {problem}.", "See whether `git status` works there."
+            f"The repository cannot be used: {problem}.",
+            ("Check whether `git status` works there."),
         ) from problem

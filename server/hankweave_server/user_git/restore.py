@@ -437,11 +437,14 @@ def _under_way(place: OpenWorkspace) -> str:
 
 def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
     if not is_begun or intent.safety_ref is None:
-        return RepositoryBusy("Another program has moved the branch meanwhile.", "Try again.")
+        return RepositoryBusy("Another program has moved the branch in the meantime.", "Try again.")
 
     return RollbackIncomplete(
-        "A rollback did not end before another program moved the branch: that is left as it is.",
-        f"The files as they were before it are kept as {intent.safety_ref}.",
+        (
+            "Another program moved the branch before a rollback was complete; the branch was "
+            "left as it is."
+        ),
+        f"The files from before the rollback are kept as {intent.safety_ref}.",
         (),
     )
 
@@ -512,8 +515,11 @@ def changes_between(
     for path in found:
         if any(name in _NO_NAMES or is_reserved(name) for name in path.split(b"/")):
             raise UnsupportedRepository(
-                f"A commit holds the name {os.fsdecode(path)!r}, which no work tree may have.",
-                "See what `git fsck` says about it.",
+                (
+                    f"A commit contains the name {os.fsdecode(path)!r}, which is not allowed in "
+                    "a work tree."
+                ),
+                "Run `git fsck` for details.",
             )
 
     return found

@@ -158,9 +158,12 @@ def told(exact: Mapping[bytes, Entry]) -> dict[str, str]:
 def tell_of(captured: WorkspaceCaptured) -> None:
     """Warn about files that a checkpoint leaves out, so that users do not rely on it."""
     for paths, why in (
-        (captured.secrets, "may hold secrets and are not tracked: they are not committed"),
-        (captured.foreign, "are kept by another program (LFS, git-crypt): they stay as they are"),
-        (captured.unreadable, "cannot be read or named by git: they are left out"),
+        (captured.secrets, "may contain secrets and are not tracked, so they are not committed"),
+        (
+            captured.foreign,
+            ("are managed by another program (LFS, git-crypt), so they are left unchanged"),
+        ),
+        (captured.unreadable, "cannot be read or named by git, so they are left out"),
     ):
         if paths:
             warnings.warn(f"{_shown(paths)} {why}.", CheckpointWarning, stacklevel=5)
@@ -170,8 +173,11 @@ def tell_unfinished(paths: Iterable[bytes], what_was_done: str) -> None:
     left = sorted(paths)
     if left:
         raise RollbackIncomplete(
-            f"{what_was_done}, but for files that are not as they were captured: {_shown(left)}.",
-            "They were left as they are; `undo()` takes the rest back.",
+            (
+                f"{what_was_done}, except for files that have changed since they were captured: "
+                f"{_shown(left)}."
+            ),
+            "They were left unchanged; `undo()` reverts the rest.",
             tuple(os.fsdecode(path) for path in left),
         )
 
@@ -190,7 +196,7 @@ def faults_told() -> Iterator[None]:
     except OSError as problem:
         raise CheckpointError(
             f"The workspace or its repository cannot be used: {problem}.",
-            "What was interrupted is finished by the next call.",
+            "The next call completes an interrupted operation.",
         ) from problem
 
 
@@ -248,8 +254,8 @@ class WorkspaceGit:
             sha = place.repo.named(name)
             if sha is None:
                 raise UnknownCheckpoint(
-                    f"{name!r} is no commit of this repository.",
-                    "`list_checkpoints()` gives the hashes of all checkpoints.",
+                    f"There is no commit {name!r} in this repository.",
+                    "`list_checkpoints()` returns the hashes of all checkpoints.",
                 )
 
             captured = place.capture(store=False)
@@ -292,8 +298,8 @@ class WorkspaceGit:
 
             if (place.head.branch, place.head.sha) != (record.branch, record.head_after):
                 raise UndoImpossible(
-                    "The branch has moved on since the rollback.",
-                    f"What was there before it is kept as {record.safety_ref}.",
+                    "The branch has moved since the rollback.",
+                    f"The files from before the rollback are kept as {record.safety_ref}.",
                 )
 
             self._come_back(place, record)
@@ -340,7 +346,9 @@ class WorkspaceGit:
             if intent is not None:
                 place.refuse_in_between()
                 keep_staged_since(place, intent)
-                tell_unfinished(move(place, intent, None), "What was interrupted is finished")
+                tell_unfinished(
+                    move(place, intent, None), ("The interrupted operation is complete")
+                )
 
     def _go_to(self, place: OpenWorkspace, target: Commit) -> None:
         wanted = {
@@ -475,4 +483,4 @@ class WorkspaceGit:
 
         place.repo.flush()
         begin(place, intent, *needed)
-        tell_unfinished(move(place, intent, captured), "The rollback is done")
+        tell_unfinished(move(place, intent, captured), "The rollback is complete")

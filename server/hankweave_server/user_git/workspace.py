@@ -73,8 +73,8 @@ class OpenWorkspace:
         ignoring = self._ignoring()
         if self.is_ignored():
             raise UnsupportedRepository(
-                f"The repository ignores {os.fsdecode(self.folder)} as a whole.",
-                'Use repository="shadow", or take the folder out of .gitignore.',
+                f"The repository ignores all of {os.fsdecode(self.folder)}.",
+                'Use repository="shadow", or remove the folder from .gitignore.',
             )
 
         return WorkspaceCapture(
@@ -156,14 +156,14 @@ class OpenWorkspace:
         for name, what in _UNDER_WAY.items():
             if (self.repo.git_dir / name).exists():
                 raise RepositoryBusy(
-                    f"{what} is under way in this repository.",
+                    f"{what} is in progress in this repository.",
                     "Finish or abort it first; `git status` says how.",
                 )
 
         conflicts = [entry.path for entry in self.index.entries if entry.stage]
         if conflicts:
             raise RepositoryBusy(
-                f"{os.fsdecode(conflicts[0])} has a conflict that is not resolved.",
+                f"{os.fsdecode(conflicts[0])} has an unresolved conflict.",
                 "Resolve it and `git add` the file.",
             )
 
@@ -191,8 +191,8 @@ def _place_of(root: Path, repo: GitRepository) -> bytes:
         place = root.resolve().relative_to(repo.work_tree)
     except ValueError as problem:
         raise UnsupportedRepository(
-            f"{root} is not among the files of its repository, which are in {repo.work_tree}.",
-            "Name a folder in there.",
+            f"{root} is outside the work tree of its repository, {repo.work_tree}.",
+            "Name a folder inside the work tree.",
         ) from problem
 
     if place.parts[:1] == (".git",):
@@ -230,8 +230,11 @@ def _wait_for(descriptor: int) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise RepositoryBusy(
-                    "Another checkpoint or rollback of this repository has not ended.",
-                    "Wait for it, or see what holds hankweave.lock in the git directory.",
+                    "Another checkpoint or rollback of this repository is still running.",
+                    (
+                        "Wait for it, or find the process that holds hankweave.lock in the git "
+                        "directory."
+                    ),
                 ) from None
 
             time.sleep(_PAUSE_S)
@@ -299,8 +302,8 @@ def _link(ours: Path, lock: Path) -> None:
                 lock.unlink(missing_ok=True)
             elif time.monotonic() > deadline:
                 raise RepositoryBusy(
-                    f"Another git program works on this repository: {lock} is there.",
-                    "Wait for it; if none runs, remove that file.",
+                    f"Another git program is using this repository: {lock} exists.",
+                    "Wait for it to finish; if none is running, remove that file.",
                 ) from None
             else:
                 time.sleep(_PAUSE_S)

@@ -177,11 +177,14 @@ def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
 
 def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:
     if source.is_relative_to(root):
-        raise Stop(f"The data {source} lies in the execution directory {root}.", ExitCode.USAGE)
+        raise Stop(f"The data {source} is inside the execution directory {root}.", ExitCode.USAGE)
 
     if copy and root.is_relative_to(source):
         raise Stop(
-            f"The execution directory {root} lies in the data {source}, which is to be copied.",
+            (
+                f"The execution directory {root} is inside the data {source}, so the data "
+                "cannot be copied."
+            ),
             ExitCode.USAGE,
             hint="Name an --execution directory elsewhere.",
         )
@@ -281,7 +284,7 @@ def read_meta_in(state_folder: Path) -> ExecutionMeta | None:
         raise Stop(
             f"{path} is damaged: {fault.message}",
             ExitCode.BAD_DATA,
-            hint="Move it away to start with new metadata; state and checkpoints stay.",
+            hint="Move it away to start with new metadata; state and checkpoints are kept.",
         ) from None
 
 
@@ -326,11 +329,14 @@ class DisplacedData:
     @property
     def sentence(self) -> str:
         if self.moved_to is None:
-            return f"{DATA_SOURCE} in the work tree led to {self.led_to}; it is the data again."
+            return (
+                f"{DATA_SOURCE} in the work tree pointed to {self.led_to}; it points to "
+                "the data again."
+            )
 
         return (
-            f"{DATA_SOURCE} in the work tree had been replaced; it is the data again. "
-            f"What was there is kept as {self.moved_to}."
+            f"{DATA_SOURCE} in the work tree had been replaced; it points to the data "
+            f"again. The replacement is kept as {self.moved_to}."
         )
 
 

@@ -79,7 +79,7 @@ def expanded(pattern: str) -> list[str]:
         before, after = line[: braces.start()], line[braces.end() :]
         waiting += [before + choice + after for choice in reversed(braces[1].split(","))]
         if len(waiting) + len(finished) > EXPANSION_LIMIT:
-            raise UnsupportedPattern(f"{pattern!r} stands for more than {EXPANSION_LIMIT} patterns")
+            raise UnsupportedPattern(f"{pattern!r} expands to more than {EXPANSION_LIMIT} patterns")
 
     return finished
 

@@ -224,7 +224,7 @@ def copy_rig(source: Path, target_root: Path, to: str, proceed: Proceed = lambda
 def _steps(to: str) -> list[bytes]:
     steps = [os.fsencode(step) for step in to.split("/") if step not in ("", ".")]
     if not steps or to.startswith("/") or "\0" in to or is_out_of_bounds(b"/".join(steps)):
-        raise RigError(f"{to!r} is no place in the work tree that a rig may replace.")
+        raise RigError(f"{to!r} is not a path in the work tree that a rig may replace.")
 
     return steps
 
@@ -282,7 +282,7 @@ class _Copying:
             for item in sorted(map(os.fsencode, os.listdir(source))):
                 if is_never_captured(b"-", item):
                     raise RigError(
-                        f"{os.fsdecode(item)} is a protected name; a rig cannot bring it."
+                        f"{os.fsdecode(item)} is a protected name; a rig cannot copy it."
                     )
 
                 self.copy(item, source, target, item)

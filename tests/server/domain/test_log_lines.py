@@ -74,7 +74,7 @@ def said(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
                 "warnings": [{"type": "missing_checkpoint", "message": "abc is gone"}],
             },
             "WARNING",
-            "Recovery: the state is from backup: abc is gone",
+            "Recovery: the state was restored from backup: abc is gone",
         ),
         (
             "rollback.failed",

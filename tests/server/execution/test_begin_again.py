@@ -83,7 +83,10 @@ def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     done = refused(hank, execution, "--from", "tow")
     assert done.returncode == 2
-    assert "Codon tow is not in the execution plan.\n  hint: The plan has: one, two" in done.stderr
+    assert (
+        "Codon tow is not in the execution plan.\n  hint: Codons in the plan: one, two"
+        in done.stderr
+    )
     assert not [each for each in journal(execution) if isinstance(each.data, ServerReady)]
 
 

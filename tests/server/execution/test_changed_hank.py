@@ -97,15 +97,15 @@ def test_what_has_run_cannot_change(now: Hank, ran: str, instead: str) -> None:
 def test_a_loop_that_is_over_cannot_go_on() -> None:
     """More iterations of it would have to run before what has run; fewer were run already."""
     state = stands(a_hank(a_loop(2), "last"), *REVIEWS, completed("last"))
-    with pytest.raises(PlanConflict, match=r"last has run, the hank has review#2"):
+    with pytest.raises(PlanConflict, match=r"last has run, but the hank now has review#2"):
         replanned(state, a_hank(a_loop(3), "last"))
 
-    with pytest.raises(PlanConflict, match=r"review#1 has run, the hank has last"):
+    with pytest.raises(PlanConflict, match=r"review#1 has run, but the hank now has last"):
         replanned(state, a_hank(a_loop(1), "last"))
 
 
 def test_a_hank_that_lost_its_last_codon_is_a_conflict_once_that_has_run() -> None:
     """Nothing stands where something ran."""
     state = stands(a_hank("one", "two"), completed("one"), completed("two"))
-    with pytest.raises(PlanConflict, match=r"two has run, the hank has nothing"):
+    with pytest.raises(PlanConflict, match=r"two has run, but the hank now has nothing"):
         replanned(state, a_hank("one"))

@@ -116,7 +116,7 @@ async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
     assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
     failed, nothing = told(execution, ErrorEvent)
     assert "code 7" in failed.message
-    assert nothing.message == "one has left no output files: *.md."
+    assert nothing.message == "one produced no output files: *.md."
     assert {each.severity for each in (failed, nothing)} == {"warning"}
     assert not (tmp_path / "results").exists()
 

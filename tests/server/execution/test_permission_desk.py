@@ -68,7 +68,7 @@ async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
         await desk.answer("c", NO)
 
     assert refused.value.code is ErrorCode.UNKNOWN_PERMISSION
-    assert refused.value.hint == "These wait: a, b."
+    assert refused.value.hint == "Pending requests: a, b."
     desk.take(first)
     for number in range(REMEMBERED):
         desk.take(desk.lay(request(f"r{number}")))

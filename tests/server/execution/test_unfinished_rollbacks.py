@@ -220,7 +220,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
             await room.rollback.perform(room.journey)
 
         assert room.is_intended
-        assert "when the disk has room again" in (await room.failures())[0]
+        assert "when disk space is available" in (await room.failures())[0]
         room_there = True
         while room.runner.is_blocked or room.is_intended:  # noqa: ASYNC110  # it tells nobody
             await anyio.sleep(0.01)

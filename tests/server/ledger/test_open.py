@@ -211,7 +211,7 @@ async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Lay
     layout.journal.unlink()
     ledger = await opened(layout)
     assert told(ledger).source == "primary"
-    assert "journal is gone" in told(ledger).errors[0].message
+    assert "journal is missing" in told(ledger).errors[0].message
     assert ledger.state.runs == state.runs
     assert ledger.state.execution_plan == state.execution_plan
     assert fold_of(layout) == ledger.state

@@ -327,7 +327,7 @@ def test_content_of_another_program_stays_as_it_is(repo: PersonRepository, name:
     repo.git("config", f"filter.{name}.required", "true")
     repo.write({"a.big": "changed content\n", "b.big": "new\n", "app.py": "two\n"})
     manager = CheckpointManager(str(repo.root))
-    with pytest.warns(CheckpointWarning, match=r"a\.big, b\.big are kept by another program"):
+    with pytest.warns(CheckpointWarning, match=r"a\.big, b\.big are managed by another program"):
         made = manager.create(1)
 
     assert made is not None

@@ -77,7 +77,7 @@ def frame(seen: LiveState, width: int, address: str, foot: tuple[StyledText, ...
         parts.append(_table(seen, width))
 
     if seen.below:
-        parts.append(line(f"  {seen.below} codons to come", "dim"))
+        parts.append(line(f"  {seen.below} codons to go", "dim"))
 
     totals = (
         f"{seen.done} of {seen.total} codons",
@@ -208,7 +208,7 @@ def _line_of(record: CheckpointRecord) -> str:
 def _connection(sight: Sight, is_connected: bool) -> StyledText:
     if not is_connected:
         return StyledText(
-            "○ connection lost; reconnecting to the server. No event is missed.", "red"
+            "○ connection lost; reconnecting to the server. No events will be lost.", "red"
         )
 
     return StyledText(f"● connected{'' if sight.may_change else ', readonly'}", "green")
@@ -216,7 +216,7 @@ def _connection(sight: Sight, is_connected: bool) -> StyledText:
 
 def _keys(mode: Mode, sight: Sight, width: int) -> StyledText:
     if isinstance(mode, Confirming):
-        return StyledText("y yes   any other key no", "dim")
+        return StyledText("y yes   any other key: no", "dim")
 
     if isinstance(mode, Choosing):
         return StyledText("↑ ↓ choose   enter look   esc back", "dim")

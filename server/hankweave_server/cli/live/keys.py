@@ -177,12 +177,12 @@ class Sight:
 
 
 HELP = (
-    "n  start the next codon           s  skip the one that runs",
+    "n  start the next codon           s  skip the running codon",
     "x  stop it by force               r  run the newest codon again",
-    "p  look back: choose a checkpoint, see what going back would do, go",
+    "p  choose a checkpoint, preview the rollback, roll back",
     "u  undo the last rollback         U  redo it",
-    "a  allow what an agent asks for   d  deny it",
-    "q  leave; the server goes on      ?  these lines",
+    "a  allow a permission request     d  deny it",
+    "q  quit; the server keeps running ?  this help",
 )
 
 _Turn: TypeAlias = tuple[Mode, Wish | None]
@@ -212,7 +212,7 @@ def _watch(key: str, sight: Sight) -> _Turn:
         case "?":
             return Reading(HELP), None
         case "p":
-            return Waiting("Looking back …"), List()
+            return Waiting("Loading checkpoints …"), List()
         case "u":
             return _foresee("undo")
         case "U":
@@ -230,7 +230,7 @@ def _watch(key: str, sight: Sight) -> _Turn:
 
 
 def _foresee(direction: Direction) -> _Turn:
-    return Waiting("Looking at what it would do …"), Foresee(direction=direction)
+    return Waiting("Previewing the rollback …"), Foresee(direction=direction)
 
 
 def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
@@ -239,16 +239,19 @@ def _steer(key: Literal["n", "s", "x", "r"], sight: Sight) -> _Turn:
         case "n":
             return Waiting(f"Starting {sight.next or 'the next codon'} …"), Steer("next", run)
         case "r" if codon is not None:
-            return Watching(f"{codon} runs: skip or stop it first.", is_complaint=True), None
+            return Watching(f"{codon} is running: skip or stop it first.", is_complaint=True), None
         case "r":
             return Confirming("Run the newest codon again? [y/N]", Steer("redo", run)), None
         case _ if codon is None:
-            return Watching("No codon runs.", is_complaint=True), None
+            return Watching("No codon is running.", is_complaint=True), None
         case "s":
-            question = f"Skip {codon}? Its agent is stopped, and the plan goes on after it. [y/N]"
+            question = f"Skip {codon}? This stops its agent, and the plan continues after it. [y/N]"
             return Confirming(question, Steer("skip", run)), None
         case "x":
-            question = f"Stop {codon} by force? It ends as failed, and the plan waits. [y/N]"
+            question = (
+                f"Stop {codon} by force? It will be marked as failed, and the plan "
+                "will pause. [y/N]"
+            )
             return Confirming(question, Steer("stop", run)), None
         case _:
             assert_never(key)
@@ -263,7 +266,7 @@ def _answer(decision: Literal["allow", "deny"], sight: Sight) -> _Turn:
     if decision == "deny":
         return Waiting("Denying …"), Answer(request, "deny")
 
-    return Waiting("Looking at the call …"), Consider(request)
+    return Waiting("Loading the call …"), Consider(request)
 
 
 def _choose(mode: Choosing, key: str) -> _Turn:
@@ -274,6 +277,6 @@ def _choose(mode: Choosing, key: str) -> _Turn:
 
     if key == "enter" and mode.records:
         sha = mode.records[mode.at].sha
-        return Waiting("Looking at what it would do …"), Foresee(sha=sha)
+        return Waiting("Previewing the rollback …"), Foresee(sha=sha)
 
     return Watching(), Quit() if key == "q" else None

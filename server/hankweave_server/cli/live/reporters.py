@@ -129,7 +129,7 @@ def greeting(layout: Layout, ready: ServerReady) -> str:
     others = token_in(layout.viewer_token)
     lines = (
         f"Hankweave serves {one_line(ready.execution_path)}",
-        *([f"  for others, to look only: {page}{others}"] * bool(others)),
+        *([f"  read-only, to share: {page}{others}"] * bool(others)),
         f"  watch it: {page_of(layout.root, ready.port)}   WebSocket: {ready.url}",
     )
     return "\n".join(lines)

@@ -304,7 +304,13 @@ async def perform(client: Client, wish: Wish) -> Mode:
         hint = one_line(refused.hint or "")
         return Watching(one_line(refused.message), is_complaint=True, hint=hint)
     except ConnectionError as lost:
-        return Watching(one_line(f"It may or may not have been done: {lost}"), is_complaint=True)
+        return Watching(
+            one_line(
+                "The connection was lost, and the command may or may not "
+                f"have been executed: {lost}"
+            ),
+            is_complaint=True,
+        )
 
 
 async def _done(client: Client, wish: Wish) -> Mode:
@@ -318,7 +324,11 @@ async def _done(client: Client, wish: Wish) -> Mode:
             return Watching("Allowed." if decision == "allow" else "Denied.")
         case List():
             page = await client.list_checkpoints(limit=CHOICE)
-            return Choosing(page.checkpoints) if page.checkpoints else Watching("There is none.")
+            return (
+                Choosing(page.checkpoints)
+                if page.checkpoints
+                else Watching("There are no checkpoints.")
+            )
         case Foresee():
             return await _foreseen(client, wish)
         case Travel():
@@ -350,7 +360,7 @@ async def _considered(client: Client, request: str) -> Mode:
     pending = (await client.status()).pending_permissions
     asked = next((each for each in pending if each.request_id == request), None)
     if asked is None:
-        return Watching("It is answered already.")
+        return Watching("This request has already been answered.")
 
     lines = [f"{one_line(asked.codon_id)} asks for {one_line(asked.tool_name)}:"]
     for name, value in asked.tool_input.items():
@@ -359,13 +369,16 @@ async def _considered(client: Client, request: str) -> Mode:
 
     if len(lines) > LONGEST_CALL or sum(map(len, lines)) > LONGEST_CALL * _LETTERS:
         return Watching(
-            "The call is too long to be shown here.",
+            "The call is too long to show here.",
             is_complaint=True,
-            hint=f"`hankweave permissions --json` shows it; `hankweave allow {one_line(request)}`.",
+            hint=(
+                "`hankweave permissions --json` shows it; `hankweave allow "
+                f"{one_line(request)}` allows it."
+            ),
         )
 
     wish = Answer(request, "allow")
-    return Confirming("Allow it? It cannot be taken back. [y/N]", wish, tuple(lines))
+    return Confirming("Allow it? This cannot be undone. [y/N]", wish, tuple(lines))
 
 
 def _shown(text: str) -> list[str]:
@@ -385,7 +398,9 @@ async def _foreseen(client: Client, wish: Foresee) -> Mode:
 
     active = status.active_codon_id
     what = {"undo": "Undo the rollback?", "redo": "Redo it?", None: "Go back?"}[wish.direction]
-    stops = "" if active is None else f" {one_line(active)} runs, and is stopped first."
+    stops = (
+        "" if active is None else (f" {one_line(active)} is running, and will be stopped first.")
+    )
     go = Travel(
         wish.sha, wish.direction, status.current_run_id, "refuse" if active is None else "stop"
     )
@@ -422,7 +437,7 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
         f"to checkpoint {at.checkpoint_sha[:12]}{of}: {_count(report)}",
         *named,
         *([f"  and {more} more"] if more else []),
-        *([f"  {len(report.conflicts)} edits by people are among them"] * bool(report.conflicts)),
+        *([f"  {len(report.conflicts)} of these were edited by people"] * bool(report.conflicts)),
     )
 
 
@@ -432,4 +447,4 @@ def _count(report: RollbackReport) -> str:
 
 
 def _told(report: RollbackReport) -> str:
-    return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}. u takes it back."
+    return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}. Press u to undo."

@@ -92,13 +92,13 @@ def _of_codon(data: EventData) -> EventLine | None:
             return _ended(data)
         case events.CodonRetrying(codon_id=codon, delay_ms=delay):
             attempt = f"attempt {data.attempt} of {data.max_attempts}"
-            return EventLine(f"again in {delay / 1000:g} s, {attempt}", codon)
+            return EventLine(f"retrying in {delay / 1000:g} s, {attempt}", codon)
         case events.CodonWarning(codon_id=subject, message=message):
             return EventLine(message, subject, severity="warning")
         case events.SentinelError(sentinel_id=subject, message=message):
             return EventLine(message, subject, severity="warning")
         case events.CodonExtended(codon_id=codon, extension_number=number):
-            return EventLine(f"extension {number}", codon, "sent on")
+            return EventLine(f"extension {number}", codon, "continued")
         case events.SentinelOutput(sentinel_id=sentinel, content=content):
             return EventLine(short(content), sentinel)
         case events.ArchivePartial(codon_id=codon, failed_paths=failed):
@@ -181,7 +181,7 @@ def _counts(report: RollbackReport) -> str:
 def _of_server(data: EventData) -> EventLine | None:
     match data:
         case events.ServerStarted(previous_pid=int() as pid, previous_heartbeat_age_ms=age):
-            ago = "" if age is None else f", last heard of {age / 1000:.0f} s ago"
+            ago = "" if age is None else f", last heartbeat {age / 1000:.0f} s ago"
             return EventLine(f"found a dead server: pid {pid}{ago}; recovering")
         case events.HankChanged():
             text = "hank.json has changed since this execution began"

@@ -103,7 +103,7 @@ def draw_checkpoint(record: CheckpointRecord | None, view: PastView) -> None:
 
     click.echo(f"  files       {view.stats.files}, {size_text(view.stats.bytes)}")
     if view.previous is None:
-        click.echo("  It is the first one.")
+        click.echo("  This is the first checkpoint.")
     else:
         click.echo(f"  since       {view.previous.from_sha[:12]}")
         draw_stat(view.previous)

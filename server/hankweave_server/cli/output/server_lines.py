@@ -94,4 +94,7 @@ class LineWriter:
 
 
 def _omission(lines: int) -> str:
-    return f"({lines:,} lines were passed over here: they came too fast. The journal has them.)"
+    return (
+        f"({lines:,} lines were skipped here because the output could not keep up. The "
+        "journal has them.)"
+    )

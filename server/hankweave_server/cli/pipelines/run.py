@@ -235,7 +235,7 @@ def _check(check: CheckCompleted) -> Iterator[str]:
 def _ended(done: CodonCompletedEvent) -> str:
     name = one_line(done.codon_id)
     if done.condition is not None:
-        return f"── {name}: skipped, for this does not hold: {short(done.condition)}"
+        return f"── {name}: skipped, condition not met: {short(done.condition)}"
 
     outcome = "success" if done.success else "skipped" if done.skipped else "failed"
     line = f"── {name}: {outcome} in {done.duration / 1000:.1f} s, ${done.cost:.4f}"
@@ -282,7 +282,7 @@ class Telling:
 
         folder = self.file.absolute().parent
         if not folder.is_dir():
-            raise _unwritten(self.file, "there is no such folder", "Nothing was run.")
+            raise _unwritten(self.file, "the directory does not exist", "Nothing was run.")
 
         if not os.access(self.file if self.file.exists() else folder, os.W_OK):
             raise _unwritten(self.file, os.strerror(errno.EACCES), "Nothing was run.")
@@ -296,7 +296,7 @@ class Telling:
         try:
             self.file.write_text(report, encoding="utf-8")
         except OSError as error:
-            hint = "The pipeline itself has ended; `hankweave sessions` tells how."
+            hint = "The pipeline itself has ended; `hankweave sessions` shows the result."
             raise _unwritten(self.file, error.strerror, hint) from None
 
 

@@ -69,7 +69,7 @@ def target_in(root: Path, step: str | None, commit: str | None) -> Target:
 
 def _committed(root: Path, step: str | None, commit: str) -> Target:
     """Return the checkpoint with a hash, or the one that a commit with this hash was made of."""
-    said = None if step is None else f"--to-commit {commit} was taken."
+    said = None if step is None else f"Using --to-commit {commit}."
     with sentences(), reading(layout_of(root)) as history:
         is_known = bool(history.beginning_with(commit))
 
@@ -78,7 +78,7 @@ def _committed(root: Path, step: str | None, commit: str) -> Target:
             found = WorkspaceGit(root).shadow_checkpoint_of(commit)
 
         if found is not None:
-            named = f"Commit {commit} is checkpoint {found[:12]}; your branch stays where it is."
+            named = f"Commit {commit} is checkpoint {found[:12]}; your branch does not move."
             return Target(found, said=named)
 
     return Target(commit, said=said)
@@ -105,7 +105,7 @@ def _the_one(called: list[Labelled], wanted: str) -> Target:
     if newest.mark.name is None and len(called) > 1:
         listed = "; ".join(f"{each.sha[:12]} of {each.codon_id or 'no codon'}" for each in called)
         raise Stop(
-            f"{len(called)} checkpoints are step {wanted}: {listed}.",
+            f"{len(called)} checkpoints belong to step {wanted}: {listed}.",
             ExitCode.FAILED,
             hint="Name one of them with --to-commit.",
         )
@@ -123,9 +123,9 @@ def _unknown_step(wanted: str, marks: list[Mark], codons: list[str]) -> Stop:
     """Return the error for an unknown step, with a list of those that exist."""
     names = [str(mark.step) if mark.name is None else mark.name for mark in marks]
     known = list(dict.fromkeys([*names, *codons]))
-    listed = f"There are: {', '.join(known)}." if known else "No checkpoints are recorded yet."
+    listed = f"Known steps: {', '.join(known)}." if known else "No checkpoints are recorded yet."
     return Stop(
-        f"There is no checkpoint of a step {wanted!r}.",
+        f"There is no checkpoint of step {wanted!r}.",
         ExitCode.FAILED,
         hint=did_you_mean(wanted, known) or listed,
     )
@@ -161,9 +161,9 @@ def git_workspace(
 
     if living_server(layout_of(place.root)) is not None:
         raise Stop(
-            f"A server runs in {place.root}, and this would change its files in git only.",
+            f"A server is running in {place.root}, and a rollback in git would bypass it.",
             ExitCode.LOCK_HELD,
-            hint="Stop it first.",
+            hint="Stop the server first.",
         )
 
     return place.root
@@ -176,7 +176,7 @@ def go_in_git(
     if asks and sys.stdout.isatty():
         target = f"commit {commit}" if commit is not None else f"step {step}"
         if not click.confirm(f"Roll {root} back to {target}?"):
-            raise Stop("Nothing was touched.", ExitCode.FAILED)
+            raise Stop("Nothing was changed.", ExitCode.FAILED)
 
     done = _rolled_back(root, step, commit)
     if as_json:
@@ -194,7 +194,7 @@ def undo_in_git(root: Path, *, as_json: bool) -> bool:
     if is_undone and as_json:
         print_json({"undone": True})
     elif is_undone:
-        click.echo(f"The last rollback of {root} is taken back.")
+        click.echo(f"The last rollback of {root} was undone.")
 
     return is_undone
 
@@ -215,7 +215,7 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> ListedStep
             target = next((e for e in listed if e.checkpoint.commit_hash.startswith(wanted)), None)
 
         if not manager.rollback(commit=commit):
-            raise Stop(f"{commit!r} is no commit of this repository.", ExitCode.FAILED)
+            raise Stop(f"There is no commit {commit!r} in this repository.", ExitCode.FAILED)
 
     return target
 
@@ -223,12 +223,12 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> ListedStep
 def _say_where(root: Path, target: ListedStep | None, commit: str | None) -> None:
     """Print the actual target of a rollback."""
     if target is None:
-        click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` takes it back.")
+        click.echo(f"Rolled back to commit {commit}; `{_undo_of(root)}` undoes this.")
         return
 
     text = f": {target.text}" if target.text else ""
     click.echo(f"Rolled back to step {target.title} ({target.checkpoint.short_hash()}){text}.")
-    click.echo(f"`{_undo_of(root)}` takes it back.")
+    click.echo(f"`{_undo_of(root)}` undoes this.")
 
 
 def _undo_of(root: Path) -> str:

@@ -75,7 +75,7 @@ def fault_of_pattern(pattern: str) -> str | None:
     try:
         UnifiedFileResolver([pattern])
     except UnsupportedPattern as problem:
-        return f"{pattern!r} is no pattern: {problem}."
+        return f"{pattern!r} is not a valid pattern: {problem}."
 
     return None
 
@@ -123,7 +123,7 @@ def refuse(checks: Sequence[AgentCheck]) -> None:
     """Raise Stop with everything that keeps agents from running."""
     lines = list(complaints(checks))
     if lines:
-        message = "\n  ".join(("Not every agent of this hank can run here:", *lines))
+        message = "\n  ".join(("Some agents of this hank cannot run here:", *lines))
         raise Stop(message, ExitCode.CONFIGURATION, hint=HINT)
 
 

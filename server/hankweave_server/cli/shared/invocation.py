@@ -45,7 +45,7 @@ _REFUSED: Final = {
     ),
     "--restore-journal": (
         "This is not necessary: a compressed journal of Hankweave can be read directly.",
-        "`hankweave log -e DIR` shows it, and `hankweave run -e DIR` goes on with it.",
+        "`hankweave log -e DIR` shows it, and `hankweave run -e DIR` resumes it.",
     ),
 }
 

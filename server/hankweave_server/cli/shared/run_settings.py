@@ -166,8 +166,8 @@ def place(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
 
     if hank is None and given["execution"] is None and given["workspace"] is None:
         raise click.UsageError(
-            "Name a HANK, or an --execution or --workspace to go on with; "
-            "there is no hank.json in this directory."
+            "There is no hank.json in this directory. Name a HANK, or an --execution or "
+            "--workspace to resume."
         )
 
     if given["input"] is not None:
@@ -299,7 +299,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
         raise click.UsageError("--from and --no-autostart exclude each other.")
 
     if given["no_wipe"] and not (given["new"] and given["force"]):
-        raise click.UsageError("--no-wipe keeps the files of what --new --force sets aside.")
+        raise click.UsageError("--no-wipe requires --new and --force.")
 
     if given["input"] is not None and (given["data"] or given["data_option"]):
         raise click.UsageError("--input and DATA exclude each other.")

@@ -77,45 +77,47 @@ def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
     sha = draft.target.checkpoint.sha[:12]
     match error:
         case InsufficientSpace(need=0):
-            return _no_space("The disk became full.")
+            return _no_space("The disk is full.")
         case InsufficientSpace(need=need, free=free):
-            return _no_space(f"A branch needs {need} bytes there and {free} are free.")
+            return _no_space(f"The branch needs {need} bytes, but only {free} are free.")
         case CheckpointNotFound():
             return Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"Checkpoint {sha} is gone: it was pruned.",
+                f"Checkpoint {sha} was pruned.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list names those that there are.",
+                hint="checkpoint.list lists those that remain.",
             )
         case CheckpointDamaged(damages=damages):
             return Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
                 f"Checkpoint {sha} cannot be read: {len(damages)} objects are damaged.",
-                hint=f"First: {damages[0].kind} {damages[0].sha}. "
-                "`hankweave fsck --repair` writes again what can be found.",
+                hint=f"First: {damages[0].kind} {damages[0].sha}. `hankweave fsck --repair` "
+                "restores what can be found.",
             )
         case RestoreIncomplete(unfinished=unfinished):
             first = os.fsdecode(unfinished[0].path)
-            return _not_there(f"{draft.final} cannot hold these files, first {first!r}.")
+            return _not_there(
+                f"{draft.final} cannot store all files of the branch; the first is {first!r}."
+            )
         case Interrupted():
             return Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
         case OSError(errno=number) if number in (ENOSPC, EDQUOT):
-            return _no_space("The disk became full.")
+            return _no_space("The disk is full.")
         case OSError(errno=number) if number in (EEXIST, ENOTEMPTY):
-            return _not_there(f"{draft.final} is not empty any more.")
+            return _not_there(f"{draft.final} is no longer empty.")
         case OSError():
-            return _not_there(f"{draft.final} cannot be made: {error.strerror}.")
+            return _not_there(f"{draft.final} cannot be created: {error.strerror}.")
         case _:
             return None
 
 
 def _no_space(message: str) -> Refused:
-    hint = "Free some space, or name another place; nothing is left of the attempt."
+    hint = "Free some space, or choose another path; the incomplete branch was removed."
     return Refused(ErrorCode.INSUFFICIENT_SPACE, message, path="$.data.path", hint=hint)
 
 
 def _not_there(message: str) -> Refused:
-    hint = "Name another place; nothing is left of the attempt."
+    hint = "Choose another path; the incomplete branch was removed."
     return Refused(ErrorCode.INVALID_PATH, message, path="$.data.path", hint=hint)
 
 
@@ -205,8 +207,11 @@ class Branching:
         except (OSError, RecursionError) as error:
             raise Refused(
                 ErrorCode.INTERNAL_ERROR,
-                f"What is left of an earlier branch cannot be removed: {error}",
-                hint=f"Remove the {TEMPORARY}* that branch.intent names, and then the intent.",
+                f"The remains of an earlier branch cannot be removed: {error}",
+                hint=(
+                    f"Remove the {TEMPORARY}* directory named in branch.intent, then "
+                    "branch.intent itself."
+                ),
             ) from None
 
     # --- steps ---------------------------------------------------------------------------------

@@ -43,14 +43,14 @@ def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
         parent = place.parent.resolve(strict=True)
         final = parent / place.name
         if not parent.is_dir():
-            raise _refused(f"{parent} is no directory.")
+            raise _refused(f"{parent} is not a directory.")
 
         _require_vacant(final)
         for passed in _ways_through(place):
             _require_outside(passed, original)
     except FileNotFoundError:
         raise _refused(
-            f"There is no directory {place.parent}.", "Make it first, or name another place."
+            f"There is no directory {place.parent}.", "Create it first, or choose another path."
         ) from None
     except (OSError, RuntimeError) as error:
         raise _refused(f"{wanted!r} cannot be used: {error}.") from None
@@ -93,7 +93,7 @@ def _absolute(wanted: str) -> Path:
     if not path.is_absolute() or ".." in path.parts or not path.name or "\0" in wanted:
         raise _refused(
             f"{wanted!r} is not the absolute path of a new directory.",
-            "Give a path that begins with / and has no .. in it.",
+            "Use a path that begins with / and contains no `..`.",
         )
 
     return path
@@ -101,7 +101,7 @@ def _absolute(wanted: str) -> Path:
 
 def _require_vacant(final: Path) -> None:
     if final.is_symlink() or (final.exists() and not final.is_dir()):
-        raise _refused(f"{final} exists and is no directory.")
+        raise _refused(f"{final} exists and is not a directory.")
 
     if final.exists() and any(final.iterdir()):
         raise _refused(
@@ -114,8 +114,8 @@ def _require_outside(final: Path, original: Layout) -> None:
     for folder in (final, *final.parents):
         if folder == original.root.resolve() or Layout.of_execution(folder).meta.exists():
             raise _refused(
-                f"{final} lies in the execution {folder}.",
-                "An execution can hold no other one; name a place outside of it.",
+                f"{final} is inside the execution {folder}.",
+                "An execution cannot contain another one; choose a path outside it.",
             )
 
 

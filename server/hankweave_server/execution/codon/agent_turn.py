@@ -55,7 +55,7 @@ def text_of(notice: Notice) -> str:
     if notice.paths is not None:
         what = f"These files in your working directory were: {', '.join(notice.paths)};"
 
-    moved = {"back": "rolled back to", "undo": "put back to", "redo": "taken again to"}
+    moved = {"back": "rolled back to", "undo": "restored to", "redo": "rolled back again to"}
     where = f"checkpoint {notice.target.checkpoint_sha[:12]}"
     if notice.target.codon_id is not None:
         where += f" of {notice.target.codon_id}"
@@ -129,8 +129,11 @@ def _asks(ctx: ExecutionContext, entry: PlanEntry) -> bool:
     agent = ctx.agent_for(entry.codon)
     if can_refuse(permissions) and not agent.can_ask:
         raise AgentError(
-            f"Codon {entry.codon.id} has permissions, and {agent.name} asks nobody.",
-            hint="Choose another agent, or take the permissions out.",
+            (
+                f"Codon {entry.codon.id} has permissions, but {agent.name} cannot ask for "
+                "permission."
+            ),
+            hint="Choose another agent, or remove the permissions.",
         )
 
     return True
@@ -153,7 +156,7 @@ def prompt_of(ctx: ExecutionContext, entry: PlanEntry) -> ResolvedPrompt:
     if prompt is None:
         raise AgentError(
             f"Codon {entry.codon.id} is in the execution plan, but not in hank.json.",
-            hint="Put it back, or begin anew with --new.",
+            hint="Restore it, or start a new execution with --new.",
         )
 
     return prompt

@@ -93,7 +93,7 @@ async def restore_data_link(ctx: ExecutionContext, run_id: RunId, codon_id: Codo
         )
     except OSError as error:
         raise AgentError(
-            f"The link {ctx.layout.data_link} to the data cannot be made: {error.strerror}.",
+            f"The link {ctx.layout.data_link} to the data cannot be created: {error.strerror}.",
             hint="Make the work tree writable, then start the codon again.",
         ) from error
 
@@ -115,7 +115,7 @@ def whereabouts(layout: Layout) -> str | None:
         return None
 
     return (
-        f"The data is at {layout.data_path}: <%DATA_DIR%> in prompts, ${DATA_VARIABLE} for agents, "
-        "rigs and checks. Nothing is added to the project, so read_only_data_source/... does not "
-        "lead to it."
+        f"The data is at {layout.data_path}: <%DATA_DIR%> in prompts, ${DATA_VARIABLE} for "
+        "agents, rigs and checks. Nothing is added to the project, so paths under "
+        "read_only_data_source/ do not work."
     )

@@ -48,7 +48,7 @@ MOST_WAITING = 100
 """Pending requests of one agent; further ones are denied."""
 
 AGENT_ENDED = "The agent has ended."
-WITHDRAWN = "The agent does not wait for an answer any more."
+WITHDRAWN = "The agent is no longer waiting for an answer."
 
 
 class Permits:
@@ -127,7 +127,7 @@ class Permits:
             await self._resolve(asked, self._ctx.desk.new_id(), _ended(self._over))
         elif len(self._waiting) >= MOST_WAITING:
             many = PermissionVerdict(
-                "deny", "policy", message=f"{MOST_WAITING} requests wait already."
+                "deny", "policy", message=f"{MOST_WAITING} requests are already pending."
             )
             await self._settle(asked, self._ctx.desk.new_id(), many, session)
         elif asked.request_id not in self._waiting:

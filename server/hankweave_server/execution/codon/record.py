@@ -139,7 +139,7 @@ class CodonRecord:
         """Raise Refused: the codon has no working agent that could be frozen."""
         raise Refused(
             ErrorCode.CODON_RUNNING,
-            f"Codon {self.entry.codon_id} {why} and cannot be frozen.",
+            f"Codon {self.entry.codon_id} {why} and cannot be paused.",
             path="$.data.onRunning",
             hint=f"{instead}, or end it with onRunning: stop.",
         )

@@ -207,7 +207,7 @@ class CodonRun:
         if self._sentinels is not None:
             self._sentinels.hurry()
 
-        self._permits.end("The codon is being ended.")
+        self._permits.end("The codon is ending.")
         self._commands.cancel()
         if self._work.session is not None:
             await self._work.session.stop()
@@ -215,7 +215,7 @@ class CodonRun:
     def refuse_unless_pausable(self) -> None:
         """Raise Refused unless the agent works now."""
         if self._work.session is None or not self._record.is_running:
-            self._record.refuse_to_freeze("is only beginning", "Wait for codon.started")
+            self._record.refuse_to_freeze("is still starting", "Wait for codon.started")
 
         if self._is_checked:
             self._record.refuse_to_freeze("is being checked", "Wait for codon.completed")

@@ -153,7 +153,7 @@ def below_a_keeper(errands: Errands) -> Start:
         except AgentStartFailed as error:
             raise RigError(f"The command could not be started: {error}") from error
         except AgentError as error:
-            raise RigError(f"The command cannot be ended: {error}") from error
+            raise RigError(f"The command could not be stopped: {error}") from error
 
     return start
 

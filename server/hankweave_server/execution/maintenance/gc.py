@@ -121,7 +121,7 @@ class GarbageCollector:
         if record.sha not in self._checkpointer.known:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"Checkpoint {record.sha[:12]} was pruned in this very moment.",
+                f"Checkpoint {record.sha[:12]} has just been pruned.",
                 path="$.data.checkpointSha",
             )
 
@@ -220,7 +220,7 @@ class GarbageCollector:
         if self._is_rolling_back():
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"{command} has to wait: a rollback is in progress.",
+                f"{command} cannot run while a rollback is in progress.",
                 hint="Wait for rollback.completed.",
             )
 
@@ -318,7 +318,7 @@ def _stopping() -> Refused:
     return Refused(
         ErrorCode.SHUTTING_DOWN,
         "The server is stopping.",
-        hint="What was pruned until then is on record; a later gc does the rest.",
+        hint="What has been pruned so far is recorded; a later gc does the rest.",
     )
 
 

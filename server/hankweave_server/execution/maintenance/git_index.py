@@ -102,7 +102,7 @@ class GitIndex:
                 failure = await self._attempt()
 
             if failure is not None:
-                log.info("The index of the shadow repository stays as it was: %s", failure)
+                log.info("The index of the shadow repository was not updated: %s", failure)
 
     async def _attempt(self) -> Exception | None:
         try:

@@ -88,7 +88,7 @@ class HealthMonitor:
     def _disk_is_full(self, error: BaseException) -> None:
         self.report(
             "INSUFFICIENT_SPACE",
-            f"The disk has no room ({_reason(error)}): nothing new is begun until it has.",
+            f"The disk is full ({_reason(error)}): no new work starts until space is available.",
         )
 
 
@@ -104,8 +104,8 @@ def _reason(error: BaseException | None) -> str:
 
 
 _AGAIN: dict[ProblemCode, str] = {
-    "INSUFFICIENT_SPACE": "The disk has room again.",
-    "OUT_OF_DESCRIPTORS": "There are file descriptors again.",
+    "INSUFFICIENT_SPACE": "Disk space is available again.",
+    "OUT_OF_DESCRIPTORS": "File descriptors are available again.",
 }
 
 

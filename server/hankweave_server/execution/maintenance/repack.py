@@ -140,7 +140,7 @@ class Repacker:
 def _told(fault: Exception) -> ErrorEvent:
     is_full = isinstance(fault, InsufficientSpace)
     return ErrorEvent(
-        message=f"The store could not be packed: {fault}. The checkpoints stand as they are.",
+        message=f"The store could not be packed: {fault}. The checkpoints are unchanged.",
         fatal=False,
         severity="warning",
         context="store.consolidated",

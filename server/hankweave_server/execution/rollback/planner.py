@@ -200,9 +200,9 @@ class RollbackPlanner:
         except CheckpointNotFound:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"Checkpoint {sha[:12]} is gone: it was pruned.",
+                f"Checkpoint {sha[:12]} was pruned.",
                 path="$.data.checkpointSha",
-                hint="checkpoint.list names those that there are.",
+                hint="checkpoint.list lists those that remain.",
             ) from None
         except CheckpointDamaged as error:
             first = error.damages[0]
@@ -210,13 +210,13 @@ class RollbackPlanner:
                 ErrorCode.CHECKPOINT_DAMAGED,
                 f"Checkpoint {sha[:12]} cannot be read: {len(error.damages)} objects are damaged.",
                 hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}. "
-                "`hankweave fsck --repair` writes again what can be found.",
+                "`hankweave fsck --repair` restores what can be found.",
             ) from None
         except InsufficientSpace as error:
             raise Refused(
                 ErrorCode.INSUFFICIENT_SPACE,
-                f"The rollback needs {error.need} bytes and {error.free} are free.",
-                hint="Free some space and send the command again; nothing was touched.",
+                f"The rollback needs {error.need} bytes, but only {error.free} are free.",
+                hint="Free some space and send the command again; nothing was changed.",
             ) from None
 
     def _plan_standing(
@@ -267,7 +267,7 @@ def refuse_half_a_rewind(journey: RollbackRequest) -> None:
     if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
-            "Memory is rewound only with the whole work tree, and when no agent runs.",
+            "Memory can only be rewound with the whole work tree, and while no agent is running.",
             path="$.data.rewindMemory",
-            hint="Leave out paths, and onRunning: pause; or leave out rewindMemory.",
+            hint="Leave out paths and onRunning: pause, or leave out rewindMemory.",
         )

@@ -230,7 +230,7 @@ class Rollback:
         report = msgspec.structs.replace(
             report_of(intent, nothing, skipped=plan.kept, recovered=False),
             safety=None,
-            note=intent.note or "The execution is there already; nothing has changed.",
+            note=intent.note or "The execution is already there; nothing was changed.",
         )
         await self._ctx.ledger.record(
             *self._story.unchanged(intent, report), run_id=run.run_id, causes=causes
@@ -251,7 +251,7 @@ class Rollback:
             return None
 
         target = RollbackTarget(start.checkpoint, after_codon=None, passed=())
-        reason = f"Codon {codon_id} is tried again."
+        reason = f"Codon {codon_id} is being retried."
         journey = RollbackRequest(
             target,
             direction="retry",
@@ -287,7 +287,7 @@ class Rollback:
                     longest_pause=LONGEST_PAUSE,
                 )
             except (Refused, RestoreIncomplete) as error:
-                log.warning("The rollback that was cut short cannot be finished yet: %s", error)
+                log.warning("The interrupted rollback cannot be completed yet: %s", error)
             else:
                 # An intent that was given up has left the files half restored.
                 if intent is not None and intent.to_run and not self._runner.is_blocked:
@@ -337,7 +337,9 @@ class Rollback:
             await active.say(self._word_to_the_stopped(journey))
 
         if self._runner.active is None or not self.outlook.keeps_active_codon(journey):
-            await self._runner.quiesce(Halt(f"Rolled back to {journey.sha[:12]} while it ran."))
+            await self._runner.quiesce(
+                Halt(f"Rolled back to {journey.sha[:12]} while it was running.")
+            )
             if not journey.after_crash:
                 await self._note_edits()
 
@@ -357,7 +359,9 @@ class Rollback:
             direction="back",
             target=journey.target.place,
             timestamp=self._ctx.now_text(),
-            reason=f"{journey.reason or ''} Your step is not part of it, and ends now.".strip(),
+            reason=(
+                f"{journey.reason or ''} Your step is not part of that checkpoint, and ends now."
+            ).strip(),
         )
 
     async def _note_edits(self) -> None:
@@ -605,9 +609,9 @@ class Rollback:
         path = self._ctx.layout.rollback_intent
         kept = path.with_name(f"{path.name}.given-up-{intent.operation_id[:8]}")
         message = (
-            f"{refusal.message} The rollback to it was cut short and cannot be finished: some "
-            f"files may be as in it. What was there before is in safety checkpoint "
-            f"{intent.safety.sha[:12]}; the intent is kept as {kept.name}."
+            f"{refusal.message} The rollback to it was interrupted and cannot be completed, "
+            "so some files may already be restored. The previous files are in safety "
+            f"checkpoint {intent.safety.sha[:12]}; the intent is kept as {kept.name}."
         )
         await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
@@ -620,7 +624,10 @@ class Rollback:
         if sha not in self._ctx.checkpointer.known:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"A rollback to {sha[:12]} was cut short, and that checkpoint is gone",
+                (
+                    f"A rollback to {sha[:12]} was interrupted, and that checkpoint no longer "
+                    "exists."
+                ),
             )
 
         return sha
@@ -636,12 +643,14 @@ class Rollback:
 
 
 def _cut_short(error: Exception) -> str:
-    return f"The rollback was cut short: {error}. It is finished when the disk has room again."
+    return (
+        f"The rollback was interrupted: {error}. It will be completed when disk space is available."
+    )
 
 
 def _unfinished(error: RestoreIncomplete) -> str:
     first = error.unfinished[0]
     return (
         f"{len(error.unfinished)} paths could not be restored, first "
-        f"{os.fsdecode(first.path)!r} ({first.reason}); the next start tries again."
+        f"{os.fsdecode(first.path)!r} ({first.reason}); the next start will retry."
     )
