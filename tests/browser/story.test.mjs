@@ -179,7 +179,7 @@ test(
     await button(page, "Roll back to here …").click();
     await dialog.getByLabel("Continue the plan afterwards").check();
     await dialog.getByRole("button", { name: "Roll everything back" }).click();
-    await shown(page, /Rolled back: \d files moved/);
+    await shown(page, /Rolled back: \d files changed/);
     await shown(page, "The run has completed.");
     await picture(page, "tree");
 

@@ -470,7 +470,9 @@ def judge(
         return ContextFull()
 
     if ending.context_exceeded:
-        message = f"The agent's context was exceeded: {ending.text.strip() or 'no more is known'}"
+        message = (
+            f"The agent's context was exceeded: {ending.text.strip() or 'no details are known'}"
+        )
         return CodonFailure(FailureReason(type="api-error", retriable=False, message=message))
 
     if ending.exit_code == 0 and ending.result_success is None:

@@ -213,7 +213,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "an aggregate of an unknown field": (
         {"reduce": {"type": "sum", "field": "cost"}},
         "reduce.field",
-        "There are",
+        "Use one of",
     ),
     "a group by an unknown field": (
         {"reduce": {"type": "count", "groupBy": ["runID"]}},

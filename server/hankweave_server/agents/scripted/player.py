@@ -296,7 +296,7 @@ class Player:
         question = {"subtype": "can_use_tool", "tool_name": name, "input": argument}
         answer = self._answer_to(question)
         if answer is None:
-            return "Nobody answered."
+            return "There was no answer."
 
         return None if answer["behavior"] == "allow" else str(answer["message"])
 

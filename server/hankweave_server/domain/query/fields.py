@@ -144,7 +144,7 @@ def invalid(message: str, at: str, hint: str | None = None) -> Refused:
 def nearest(name: str, names: Iterable[str]) -> str:
     known = list(names)
     close = difflib.get_close_matches(name[:ECHO_LIMIT], known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."
+    return f"Did you mean {close[0]!r}?" if close else f"Use one of: {', '.join(known)}."
 
 
 def shown(text: str) -> str:

@@ -119,7 +119,7 @@ def _forms_in(condition: Condition) -> int:
 def _operator_of(condition: Condition, at: str) -> str:
     if (condition.op is None) == (condition.operator is None):
         raise invalid(
-            "A comparison needs exactly one op.", at, f"There are: {', '.join(OPERATORS)}."
+            "A comparison needs exactly one op.", at, f"Use one of: {', '.join(OPERATORS)}."
         )
 
     key, name = ("op", condition.op) if condition.op else ("operator", condition.operator or "")
