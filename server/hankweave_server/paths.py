@@ -14,9 +14,6 @@ SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
 
-NEVER_CAPTURED = frozenset({".git", DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY, SHADOW_REPOSITORY})
-"""Path components that no checkpoint contains and no rollback touches."""
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -354,14 +354,3 @@ class _OnSequence:
 
 def _is_among(seen: SeenEvent, types: frozenset[str]) -> bool:
     return seen.type in types or EVERY in types
-
-
-def types_of(config: EventTrigger | SequenceTrigger) -> Sequence[str]:
-    """Return every type of event that a trigger names."""
-    match config:
-        case EventTrigger(on=on):
-            return on
-        case SequenceTrigger(interest_filter=interest, pattern=pattern):
-            return (*interest.on, *(step.type for step in pattern))
-        case other:
-            assert_never(other)

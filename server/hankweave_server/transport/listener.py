@@ -212,11 +212,6 @@ class Listener:
         return f"{scheme}://{_in_url(self._settings.host)}:{self.port}/ws"
 
     @property
-    def page_url(self) -> str:
-        scheme = "http" if self._settings.tls is None else "https"
-        return f"{scheme}://{_in_url(self._settings.host)}:{self.port}/"
-
-    @property
     def connections(self) -> int:
         """The number of open sockets, with or without a handshake."""
         return len(self._sockets)

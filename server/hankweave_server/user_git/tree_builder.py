@@ -100,8 +100,3 @@ def is_in(path: bytes, folder: bytes) -> bool:
 
 def is_in_one_of(path: bytes, folders: Container[bytes]) -> bool:
     return path in folders or any(above in folders for above in parents_of(path))
-
-
-def shown_below(path: bytes, folder: bytes) -> bytes:
-    """Return a path relative to a folder."""
-    return path[len(folder) + 1 :] if folder else path

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from hankweave_protocol.events import (
     StoreProgress,
@@ -23,8 +23,6 @@ from hankweave_server.local.progress import ReportProgress, phase_text, tell_nob
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-
-T = TypeVar("T")
 
 PATIENCE = 0.5
 """Seconds before the bar appears: most operations are done by then."""
