@@ -18,7 +18,6 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
-from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import (
     CodonExecution,
@@ -33,7 +32,6 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of
 
-_Key = TypeVar("_Key", bound=str)
 _Item = TypeVar("_Item")
 
 
@@ -57,65 +55,6 @@ class _Sum(Generic[_Item]):
             self._known = (items, total)
 
         return total
-
-
-@dataclass(frozen=True, slots=True)
-class SentinelCost:
-    sentinel_id: str
-    dollars: float
-
-
-@dataclass(frozen=True, slots=True)
-class CodonCost:
-    """One execution of a codon, in USD."""
-
-    run_id: RunId
-    codon_id: CodonId
-    attempt: int
-    dollars: float
-    """The cost of its agent alone."""
-    sentinels: tuple[SentinelCost, ...]
-    sentinel_dollars: float
-    """The cost of all its sentinels, as recorded in the state."""
-
-    @property
-    def total(self) -> float:
-        return self.dollars + self.sentinel_dollars
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Every execution of a state, the oldest run first."""
-
-    codons: tuple[CodonCost, ...]
-
-    @property
-    def total(self) -> float:
-        return sum(each.total for each in self.codons)
-
-    @property
-    def by_run(self) -> dict[RunId, float]:
-        return _summed((each.run_id, each.total) for each in self.codons)
-
-    @property
-    def by_codon(self) -> dict[CodonId, float]:
-        """All executions of a plan entry together, without their sentinels."""
-        return _summed((each.codon_id, each.dollars) for each in self.codons)
-
-    @property
-    def by_sentinel(self) -> dict[str, float]:
-        """The cost of each sentinel over all codons."""
-        return _summed(
-            (sentinel.sentinel_id, sentinel.dollars)
-            for each in self.codons
-            for sentinel in each.sentinels
-        )
-
-
-def costs(state: State) -> Costs:
-    return Costs(
-        tuple(_codon_cost(run, codon) for run in reversed(state.runs) for codon in run.codons)
-    )
 
 
 def sentinels_of(codon: CodonExecution) -> tuple[SentinelState, ...]:
@@ -149,25 +88,6 @@ def _full_cost(run: Run) -> float:
 
 _earlier_codons = _Sum(_dollars)
 _earlier_runs = _Sum(_full_cost)
-
-
-def _codon_cost(run: Run, codon: CodonExecution) -> CodonCost:
-    return CodonCost(
-        run_id=run.run_id,
-        codon_id=codon.codon_id,
-        attempt=codon.attempt,
-        dollars=cost_of(codon),
-        sentinels=tuple(SentinelCost(each.id, each.total_cost) for each in sentinels_of(codon)),
-        sentinel_dollars=sentinel_cost_of(codon),
-    )
-
-
-def _summed(amounts: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
-    sums: dict[_Key, float] = {}
-    for key, amount in amounts:
-        sums[key] = sums.get(key, 0.0) + amount
-
-    return sums
 
 
 PER = 1_000_000

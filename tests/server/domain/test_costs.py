@@ -1,13 +1,12 @@
-"""Claims about costs: per codon, per sentinel, per run, and in all."""
+"""Claims about costs: per run, and in all."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import EMPTY_STATE, ExecutedSentinels, LoadedSentinels
-from hankweave_server.domain.costs import costs, run_cost, sentinels_of, total_cost
+from hankweave_server.domain.costs import run_cost, sentinels_of, total_cost
 from support.histories import EVERY_STATE, a_run, a_sentinel, completed, failed, running
 
 LOADED = LoadedSentinels(loaded=(a_sentinel(0.25), a_sentinel(0.5, "critic")), total_cost=0.75)
@@ -29,26 +28,11 @@ STATE = replace(
 )
 
 
-def test_costs_are_told_by_codon_sentinel_and_run() -> None:
-    """A codon's own cost is without its sentinels; a run's, and the total, are with them."""
-    found = costs(STATE)
-    assert found.by_codon == {"observe": 7.0, "review#0": 8.0}
-    assert found.by_sentinel == {"narrator": 1.25, "critic": 0.5}
-    assert found.by_run == {RunId("run-1"): 12.0, RunId("run-2"): 4.75}
-    assert found.total == total_cost(STATE) == 16.75
+def test_costs_are_told_by_run_and_in_all() -> None:
+    """A run's cost and the total include sentinels, and the work of every attempt."""
     assert [run_cost(run) for run in STATE.runs] == [4.75, 12.0]
-    assert [(each.attempt, each.dollars, each.total) for each in found.codons] == [
-        (1, 1.0, 1.0),
-        (2, 2.0, 3.0),
-        (1, 8.0, 8.0),
-        (1, 4.0, 4.75),
-    ]
-
-
-def test_an_empty_state_has_cost_nothing() -> None:
-    """And has nothing to list."""
-    assert costs(EMPTY_STATE).total == total_cost(EMPTY_STATE) == 0
-    assert costs(EMPTY_STATE).by_run == {}
+    assert total_cost(STATE) == 16.75
+    assert total_cost(EMPTY_STATE) == 0
 
 
 @pytest.mark.parametrize("codon", EVERY_STATE, ids=lambda codon: type(codon).__name__)
