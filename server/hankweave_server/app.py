@@ -94,16 +94,16 @@ class App:
         self.bulletin = HealthMonitor(opened.ledger, opened.clock)
         """The current problems of the server."""
         self.git_index = GitIndex(opened.layout, require_lock)
+        roster = _roster(opened)
         self.checkpointer = Checkpointer(
             opened.engine,
             opened.ledger,
             opened.clock,
             clean=partial(redact_text, known=secrets_in(os.environ)),
             require_lock=require_lock,
-            memory=lambda also: self._memories.of_checkpoint(also),
+            sessions=SessionFiles(opened.layout, opened.ledger, roster.agent_for),
             on_head_moved=self.git_index.note,
         )
-        roster = _roster(opened)
         self.ctx = ExecutionContext(
             layout=opened.layout,
             clock=opened.clock,
@@ -135,7 +135,6 @@ class App:
             take_back=lambda codon_id: self.rollback.take_back(codon_id),
             on_rest=on_rest,
         )
-        self._memories = SessionFiles(self.ctx)
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer)
         self.housekeeper = GarbageCollector(
@@ -175,8 +174,7 @@ class App:
         ledger, checkpointer = self._opened.ledger, self.checkpointer
         return Looks(
             Sources(
-                engine=self._opened.engine,
-                run=checkpointer.run,
+                store=checkpointer,
                 known=lambda: checkpointer.known,
                 missing=lambda: checkpointer.missing,
                 state=lambda: ledger.durable_state,

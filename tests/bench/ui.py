@@ -35,6 +35,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.ledger.writer import Ledger
+from hankweave_server.meter import UNWATCHED
 from support.scripted_hank import codon, write_hank
 
 BENCH = "ui"
@@ -145,8 +146,7 @@ class _Past:
         )
         await self._post(moved(self._run_id, running, ended))
         # A server packs its store now and then.
-        engine = self._checkpointer.engine
-        await self._checkpointer.run(engine.housekeeping.consolidate, lambda: False)
+        await self._checkpointer.consolidate(lambda: False, UNWATCHED)
 
     async def _step(self, number: int, words: int, running: RunningCodon) -> None:
         """Words, a tool call that writes a file, and the checkpoint after it."""

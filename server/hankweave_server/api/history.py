@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
+import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.codec import encode
@@ -45,8 +46,13 @@ from hankweave_server.api.checkpoint_list import (
     cursor_after,
     page_of,
 )
-from hankweave_server.api.lookup import CheckpointLookup, Sources, no_such_path, the_path
-from hankweave_server.checkpoints.errors import PathNotInCheckpoint
+from hankweave_server.api.lookup import (
+    CheckpointLookup,
+    Sources,
+    faults_refused,
+    no_such_path,
+    the_path,
+)
 from hankweave_server.checkpoints.model import ContentRange, FileDiff
 from hankweave_server.ledger.history import Moment
 from hankweave_server.worktree.names import shown
@@ -134,12 +140,12 @@ class Diffs:
     async def _comparison(self, sides: Sides, selection: Selection) -> DiffResult:
         """Compare the sides; results for two commits are kept because they never change."""
         if sides.new is None:
-            return await self._past.run(lambda: _compared(self._diff(sides, selection)))
+            return await self._compare(sides, selection)
 
         key = (sides.old.sha, sides.new.sha, selection)
         found = self._kept.pop(key, None)
         if found is None:
-            found = await self._past.run(lambda: _compared(self._diff(sides, selection)))
+            found = await self._compare(sides, selection)
 
         self._kept[key] = found
         while sum(len(each.files) + 1 for each in self._kept.values()) > KEPT_FILES:
@@ -147,27 +153,29 @@ class Diffs:
 
         return found
 
-    def _diff(
+    async def _compare(self, sides: Sides, selection: Selection) -> DiffResult:
+        return await anyio.to_thread.run_sync(_compared, await self._diff(sides, selection))
+
+    async def _diff(
         self, sides: Sides, selection: Selection, *, patch: bool = False
     ) -> tuple[FileDiff, ...]:
-        """Return the engine's comparison; blocks."""
         sources = self._past.sources
         old, new = sides.old.sha, None if sides.new is None else sides.new.sha
-        patterns = sources.patterns() if new is None else ()
-        return sources.engine.diff(old, new, patterns, selection, patch=patch)
+        with faults_refused():
+            return await sources.store.diff(old, new, sources.patterns, selection, patch=patch)
 
     async def _with_patches(
         self, sides: Sides, names: Sequence[bytes], files: tuple[FileDifference, ...]
     ) -> tuple[tuple[FileDifference, ...], int]:
         """Add patches to a page; return how many of its files still fit into it."""
+        found = await self._diff(sides, frozenset(names), patch=True)
 
         def patched() -> tuple[tuple[FileDifference, ...], tuple[int, ...]]:
-            found = self._diff(sides, frozenset(names), patch=True)
             told = {file.path: _light(_told(file)) for file in found}
             items = tuple(told.get(name, file) for name, file in zip(names, files, strict=True))
             return items, _weights(items)
 
-        items, weights = await self._past.run(patched)
+        items, weights = await anyio.to_thread.run_sync(patched)
         fitting, _ = page_of(names, weights, None, None)
         return items[: fitting.stop], fitting.stop
 
@@ -281,19 +289,11 @@ class Looks:
         )
 
     async def _range(self, sha: Sha, command: CheckpointReadFile) -> ContentRange:
-        engine = self._past.sources.engine
+        store, length = self._past.sources.store, command.length or MAX_RANGE
         meanings = the_path(command.path, at="$.data.path")
+        with faults_refused():
+            found = await store.read_range(sha, meanings, command.offset, length)
 
-        def read() -> ContentRange | None:
-            for path in meanings:
-                try:
-                    return engine.read_range(sha, path, command.offset, command.length or MAX_RANGE)
-                except PathNotInCheckpoint:
-                    continue
-
-            return None
-
-        found = await self._past.run(read)
         if found is None:
             where = f"among the files of checkpoint {sha[:12]}"
             raise no_such_path(command.path, where, at="$.data.path")
@@ -380,15 +380,17 @@ class Looks:
             if not any(below(listing.paths, path) for path in the_path(text, at=at)):
                 raise no_such_path(text, "among the files of that moment", at=at)
 
-        return await self._past.run(lambda: listing.part(selection))
+        return await anyio.to_thread.run_sync(listing.part, selection)
 
     async def _previous(self, place: _Place, command: ReplayView) -> DiffPage | None:
         """Return what the checkpoint changed; None for the first of all."""
-        record, engine = place.record, self._past.sources.engine
+        record = place.record
         if record is None or "previous" not in command.compare:
             return None
 
-        facts = await self._past.run(lambda: engine.facts(record.sha))
+        with faults_refused():
+            facts = await self._past.sources.store.facts(record.sha)
+
         known = self._past.sources.known()
         before = next((known[sha] for sha in facts.parents if sha in known), None)
         if before is None:

@@ -51,8 +51,7 @@ class Inspect:
         return self._ctx.ledger.durable_state
 
     async def status(self) -> ServerStatus:
-        checkpointer = self._ctx.checkpointer
-        size = await checkpointer.run(checkpointer.engine.housekeeping.size)
+        size = await self._ctx.checkpointer.size()
         return msgspec.structs.replace(
             self._status(),
             store_bytes=size.bytes_on_disk,

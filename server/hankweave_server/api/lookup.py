@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+
+import anyio.to_thread
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import Listings, TreeListing
-from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain import targets
 from hankweave_server.domain.targets import Checkpoints
 from hankweave_server.git.errors import ShadowRepositoryError
@@ -69,21 +70,11 @@ def no_such_path(text: str, where: str, *, at: str) -> Refused:
     )
 
 
-T = TypeVar("T")
-
-
-class EngineRunner(Protocol):
-    """A runner of one blocking engine call at a time, outside the event loop."""
-
-    def __call__(self, work: Callable[..., T], /, *arguments: object) -> Awaitable[T]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The sources from which the past is read."""
 
-    engine: CheckpointEngine
-    run: EngineRunner
+    store: CheckpointStore
     known: Callable[[], Checkpoints]
     state: Callable[[], State]
     last_seq: Callable[[], int]
@@ -116,19 +107,18 @@ class CheckpointLookup:
         """Return a checkpoint's files; they are read once."""
         listing = self._listings.get(record.sha)
         if listing is None:
-            listing = await self.run(lambda: TreeListing.of(self.sources.engine.tree(record.sha)))
+            with faults_refused():
+                files = await self.sources.store.tree(record.sha)
+
+            listing = await anyio.to_thread.run_sync(TreeListing.of, files)
             self._listings.add(record.sha, listing)
 
         return listing
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run one call of the engine; refuse if objects are gone or damaged."""
-        with _faults_told():
-            return await self.sources.run(work)
-
 
 @contextmanager
-def _faults_told() -> Iterator[None]:
+def faults_refused() -> Iterator[None]:
+    """Refuse if objects that the block reads are gone or damaged."""
     try:
         yield
     except CheckpointNotFound as error:

@@ -144,11 +144,10 @@ class Rollbacks:
             )
 
         meant = [_path(text, index) for index, text in enumerate(texts)]
-        checkpointer = self._ctx.checkpointer
         sha = target.checkpoint.sha
         try:
             wanted = tuple(path for paths in meant for path in paths)
-            known = await checkpointer.run(checkpointer.engine.known_paths, sha, wanted)
+            known = await self._ctx.checkpointer.known_paths(sha, wanted)
         except CheckpointDamaged:
             return frozenset(wanted)  # The plan finds and refuses what is damaged.
 

@@ -6,7 +6,9 @@ package uses `git` for objects and refs, and `worktree` for files.
 
 Modules, in reading order:
 
-- `engine`: everything the server asks of the shadow repository; blocking, one call at a time
+- `store`: what the server asks of the checkpoints: asynchronous, one call of the engine at a time
+- `engine`: everything that can be done with the shadow repository; blocking
+- `records`: checkpoints as the records that the journal and clients see
 - `model`: requests, plans and reports; frozen, with paths as bytes
 - `errors`: errors that carry the facts of a refusal
 - `worktree_index`: tracked paths, stat data and digests, kept between two calls

@@ -83,7 +83,7 @@ class CheckpointEngine:
         """Checkpoints that the journal lists: entry points into a history with gaps."""
         self.detached: tuple[DetachedRef, ...] = ()
         """Refs that were moved since the caller last asked, because their targets are lost."""
-        self._layout = layout
+        self.layout = layout
         self._place = place
         self._repo = ShadowRepo(layout.shadow_repository if place is None else place.repository)
         self._notes = Notes(self._repo)
@@ -142,10 +142,6 @@ class CheckpointEngine:
         finally:
             engine._let_go()
 
-    @property
-    def work_tree(self) -> Path:
-        return self._layout.work_tree
-
     def close(self) -> None:
         """Save the scan cache, if the disk has space, and release the work tree."""
         self._save_cache()
@@ -155,7 +151,7 @@ class CheckpointEngine:
         # Without the cache a checkpoint is merely slower: a full disk must neither fail a
         # checkpoint that is complete, nor replace an exception that is already propagating.
         with contextlib.suppress(OSError):
-            self._memory.save(self._layout.scan_cache)
+            self._memory.save(self.layout.scan_cache)
 
     def _let_go(self) -> None:
         self._ranges.close()
@@ -269,9 +265,9 @@ class CheckpointEngine:
         That knowledge assumes that blobs are stored which may be gone now. The same is true of its
         cache on disk, which is therefore removed first. Raises as `Housekeeping.prune`.
         """
-        with disk_faults(self._layout.root):
-            self._layout.scan_cache.unlink(missing_ok=True)
-            sync_directory(self._layout.checkpoints)
+        with disk_faults(self.layout.root):
+            self.layout.scan_cache.unlink(missing_ok=True)
+            sync_directory(self.layout.checkpoints)
 
         try:
             return self.housekeeping.prune(pruning, should_stop, meter)
@@ -292,8 +288,8 @@ class CheckpointEngine:
         tree to read; `others` are further sources. Raises InsufficientSpace or
         ShadowRepositoryError; an interrupted repair can be repeated.
         """
-        with disk_faults(self._layout.root):
-            self._layout.scan_cache.unlink(missing_ok=True)
+        with disk_faults(self.layout.root):
+            self.layout.scan_cache.unlink(missing_ok=True)
             self._memory.forget()
             wanted = tuple(patterns)
 
@@ -353,7 +349,7 @@ class CheckpointEngine:
             self._memory.has_planned(plan, wanted, pending)
 
         need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
-        free = free_bytes(self._layout.work_tree)
+        free = free_bytes(self.layout.work_tree)
         if free < need:
             raise InsufficientSpace(need, free)
 
@@ -390,7 +386,7 @@ class CheckpointEngine:
             self._reading(target, safety),
             self._remembering_nothing_false(),
             self._memory.descent.fresh() as descent,
-            folder_for_spares(self._layout) as spares,
+            folder_for_spares(self.layout) as spares,
         ):
             materialising = Restorer(
                 safety=start,
@@ -405,7 +401,7 @@ class CheckpointEngine:
             )
             report = materialising.run()
             meter.begin("flushing", "files")
-            sync_filesystem(self._layout.work_tree)
+            sync_filesystem(self.layout.work_tree)
 
         if materialising.unfinished:
             raise RestoreIncomplete(report, materialising.unfinished)
@@ -416,7 +412,7 @@ class CheckpointEngine:
 
     def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
         """Save the session files as they are, and return their epoch (see `Epochs.save`)."""
-        with disk_faults(self._layout.root):
+        with disk_faults(self.layout.root):
             return self._epochs.save(places, beyond=beyond)
 
     def names_in_epoch(self, epoch: int) -> frozenset[str]:
@@ -500,7 +496,7 @@ class CheckpointEngine:
     def _remembering_nothing_false(self) -> Iterator[None]:
         """Reset the memory when a call fails: it may record something that never happened."""
         try:
-            with disk_faults(self._layout.root):
+            with disk_faults(self.layout.root):
                 yield
         except BaseException:
             self._memory.forget()

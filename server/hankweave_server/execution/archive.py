@@ -446,9 +446,8 @@ class ArchiveReturn:
 
     async def _saved(self, sha: Sha) -> frozenset[str] | None:
         """Return the files of a checkpoint; None if they cannot be read."""
-        checkpointer = self._ctx.checkpointer
         try:
-            tree = await checkpointer.run(checkpointer.engine.tree, sha)
+            tree = await self._ctx.checkpointer.tree(sha)
         except (CheckpointDamaged, CheckpointNotFound):
             return None
 

@@ -1,4 +1,4 @@
-"""Find the session files of agents and sentinels, and restore them.
+"""Find the session files of agents and sentinels, for checkpoints and rewinds.
 
 An agent names the files of each of its sessions; for sentinels it is everything below their history
 folder. A file is called `sessions/<session>/<file>` or `sentinels/<path>`, wherever it is stored.
@@ -7,15 +7,17 @@ folder. A file is called `sessions/<session>/<file>` or `sentinels/<path>`, wher
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CodonExecution
-from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.agents.base import Agent
 from hankweave_server.domain.history import conversation_of, session_of, thread
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 
 _SENTINELS = "sentinels/"
 _BEING_WRITTEN = ".tmp"
@@ -24,8 +26,10 @@ _BEING_WRITTEN = ".tmp"
 class SessionFiles:
     """The session files of one execution."""
 
-    def __init__(self, ctx: ExecutionContext) -> None:
-        self._ctx = ctx
+    def __init__(self, layout: Layout, ledger: Ledger, agent_for: Callable[[Codon], Agent]) -> None:
+        self._layout = layout
+        self._ledger = ledger
+        self._agent_for = agent_for
 
     def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
         """Return the files that a checkpoint keeps, and those in `also` that any timeline has.
@@ -40,26 +44,23 @@ class SessionFiles:
         sessions = self._sessions(self._all())
         return found | {name: path for name, path in sessions.items() if name in also}
 
-    async def rewind(self, epoch: int) -> tuple[Skipped, ...]:
-        """Restore the files of an epoch; remove what sentinels have stored anew since then.
+    def of_rewind(self) -> tuple[Callable[[str], Path | None], Iterable[str]]:
+        """Return where a rewind puts each file, and the names of those it may remove.
 
-        Sessions that agents began since then stay, as they are never resumed.
+        It removes what sentinels have stored anew since then. Sessions that agents began since then
+        stay, as they are never resumed.
         """
-        checkpointer = self._ctx.checkpointer
-        return await checkpointer.run(self._rewind, epoch)
-
-    def _rewind(self, epoch: int) -> tuple[Skipped, ...]:
         sentinels, sessions = self._sentinels(), self._sessions(self._all())
 
         def place_of(name: str) -> Path | None:
             return sessions.get(name) or self._sentinel_place(name)
 
-        return self._ctx.checkpointer.engine.rewind(epoch, place_of, sentinels)
+        return place_of, sentinels
 
     # --- sentinels -----------------------------------------------------------------------------
 
     def _sentinels(self) -> dict[str, Path]:
-        home = self._ctx.layout.sentinel_history
+        home = self._layout.sentinel_history
         found = (Path(folder, name) for folder, _, names in os.walk(home) for name in names)
         return {
             _SENTINELS + path.relative_to(home).as_posix(): path
@@ -72,28 +73,27 @@ class SessionFiles:
         if not name.startswith(_SENTINELS) or below.is_absolute() or ".." in below.parts:
             return None
 
-        return self._ctx.layout.sentinel_history / below
+        return self._layout.sentinel_history / below
 
     # --- agents --------------------------------------------------------------------------------
 
     def _sessions(self, executions: Iterable[CodonExecution]) -> dict[str, Path]:
-        ctx = self._ctx
-        work_tree = ctx.layout.work_tree
+        work_tree = self._layout.work_tree
         # An iteration that has left the plan counts like any other of its codon.
-        codons = {entry.codon.id: entry.codon for entry in ctx.state.execution_plan}
+        codons = {entry.codon.id: entry.codon for entry in self._ledger.state.execution_plan}
         found: dict[str, Path] = {}
         for session, codon_id in _sessions_of(executions).items():
             codon = codons.get(codon_id.partition("#")[0])
             if codon is None:
                 continue
 
-            for path in ctx.agent_for(codon).memory_of(session, work_tree, codon.env):
+            for path in self._agent_for(codon).memory_of(session, work_tree, codon.env):
                 found[f"sessions/{session}/{path.name}"] = path
 
         return found
 
     def _resumable(self) -> tuple[CodonExecution, ...]:
-        codons = [entry.codon for entry in thread(self._ctx.state)]
+        codons = [entry.codon for entry in thread(self._ledger.state)]
         if not codons:
             return ()
 
@@ -103,13 +103,13 @@ class SessionFiles:
 
     def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:
         """Yield the execution whose conversation a codon will continue."""
-        conversation = conversation_of(self._ctx.state, codon_id)
+        conversation = conversation_of(self._ledger.state, codon_id)
         if conversation is not None:
             session = conversation.session_id
             yield from islice((each for each in self._all() if session_of(each) == session), 1)
 
     def _all(self) -> Iterator[CodonExecution]:
-        return (codon for run in reversed(self._ctx.state.runs) for codon in run.codons)
+        return (codon for run in reversed(self._ledger.state.runs) for codon in run.codons)
 
 
 def _sessions_of(executions: Iterable[CodonExecution]) -> dict[str, CodonId]:

@@ -26,16 +26,16 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.records import all_records
+from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.history import Moment, Moments, has_past, open_for_reading
@@ -117,15 +117,14 @@ class _FileCalls(Calls):
         self._layout = layout
         moments = Moments(journal)
         self._state = moments.at(journal.last_seq).state
-        self._known = _records_in(engine, journal)
+        self._known = all_records(engine, _recorded(journal))
 
         async def moment_at(seq: int) -> Moment:
             return moments.at(seq)
 
         self._looks = Looks(
             Sources(
-                engine=engine,
-                run=_at_once,
+                store=CheckpointStore(engine),
                 known=lambda: self._known,
                 state=lambda: self._state,
                 last_seq=lambda: journal.last_seq,
@@ -163,25 +162,7 @@ class _FileCalls(Calls):
         return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
 
 
-async def _at_once(work: Callable[..., T], *arguments: object) -> T:
-    return work(*arguments)
-
-
 def _recorded(journal: Journal) -> Iterator[Sha]:
     """Yield the checkpoints that the journal names; read only if commits are lost."""
     pages = (journal.read(since, PAGE) for since in range(0, journal.last_seq, PAGE))
     yield from on_record(line for page in pages for line in page).standing
-
-
-def _records_in(engine: CheckpointEngine, journal: Journal) -> dict[Sha, CheckpointRecord]:
-    """Return the records of commits and pins, oldest first."""
-    commits = engine.commits(_recorded(journal))
-    pins = engine.housekeeping.pins()
-    skipped = engine.skipped()
-    records = [record_of(facts, skipped.get(facts.sha, ())) for facts in commits]
-    return {
-        record.sha: msgspec.structs.replace(
-            record, pinned=record.sha in pins, name=pins.get(record.sha)
-        )
-        for record in reversed(records)
-    }

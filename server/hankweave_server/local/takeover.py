@@ -14,11 +14,11 @@ import msgspec
 from hankweave_protocol.state import State
 from hankweave_server.agents.process import leftovers
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.records import record_of
 from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
 from hankweave_server.clock import Clock
 from hankweave_server.domain.checkpoint_records import on_record, salvage
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.execution.checkpointer import record_of
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt

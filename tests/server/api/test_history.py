@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import pytest
 
@@ -20,14 +20,28 @@ from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
-from hankweave_server.execution.checkpointer import record_of
+from hankweave_server.checkpoints.records import record_of
+from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.ledger.history import Moment
 from hankweave_server.paths import Layout
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 RUN = RunId("1736000000000-abc123-def456")
 LAST_SEQ = 100
+
+
+class CountingStore(CheckpointStore):
+    """A store that counts the calls of the engine."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room.engine)
+        self._room = room
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._room.calls += 1
+        return await super()._run(work, *args, **kwargs)
 
 
 @dataclass
@@ -44,8 +58,7 @@ class Room:
     def looks(self) -> Looks:
         return Looks(
             Sources(
-                engine=self.engine,
-                run=self._run,
+                store=CountingStore(self),
                 known=lambda: self.known,
                 state=lambda: EMPTY_STATE,
                 last_seq=lambda: LAST_SEQ,
@@ -53,10 +66,6 @@ class Room:
                 patterns=lambda: ("**",),
             )
         )
-
-    async def _run(self, work: Callable[..., T], *arguments: object) -> T:
-        self.calls += 1
-        return work(*arguments)
 
     async def _moment_at(self, seq: int) -> Moment:
         return Moment(EMPTY_STATE, 1, self.newest)

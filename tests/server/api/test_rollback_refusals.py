@@ -39,12 +39,11 @@ class Failing:
 
 def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Failing]:
     failing = Failing(fault)
-    engine = SimpleNamespace(known_paths=known_paths)
 
-    async def run(work: Any, *words: Any) -> Any:
-        return work(*words)
+    async def asked(*words: Any) -> Any:
+        return known_paths(*words)
 
-    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), engine=engine, run=run, missing=())
+    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), known_paths=asked, missing=())
     ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer)
     return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing
 

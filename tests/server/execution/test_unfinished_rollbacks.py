@@ -46,6 +46,7 @@ class Room:
     """A new execution with one file in its initial checkpoint, and another text in it now."""
 
     ctx: ExecutionContext
+    engine: CheckpointEngine
     runner: Runner
     rollback: Rollback
 
@@ -94,7 +95,7 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
                 tasks.start_soon(ledger.space.watch)
                 ledger.space.be_patient()
                 await Recovery(ctx, runner, rollback, frozenset()).begin_if_new()
-                room = Room(ctx, runner, rollback)
+                room = Room(ctx, engine, runner, rollback)
                 room.file.write_text("second")
                 yield room
                 ledger.space.give_up()
@@ -119,7 +120,7 @@ def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
     """The disk takes no file of a restore before `until` says so."""
-    restore = room.ctx.checkpointer.engine.restore
+    restore = room.engine.restore
 
     def maybe(*words: Any) -> Any:
         if until():
@@ -127,7 +128,7 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
 
         raise InsufficientSpace(100, 10)
 
-    monkeypatch.setattr(room.ctx.checkpointer.engine, "restore", maybe)
+    monkeypatch.setattr(room.engine, "restore", maybe)
 
 
 async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
@@ -195,7 +196,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
             raise ShadowRepositoryError("Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(room.ctx.checkpointer.engine, "restore", broken)
+            patch.setattr(room.engine, "restore", broken)
             with pytest.raises(ShadowRepositoryError):
                 await room.rollback.perform(room.journey)
 
@@ -279,7 +280,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
         def plan_restore(*_: Any) -> Any:
             raise fault
 
-        monkeypatch.setattr(room.ctx.checkpointer.engine, "plan_restore", plan_restore)
+        monkeypatch.setattr(room.engine, "plan_restore", plan_restore)
         known = dict(room.ctx.checkpointer.known)
         with pytest.raises(Refused) as refused:
             await room.rollback.perform(room.journey)

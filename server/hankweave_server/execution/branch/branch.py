@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from errno import EDQUOT, EEXIST, ENOSPC, ENOTEMPTY
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -37,9 +38,7 @@ from hankweave_server import fsutil
 from hankweave_server.checkpoints.clone import (
     Interrupted,
     Offshoot,
-    copy_repository,
     fill_work_tree,
-    plan_offshoot,
 )
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -228,26 +227,25 @@ class Branching:
         return Draft(target, final, run_id, intent)
 
     async def _build(self, draft: Draft, meter: Meter) -> None:
-        # Hold the engine while objects are copied: a gc would remove them meanwhile.
-        offshoot = await self._ctx.checkpointer.run(self._graft, draft, meter)
+        offshoot = await self._ctx.checkpointer.clone(
+            draft.target.checkpoint.sha,
+            draft.layout,
+            before_copy=partial(self._begin, draft),
+            should_stop=lambda: self._is_stopping,
+            meter=meter,
+        )
         entries = self._inheritance(draft, offshoot)
         await anyio.to_thread.run_sync(self._furnish, draft, entries, meter)
 
-    def _graft(self, draft: Draft, meter: Meter) -> Offshoot:
-        """Begin, in the worker thread: read the checkpoint, check the space, copy objects."""
-        layout, sha = self._ctx.layout, draft.target.checkpoint.sha
-        if sha not in self._ctx.checkpointer.known:
-            raise CheckpointNotFound(sha)  # A gc was faster.
-
-        offshoot = plan_offshoot(layout, sha, meter)
+    def _begin(self, draft: Draft, offshoot: Offshoot) -> None:
+        """Check the space and write the intent, in the worker thread."""
+        layout = self._ctx.layout
         need = offshoot.bytes + data_source.size_of_copy(layout) + SPACE_RESERVE
         if (free := free_bytes(draft.final.parent)) < need:
             raise InsufficientSpace(need, free)
 
         fsutil.replace_durably(layout.branch_intent, codec.encode(draft.intent))
         fsutil.make_private_directory(draft.layout.checkpoints)
-        copy_repository(offshoot, draft.layout, lambda: self._is_stopping, meter)
-        return offshoot
 
     def _inheritance(self, draft: Draft, offshoot: Offshoot) -> Inheritance:
         """Decide the branch's history and plan from the checkpoints that its commits include."""

@@ -172,7 +172,7 @@ MOST = 500
 
 async def picture(ctx: ExecutionContext) -> FiletreeUpdated:
     """Return the file tree as the last scan found it."""
-    drawn = await ctx.checkpointer.run(ctx.checkpointer.engine.outline, MOST)
+    drawn = await ctx.checkpointer.outline(MOST)
     tree = _nodes(drawn.top, ctx.now_text())
     return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
 

@@ -40,8 +40,9 @@ from hankweave_protocol.records import (
 )
 from hankweave_protocol.replies import Consolidation, GcReport
 from hankweave_server import fsutil
-from hankweave_server.checkpoints.gc import Pruned
-from hankweave_server.checkpoints.repair import Repaired, Source
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.records import moved_refs
+from hankweave_server.checkpoints.repair import Source
 from hankweave_server.clock import Clock
 from hankweave_server.domain import undo
 from hankweave_server.domain.checkpoint_records import OnRecord
@@ -54,9 +55,9 @@ from hankweave_server.domain.retention import (
     reasons,
     thread_needs,
 )
-from hankweave_server.execution.checkpointer import Checkpointer, moved_refs
+from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
-from hankweave_server.execution.maintenance.repack import Patience, Repacker
+from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
@@ -94,7 +95,6 @@ class GarbageCollector:
         self._ledger = ledger
         self._checkpointer = checkpointer
         self._packing = packing
-        self._engine = checkpointer.engine
         self._is_rolling_back = is_rolling_back
 
     # --- pins ----------------------------------------------------------------------------------
@@ -107,8 +107,13 @@ class GarbageCollector:
         if changed == record:
             return record
 
-        await self._checkpointer.run(self._move_pin, changed)
-        self._checkpointer.known[record.sha] = changed
+        if not await self._checkpointer.pin(changed):
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"Checkpoint {record.sha[:12]} has just been pruned.",
+                path="$.data.checkpointSha",
+            )
+
         await self._ledger.record(
             CheckpointPinned(checkpoint_sha=record.sha, pinned=pinned, name=changed.name),
             run_id=record.coordinate.run_id,
@@ -117,24 +122,11 @@ class GarbageCollector:
         )
         return changed
 
-    def _move_pin(self, record: CheckpointRecord) -> None:
-        if record.sha not in self._checkpointer.known:
-            raise Refused(
-                ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"Checkpoint {record.sha[:12]} has just been pruned.",
-                path="$.data.checkpointSha",
-            )
-
-        if record.pinned:
-            self._engine.housekeeping.pin(record.sha, record.name)
-        else:
-            self._engine.housekeeping.unpin(record.sha)
-
     # --- gc ------------------------------------------------------------------------------------
 
     async def preview(self, policy: RetentionPolicy) -> GcReport:
         """Return the report that `collect` would give now, without touching anything."""
-        found = await self._checkpointer.run(self._examine, policy)
+        found = await self._checkpointer.examine(partial(self._examine, policy))
         return found.report
 
     async def collect(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
@@ -147,7 +139,7 @@ class GarbageCollector:
                 report = await self._prune(policy, causes, meter)
                 packed = await self._packing.pack(causes, meter)
 
-            after = await self._checkpointer.run(self._engine.housekeeping.size)
+            after = await self._checkpointer.size()
 
         return msgspec.structs.replace(
             report,
@@ -161,8 +153,8 @@ class GarbageCollector:
         reports: list[GcReport] = []
         for should_stop in self._packing.patience():
             try:
-                work = partial(self._let_go, policy, should_stop, reports, meter)
-                pruned = await self._checkpointer.prune(work)
+                choose = partial(self._choose, policy, reports, meter)
+                pruned = await self._checkpointer.prune(choose, should_stop, meter)
             finally:
                 # The caller may be gone by now; what was pruned is recorded all the same.
                 with anyio.CancelScope(shield=True):
@@ -183,9 +175,11 @@ class GarbageCollector:
 
         async with self._packing.alone:
             recorded = await anyio.to_thread.run_sync(recorded_checkpoints, self._ledger)
+            stamp = str(instants.epoch_ms(self._clock.now()))
             with self._checkpointer.progress.watching("fsck", causes) as meter:
-                work = partial(self._repaired, recorded.standing, tuple(sources), meter)
-                made = await self._checkpointer.repair(work, recorded.standing)
+                made = await self._checkpointer.repair(
+                    recorded.standing, self._patterns_to_repair, tuple(sources), stamp, meter
+                )
 
             repair = StoreRepair(
                 rewritten=made.rewritten[:TOLD_TOGETHER],
@@ -207,14 +201,11 @@ class GarbageCollector:
 
         return repair
 
-    def _repaired(
-        self, recorded: frozenset[Sha], sources: tuple[Source, ...], meter: Meter
-    ) -> Repaired:
+    def _patterns_to_repair(self) -> tuple[str, ...]:
+        """Return the tracked patterns, when the repair's turn has come; refuse in a rollback."""
         self._refuse_in_rollback("store.fsck")
         plan = self._ledger.state.execution_plan
-        patterns = tracked_patterns(plan, plan[-1].codon_id) if plan else ()
-        stamp = str(instants.epoch_ms(self._clock.now()))
-        return self._engine.repair(recorded, patterns, sources, stamp, meter)
+        return tracked_patterns(plan, plan[-1].codon_id) if plan else ()
 
     def _refuse_in_rollback(self, command: str) -> None:
         if self._is_rolling_back():
@@ -226,20 +217,20 @@ class GarbageCollector:
 
     # --- gc: choose checkpoints ------------------------------------------------------------------
 
-    def _examine(self, policy: RetentionPolicy) -> _Examined:
+    def _examine(self, policy: RetentionPolicy, engine: CheckpointEngine) -> _Examined:
         """Examine the store in the worker thread; safe, as states and records are immutable."""
         self._refuse_in_rollback("store.gc")
         known = dict(self._checkpointer.known)
         needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
-        journeys, head = journeys_need(self._ledger.state, known), self._engine.head()
+        journeys, head = journeys_need(self._ledger.state, known), engine.head()
         needed |= frozenset() if head is None else {head}
-        pruning = self._engine.housekeeping.prunable(policy, self._clock.now(), needed | journeys)
-        size = self._engine.housekeeping.size()
+        pruning = engine.housekeeping.prunable(policy, self._clock.now(), needed | journeys)
+        size = engine.housekeeping.size()
         going = {facts.sha for facts in pruning.checkpoints}
         newest_first = tuple(reversed(known.values()))
         kept = tuple(record for record in newest_first if record.sha not in going)
         reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds)
-        parents = {facts.sha: facts.parents for facts in self._engine.commits()}
+        parents = {facts.sha: facts.parents for facts in engine.commits()}
         state = self._ledger.state
         report = GcReport(
             dry_run=True,
@@ -264,15 +255,16 @@ class GarbageCollector:
         intent = codec.decode_value(RollbackIntent, data)
         return frozenset({intent.target.sha, intent.safety.sha})
 
-    def _let_go(
+    def _choose(
         self,
         policy: RetentionPolicy,
-        should_stop: Patience,
         reports: list[GcReport],
         meter: Meter,
-    ) -> Pruned:
+        engine: CheckpointEngine,
+    ) -> Pruning:
+        """Choose what goes, and write the intent, in the worker thread."""
         meter.begin("examining", "checkpoints")
-        found = self._examine(policy)
+        found = self._examine(policy, engine)
         reports.append(found.report)
         going = tuple(facts.sha for facts in found.pruning.checkpoints)
         if going:
@@ -280,7 +272,7 @@ class GarbageCollector:
             intent = PruneIntent(checkpoints=going, started_at=moment)
             fsutil.replace_durably(self._layout.prune_intent, codec.encode(intent))
 
-        return self._engine.prune(found.pruning, should_stop, meter)
+        return found.pruning
 
     # --- record the result -----------------------------------------------------------------------
 

@@ -38,7 +38,6 @@ class Repacker:
     def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
         self._ledger = ledger
         self._checkpointer = checkpointer
-        self._housekeeping = checkpointer.engine.housekeeping
         self._wake = anyio.Event()
         self._wake.set()
         self._gave_up = False
@@ -78,7 +77,7 @@ class Repacker:
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
-            if not await self._checkpointer.run(self._housekeeping.needs_consolidation):
+            if not await self._checkpointer.needs_consolidation():
                 return
 
             packed = await self._pack([self._makes_way], ())
@@ -109,7 +108,7 @@ class Repacker:
         """Pack once for each stop condition until it is done; report what has changed."""
         attempts: list[Consolidated] = []
         for should_stop in patience:
-            one = await self._checkpointer.run(self._housekeeping.consolidate, should_stop, meter)
+            one = await self._checkpointer.consolidate(should_stop, meter)
             attempts.append(one)
             if one.finished:
                 break

@@ -33,7 +33,6 @@ from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import foreseen, left_alone, touched
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace
-from hankweave_server.meter import Meter
 from hankweave_server.worktree.names import shown
 
 
@@ -195,7 +194,7 @@ class RollbackPlanner:
         try:
             with checkpointer.progress.watching("restore", causes) as meter:
                 rigs = frozenset(map(os.fsencode, leftovers))
-                return await checkpointer.run(self._plan_standing, sha, paths, meter, rigs)
+                return await checkpointer.plan_restore(sha, self._ctx.patterns, paths, meter, rigs)
 
         except CheckpointNotFound:
             raise Refused(
@@ -218,16 +217,6 @@ class RollbackPlanner:
                 f"The rollback needs {error.need} bytes, but only {error.free} are free.",
                 hint="Free some space and send the command again; nothing was changed.",
             ) from None
-
-    def _plan_standing(
-        self, sha: Sha, paths: frozenset[bytes] | None, meter: Meter, leftovers: frozenset[bytes]
-    ) -> RestorePlan:
-        """Plan in the worker thread, unless a gc has pruned the checkpoint in the meantime."""
-        checkpointer = self._ctx.checkpointer
-        if sha not in checkpointer.known:
-            raise CheckpointNotFound(sha)
-
-        return checkpointer.engine.plan_restore(sha, self._ctx.patterns(), paths, meter, leftovers)
 
     def now(self) -> Coordinate | None:
         """Return the moment that is left: a restored one or the newest.
@@ -254,8 +243,7 @@ class RollbackPlanner:
     async def _foreseen(
         self, plan: RestorePlan, kept: frozenset[bytes]
     ) -> tuple[ForeseenDiff, ...]:
-        checkpointer = self._ctx.checkpointer
-        found = await checkpointer.run(checkpointer.engine.foresee, plan)
+        found = await self._ctx.checkpointer.foresee(plan)
         return tuple(foreseen(diff) for diff in found if diff.path not in kept)
 
 

@@ -100,7 +100,6 @@ from hankweave_server.execution.rollback.planner import (
     refuse_half_a_rewind,
 )
 from hankweave_server.execution.runner import Runner
-from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
@@ -186,7 +185,6 @@ class Rollback:
         self._runner = runner
         self.outlook = RollbackPlanner(ctx, runner)
         self._story = RollbackStory(ctx)
-        self._memories = SessionFiles(ctx)
         self._archives = ArchiveReturn(ctx)
 
     async def perform(
@@ -398,12 +396,11 @@ class Rollback:
         A run that a rollback opened and that has no checkpoint yet is reused, so that several
         rollbacks in a row leave one run.
         """
-        checkpointer = self._ctx.checkpointer
         waiting = waiting_run(self._ctx.state)
         if waiting is None:
             return self._ctx.new_run_id()
 
-        tip = await checkpointer.run(checkpointer.engine.tip, waiting.run_id)
+        tip = await self._ctx.checkpointer.tip(waiting.run_id)
         return waiting.run_id if tip is None else self._ctx.new_run_id()
 
     def _intended(
@@ -529,15 +526,10 @@ class Rollback:
         return report
 
     async def _restore(self, intent: RollbackIntent, safety: Sha) -> RestoreReport:
-        checkpointer = self._ctx.checkpointer
+        target, keep = intent.target.sha, frozenset(intent.keep)
         with self._watching() as meter:
-            report = await checkpointer.run(
-                checkpointer.engine.restore,
-                intent.target.sha,
-                safety,
-                paths_of(intent),
-                frozenset(intent.keep),
-                meter,
+            report = await self._ctx.checkpointer.restore(
+                target, safety, paths_of(intent), keep, meter
             )
 
         await self._restore_data_link(report)
@@ -580,7 +572,7 @@ class Rollback:
         if not intent.rewind_memory:
             return ()
 
-        return await self._memories.rewind(intent.target.coordinate.memory_epoch)
+        return await self._ctx.checkpointer.rewind_sessions(intent.target.coordinate.memory_epoch)
 
     async def _tell_the_rest(self, intent: RollbackIntent) -> None:
         """Record the end of a batch of which a power cut kept only the beginning."""

@@ -1,0 +1,421 @@
+"""The asynchronous front of the checkpoint engine: a typed method for each of its calls.
+
+The engine blocks, and two of its calls must not overlap. Each method runs its call in a worker
+thread while all other callers wait, in the order in which they came. A call is always awaited to
+its end: a caller that is cancelled must not leave the engine halfway.
+
+A decision and the act that relies on it are one call, so that nothing comes between them. A gc, for
+example, may prune a checkpoint while its caller waits; `plan_restore`, `clone` and `pin` find that
+out in the worker thread. What such a call has to ask its caller is a callable, called there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.ids import RunId, Sha, branch_of
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
+from hankweave_server.checkpoints.detach import DetachedRef
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
+from hankweave_server.checkpoints.gc import Pruned
+from hankweave_server.checkpoints.model import (
+    CheckpointRequest,
+    ContentRange,
+    FileChange,
+    FileDiff,
+    PathEntry,
+    RestorePlan,
+    RestoreReport,
+    Skipped,
+)
+from hankweave_server.checkpoints.records import all_records, record_made
+from hankweave_server.checkpoints.repair import Repaired, Source
+from hankweave_server.checkpoints.repo_init import StoreMoved
+from hankweave_server.domain.retention import CommitFacts, Pruning
+from hankweave_server.fsutil import is_broken
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.repack import Consolidated
+from hankweave_server.git.store_files import StoreSize
+from hankweave_server.meter import Meter
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.tree_outline import Outline
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class SessionPlaces(Protocol):
+    """Where the session files of agents and sentinels are; called in the worker thread."""
+
+    def of_checkpoint(self, also: frozenset[str]) -> Mapping[str, Path]:
+        """Return the files that a checkpoint keeps, and those in `also` that exist."""
+
+    def of_rewind(self) -> tuple[Callable[[str], Path | None], Iterable[str]]:
+        """Return where a rewind puts each file, and the names of those it may remove."""
+
+
+class CheckpointStore:
+    """The checkpoints of one execution."""
+
+    def __init__(
+        self,
+        engine: CheckpointEngine,
+        *,
+        sessions: SessionPlaces | None = None,
+        require_lock: Callable[[], None] = lambda: None,
+        on_broken: Callable[[Exception], None] = lambda _error: None,
+        on_head_moved: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`require_lock` ends the process if the execution's lock is lost.
+
+        It is called in a worker thread when the store turns out to have moved: another process that
+        put a different directory in its place may own that one, and our cleanup must not touch it.
+        `on_broken` is called when the store or its disk fails; `on_head_moved`, when HEAD has a new
+        commit.
+        """
+        self._engine = engine
+        self._sessions = sessions
+        self._require_lock = require_lock
+        self._on_broken = on_broken
+        self._on_head_moved = on_head_moved
+        self._gate = anyio.Lock()
+        self._branch: RunId | None = None
+        self.known: dict[Sha, CheckpointRecord] = {}
+        """All checkpoints on our refs, oldest first."""
+        self.missing: frozenset[Sha] = frozenset()
+        """Checkpoints that the journal names and the repository does not have."""
+        self._highest_epoch = 0
+
+    @property
+    def current_branch(self) -> str | None:
+        """The branch HEAD is on; None while it is detached after a rollback."""
+        return None if self._branch is None else branch_of(self._branch)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Return whether another caller waits for the engine."""
+        return self._gate.statistics().tasks_waiting > 0
+
+    async def load(self, recorded: frozenset[Sha] = frozenset()) -> None:
+        """Read from the shadow repository what its commits and pins list.
+
+        `recorded` are the checkpoints that should exist by the journal; those that cannot be found
+        are in `missing` afterwards.
+        """
+        self.known = await self._blocking(lambda: all_records(self._engine, recorded))
+        epochs = (record.coordinate.memory_epoch for record in self.known.values())
+        self._highest_epoch = max(epochs, default=0)
+        self.note_recorded(recorded)
+
+    def note_recorded(self, recorded: frozenset[Sha]) -> None:
+        """Note which checkpoints the journal names: entry points into a history with gaps."""
+        self._engine.note_recorded(recorded)
+        self.missing = recorded - self.known.keys()
+
+    # --- read ----------------------------------------------------------------------------------
+
+    async def size(self) -> StoreSize:
+        """Return the size of the repository on disk."""
+        return await self._run(self._engine.housekeeping.size)
+
+    async def tip(self, run_id: RunId) -> Sha | None:
+        """Return the last commit of a run's branch; None if there is none."""
+        return await self._run(self._engine.tip, run_id)
+
+    async def facts(self, sha: Sha) -> CommitFacts:
+        """Return what a checkpoint's commit says."""
+        return await self._run(self._engine.facts, sha)
+
+    async def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
+        """Return the files of a checkpoint."""
+        return await self._run(self._engine.tree, sha)
+
+    async def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
+        """Return those of the paths that are files or folders of a checkpoint, or exist now."""
+        return await self._run(self._engine.known_paths, sha, paths)
+
+    async def read_range(
+        self, sha: Sha, paths: Sequence[bytes], offset: int, length: int
+    ) -> ContentRange | None:
+        """Read a range of the first of the paths that the checkpoint has; None if it has none."""
+
+        def read() -> ContentRange | None:
+            for path in paths:
+                try:
+                    return self._engine.read_range(sha, path, offset, length)
+                except PathNotInCheckpoint:
+                    continue
+
+            return None
+
+        return await self._run(read)
+
+    async def diff(
+        self,
+        old: Sha,
+        new: Sha | None,
+        patterns: Callable[[], Iterable[str]],
+        paths: frozenset[bytes] | None,
+        *,
+        patch: bool = False,
+    ) -> tuple[FileDiff, ...]:
+        """Compare two checkpoints or, with `new` None, one with the files that match `patterns`."""
+
+        def compare() -> tuple[FileDiff, ...]:
+            wanted = patterns() if new is None else ()
+            return self._engine.diff(old, new, wanted, paths, patch=patch)
+
+        return await self._run(compare)
+
+    async def outline(self, most: int) -> Outline:
+        """Return an overview of the tracked files as of the last scan."""
+        return await self._run(self._engine.outline, most)
+
+    async def changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
+        """Return what changed in the tracked files since the last scan."""
+        return await self._run(self._engine.scan_changes, tuple(patterns))
+
+    # --- checkpoint ----------------------------------------------------------------------------
+
+    async def _commit(self, request: CheckpointRequest, meter: Meter) -> CheckpointRecord:
+        """Commit on the run's branch, which is created with its first checkpoint."""
+        record = await self._run(self._committed, request, meter)
+        self.known[record.sha] = record
+        return record
+
+    def _committed(self, request: CheckpointRequest, meter: Meter) -> CheckpointRecord:
+        epoch = self._engine.remember(self._session_files(request), beyond=self._highest_epoch)
+        request = replace(request, memory_epoch=epoch)
+        made = self._engine.checkpoint(request, meter)
+        if request.before is None:
+            self._branch = request.run_id
+
+        self._highest_epoch = max(self._highest_epoch, epoch)
+        return record_made(request, made)
+
+    def _session_files(self, request: CheckpointRequest) -> Mapping[str, Path]:
+        """Return the files to save: also those that a rewind after the checkpoint overwrites."""
+        if self._sessions is None:
+            return {}
+
+        target = None if request.before is None else self.known.get(request.before.target)
+        if target is None:
+            return self._sessions.of_checkpoint(frozenset())
+
+        overwritten = self._engine.names_in_epoch(target.coordinate.memory_epoch)
+        return self._sessions.of_checkpoint(overwritten)
+
+    def _take_detached(self) -> tuple[DetachedRef, ...]:
+        """Return the refs that were moved off lost commits since the last call."""
+        moved, self._engine.detached = self._engine.detached, ()
+        return moved
+
+    # --- restore -------------------------------------------------------------------------------
+
+    async def plan_restore(
+        self,
+        sha: Sha,
+        patterns: Callable[[], Iterable[str]],
+        paths: frozenset[bytes] | None,
+        meter: Meter,
+        leftovers: frozenset[bytes],
+    ) -> RestorePlan:
+        """Return what a restore would do to the files that match `patterns`, and to `leftovers`.
+
+        Raises CheckpointNotFound, CheckpointDamaged or InsufficientSpace.
+        """
+
+        def plan() -> RestorePlan:
+            self._require_known(sha)
+            return self._engine.plan_restore(sha, patterns(), paths, meter, leftovers)
+
+        return await self._run(plan)
+
+    async def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
+        """Return, line by line, what a restore by this plan would do to the present files."""
+        return await self._run(self._engine.foresee, plan)
+
+    async def restore(
+        self,
+        target: Sha,
+        safety: Sha,
+        paths: frozenset[bytes] | None,
+        keep: frozenset[bytes],
+        meter: Meter,
+    ) -> RestoreReport:
+        """Take the work tree from the safety checkpoint to the target, and flush it."""
+        return await self._run(self._engine.restore, target, safety, paths, keep, meter)
+
+    async def rewind_sessions(self, epoch: int) -> tuple[Skipped, ...]:
+        """Restore the session files of an epoch; return those that could not be restored."""
+        sessions = self._sessions
+        if sessions is None:
+            return ()
+
+        def rewind() -> tuple[Skipped, ...]:
+            return self._engine.rewind(epoch, *sessions.of_rewind())
+
+        return await self._run(rewind)
+
+    async def detach(self, at: Sha) -> None:
+        """Detach HEAD at a commit: the branch it was on keeps all its commits."""
+        await self._run(self._engine.detach, at)
+        self._branch = None
+        self._on_head_moved()
+
+    # --- maintain ------------------------------------------------------------------------------
+
+    async def pin(self, record: CheckpointRecord) -> bool:
+        """Pin a checkpoint, or remove its pin, as its record says; return False if it is gone."""
+
+        def pin() -> bool:
+            if record.sha not in self.known:
+                return False
+
+            if record.pinned:
+                self._engine.housekeeping.pin(record.sha, record.name)
+            else:
+                self._engine.housekeeping.unpin(record.sha)
+
+            return True
+
+        is_there = await self._run(pin)
+        if is_there:
+            self.known[record.sha] = record
+
+        return is_there
+
+    async def needs_consolidation(self) -> bool:
+        """Return whether small packs or loose objects have accumulated."""
+        return await self._run(self._engine.housekeeping.needs_consolidation)
+
+    async def consolidate(self, should_stop: Callable[[], bool], meter: Meter) -> Consolidated:
+        """Combine many packs into few; check for a stop between steps."""
+        return await self._run(self._engine.housekeeping.consolidate, should_stop, meter)
+
+    async def examine(self, look: Callable[[CheckpointEngine], T]) -> T:
+        """Return what `look` finds in the store; it only reads."""
+        return await self._run(look, self._engine)
+
+    async def prune(
+        self,
+        choose: Callable[[CheckpointEngine], Pruning],
+        should_stop: Callable[[], bool],
+        meter: Meter,
+    ) -> Pruned:
+        """Prune what `choose` finds in the store; the next caller finds it forgotten as well."""
+        async with self._gate:
+            try:
+                pruned = await self._blocking(
+                    lambda: self._engine.prune(choose(self._engine), should_stop, meter)
+                )
+            except BaseException:
+                present = await self._blocking(
+                    lambda: {each.sha for each in self._engine.commits()}
+                )
+                for sha in self.known.keys() - present:
+                    del self.known[sha]
+
+                raise
+
+            for sha in pruned.checkpoints:
+                self.known.pop(sha, None)
+
+            return pruned
+
+    async def repair(
+        self,
+        recorded: frozenset[Sha],
+        patterns: Callable[[], Iterable[str]],
+        others: Iterable[Source],
+        stamp: str,
+        meter: Meter,
+    ) -> Repaired:
+        """Repair the store while all other callers wait, and reload what it holds."""
+        async with self._gate:
+            given_up: frozenset[Sha] = frozenset()
+            try:
+                repaired = await self._blocking(
+                    lambda: self._engine.repair(recorded, patterns(), others, stamp, meter)
+                )
+                given_up = frozenset(repaired.lost)
+            finally:
+                self._branch = None
+                await self.load(recorded - given_up)
+                self._on_head_moved()
+
+            return repaired
+
+    async def clone(
+        self,
+        sha: Sha,
+        copy: Layout,
+        *,
+        before_copy: Callable[[Offshoot], None],
+        should_stop: Callable[[], bool],
+        meter: Meter,
+    ) -> Offshoot:
+        """Copy a checkpoint and all its ancestors into a new repository; return what was copied.
+
+        A gc would remove objects meanwhile, so it has to wait like all other callers.
+        `before_copy` is called when the size is known; an error that it raises prevents the copy.
+        """
+
+        def clone() -> Offshoot:
+            self._require_known(sha)
+            offshoot = plan_offshoot(self._engine.layout, sha, meter)
+            before_copy(offshoot)
+            copy_repository(offshoot, copy, should_stop, meter)
+            return offshoot
+
+        return await self._run(clone)
+
+    # --- the worker thread ---------------------------------------------------------------------
+
+    def _require_known(self, sha: Sha) -> None:
+        """Raise CheckpointNotFound for a checkpoint that was pruned while its caller waited."""
+        if sha not in self.known:
+            raise CheckpointNotFound(sha)
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run one call of the engine in a worker thread, alone."""
+        async with self._gate:
+            result = await self._blocking(functools.partial(work, *args, **kwargs))
+
+        return result
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        # A cancelled caller must not leave the engine halfway: the call is awaited to its end.
+        try:
+            with anyio.CancelScope(shield=True):
+                result = await anyio.to_thread.run_sync(self._in_place, work)
+        except ShadowRepositoryError as error:
+            is_moved = isinstance(error, StoreMoved)
+            if is_moved or error.is_of_a_broken_disk or is_broken(error):
+                self._on_broken(error)
+
+            raise
+
+        return result
+
+    def _in_place(self, work: Callable[[], T]) -> T:
+        """Call the engine; raise StoreMoved if its store was taken away before or meanwhile."""
+        try:
+            self._engine.require_unmoved()
+            try:
+                return work()
+            except Exception:
+                self._engine.require_unmoved()
+                raise
+        except StoreMoved:
+            self._require_lock()
+            raise

@@ -1,0 +1,100 @@
+"""The asynchronous front of the engine: one call at a time, and decisions in the same turn."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import msgspec
+import pytest
+
+from hankweave_server.checkpoints.errors import CheckpointNotFound
+from hankweave_server.checkpoints.store import CheckpointStore
+from hankweave_server.meter import UNWATCHED
+from hankweave_server.paths import Layout
+
+
+class Held:
+    """A call of the engine that lasts until it is released."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.release = threading.Event()
+        self.is_over = False
+
+    def __call__(self, *_: object) -> None:
+        self.begun.set()
+        self.release.wait(10)
+        self.is_over = True
+
+    async def has_begun(self) -> None:
+        await anyio.to_thread.run_sync(self.begun.wait, 10)
+
+
+@pytest.fixture
+def held(lab, monkeypatch):
+    held = Held()
+    monkeypatch.setattr(lab.engine, "tip", held)
+    yield held
+    held.release.set()
+
+
+async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
+    """The engine is not left halfway, and the next caller waits for it."""
+    store = CheckpointStore(lab.engine)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.tip, "r")
+            await held.has_begun()
+            tasks.cancel_scope.cancel()
+            threading.Timer(0.05, held.release.set).start()
+
+        assert held.is_over
+        assert not store.is_waited_for
+
+
+async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, tmp_path):
+    """Known when the call was made, and gone when its turn comes: plan, branch and pin notice."""
+    lab.write("a", "1")
+    sha = lab.checkpoint().sha
+    store = CheckpointStore(lab.engine)
+    await store.load()
+    pinned = msgspec.structs.replace(store.known[sha], pinned=True)
+    found: list[object] = []
+
+    async def plan() -> None:
+        with pytest.raises(CheckpointNotFound):
+            await store.plan_restore(sha, lambda: ("**",), None, UNWATCHED, frozenset())
+
+        found.append("plan")
+
+    async def clone() -> None:
+        with pytest.raises(CheckpointNotFound):
+            await store.clone(
+                sha,
+                Layout.of_execution(tmp_path / "copy"),
+                before_copy=found.append,
+                should_stop=lambda: False,
+                meter=UNWATCHED,
+            )
+
+        found.append("clone")
+
+    async def pin() -> None:
+        found.append(await store.pin(pinned))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.tip, "r")
+            await held.has_begun()
+            for work in (plan, clone, pin):
+                tasks.start_soon(work)
+
+            await anyio.wait_all_tasks_blocked()
+            assert store.is_waited_for
+            del store.known[sha]
+            held.release.set()
+
+    assert found == ["plan", "clone", False]
+    assert lab.engine.housekeeping.pins() == {}
+    assert sha not in store.known
