@@ -30,7 +30,6 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.replies import ANSWERS
 from hankweave_protocol.shapes import Typed, Value
 from hankweave_protocol.transitions import TRANSITIONS
 from hankweave_server import config
@@ -106,8 +105,7 @@ def protocol() -> Iterator[str]:
     yield f"error codes: {' '.join(code.value for code in ErrorCode)}"
     for name, command in COMMANDS.members.items():
         marks = " changes" * command.MUTATES + " during-rollback" * command.DURING_ROLLBACK
-        answer = ANSWERS.get(command)
-        reply = "null" if answer is None else answer.__name__
+        reply = "null" if command.REPLY is None else command.REPLY.__name__
         yield f"command {name}: {fields(command)} -> {reply}{marks}"
 
     for name, event in EVENTS.members.items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from hankweave_protocol.commands import (
+    AnsweredCommand,
     CheckpointCreate,
     CheckpointDiff,
     CheckpointPin,
@@ -27,6 +29,7 @@ from hankweave_protocol.commands import (
     PermissionAnswer,
     Ping,
     PingBroadcast,
+    R,
     ReplayView,
     RollbackPreview,
     RollbackRedo,
@@ -40,26 +43,31 @@ from hankweave_protocol.commands import (
     StoreGc,
 )
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
 from hankweave_protocol.records import (
-    CheckpointKind,
     CheckpointRecord,
     CodonCheckpointType,
     RollbackReport,
 )
 from hankweave_protocol.replies import (
     BranchMade,
-    CheckpointPage,
     DiffPage,
     FileRange,
-    FsckReport,
-    GcReport,
     PastView,
-    ServerStatus,
 )
-from hankweave_protocol.state import State
 
-T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _call(
+    command: Callable[P, AnsweredCommand[R]],
+) -> Callable[Concatenate[Calls, P], Coroutine[Any, Any, R]]:
+    """Return a method with the fields of a command as parameters, and its reply as the result."""
+
+    async def method(calls: Calls, /, *args: P.args, **fields: P.kwargs) -> R:
+        return await calls.ask(command(*args, **fields))
+
+    method.__doc__ = command.__doc__
+    return method
 
 
 class Calls(ABC):
@@ -73,8 +81,8 @@ class Calls(ABC):
         """Send a command and return its reply's data, decoded."""
 
     @abstractmethod
-    async def ask(self, command: CommandData, shape: type[T]) -> T:
-        """Send a command and return its reply's data in the given shape."""
+    async def ask(self, command: AnsweredCommand[R]) -> R:
+        """Send a command and return its reply's data as a value of the command's reply type."""
 
     async def start_codon(
         self,
@@ -91,14 +99,12 @@ class Calls(ABC):
             )
         )
 
-    async def next_codon(self, *, expected_run_id: RunId | None = None) -> None:
-        await self.send(CodonNext(expected_run_id=expected_run_id))
+    next_codon = _call(CodonNext)
 
     async def skip_codon(self, *, expected_run_id: RunId | None = None) -> None:
         await self.send(CodonSkip(expected_run_id=expected_run_id))
 
-    async def redo_codon(self, *, expected_run_id: RunId | None = None) -> None:
-        await self.send(CodonRedo(expected_run_id=expected_run_id))
+    redo_codon = _call(CodonRedo)
 
     async def force_stop_codon(
         self, reason: str | None = None, *, expected_run_id: RunId | None = None
@@ -127,18 +133,9 @@ class Calls(ABC):
         self, label: str | None = None, *, expected_run_id: RunId | None = None
     ) -> CheckpointRecord:
         command = CheckpointCreate(label=label, expected_run_id=expected_run_id)
-        return await self.ask(command, CheckpointRecord)
+        return await self.ask(command)
 
-    async def list_checkpoints(
-        self,
-        *,
-        run_id: RunId | None = None,
-        kinds: tuple[CheckpointKind, ...] | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> CheckpointPage:
-        command = ListCheckpoints(run_id=run_id, kinds=kinds, limit=limit, cursor=cursor)
-        return await self.ask(command, CheckpointPage)
+    list_checkpoints = _call(ListCheckpoints)
 
     async def pin_checkpoint(
         self,
@@ -155,32 +152,10 @@ class Calls(ABC):
             pinned=pinned,
             expected_run_id=expected_run_id,
         )
-        return await self.ask(command, CheckpointRecord)
+        return await self.ask(command)
 
-    async def collect_garbage(
-        self,
-        *,
-        dry_run: bool = False,
-        max_age_seconds: int | None = None,
-        max_count: int | None = None,
-        max_bytes: int | None = None,
-        kinds: tuple[CheckpointKind, ...] | None = None,
-        expected_run_id: RunId | None = None,
-    ) -> GcReport:
-        """Prune checkpoints beyond the limits and pack the store; no limit prunes nothing."""
-        command = StoreGc(
-            dry_run=dry_run,
-            max_age_seconds=max_age_seconds,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            kinds=kinds,
-            expected_run_id=expected_run_id,
-        )
-        return await self.ask(command, GcReport)
-
-    async def check_store(self, *, repair: bool = False, mirror: str | None = None) -> FsckReport:
-        """Read every checkpoint down to each blob, after a repair if requested."""
-        return await self.ask(StoreFsck(repair=repair, mirror=mirror), FsckReport)
+    collect_garbage = _call(StoreGc)
+    check_store = _call(StoreFsck)
 
     async def diff(
         self,
@@ -196,7 +171,7 @@ class Calls(ABC):
         command = CheckpointDiff(
             from_sha=from_sha, to_sha=to_sha, paths=paths, patch=patch, limit=limit, cursor=cursor
         )
-        return await self.ask(command, DiffPage)
+        return await self.ask(command)
 
     async def read_file(
         self, checkpoint_sha: str, path: str, *, offset: int = 0, length: int | None = None
@@ -205,7 +180,7 @@ class Calls(ABC):
         command = CheckpointReadFile(
             checkpoint_sha=checkpoint_sha, path=path, offset=offset, length=length
         )
-        return await self.ask(command, FileRange)
+        return await self.ask(command)
 
     async def replay(
         self,
@@ -226,7 +201,7 @@ class Calls(ABC):
             limit=limit,
             cursor=cursor,
         )
-        return await self.ask(command, PastView)
+        return await self.ask(command)
 
     async def roll_back_to_checkpoint(
         self,
@@ -250,7 +225,7 @@ class Calls(ABC):
             reason=reason,
             expected_run_id=expected_run_id,
         )
-        return await self.ask(command, RollbackReport)
+        return await self.ask(command)
 
     async def roll_back_to_codon(
         self,
@@ -276,89 +251,13 @@ class Calls(ABC):
             reason=reason,
             expected_run_id=expected_run_id,
         )
-        return await self.ask(command, RollbackReport)
+        return await self.ask(command)
 
-    async def roll_back_to_last_success(
-        self,
-        *,
-        auto_restart: bool = False,
-        on_running: OnRunning = "refuse",
-        paths: tuple[str, ...] | None = None,
-        keep_edits: bool = False,
-        rewind_memory: bool = False,
-        reason: str | None = None,
-        expected_run_id: RunId | None = None,
-    ) -> RollbackReport:
-        command = RollbackToLastSuccess(
-            auto_restart=auto_restart,
-            on_running=on_running,
-            paths=paths,
-            keep_edits=keep_edits,
-            rewind_memory=rewind_memory,
-            reason=reason,
-            expected_run_id=expected_run_id,
-        )
-        return await self.ask(command, RollbackReport)
+    roll_back_to_last_success = _call(RollbackToLastSuccess)
+    undo = _call(RollbackUndo)
 
-    async def undo(
-        self,
-        *,
-        on_running: OnRunning = "refuse",
-        keep_edits: bool = False,
-        reason: str | None = None,
-        expected_run_id: RunId | None = None,
-    ) -> RollbackReport:
-        """Undo the last rollback: files, and the position in the plan."""
-        command = RollbackUndo(
-            on_running=on_running,
-            keep_edits=keep_edits,
-            reason=reason,
-            expected_run_id=expected_run_id,
-        )
-        return await self.ask(command, RollbackReport)
-
-    async def redo(
-        self,
-        *,
-        on_running: OnRunning = "refuse",
-        keep_edits: bool = False,
-        reason: str | None = None,
-        expected_run_id: RunId | None = None,
-    ) -> RollbackReport:
-        """Redo the rollback that was undone last."""
-        command = RollbackRedo(
-            on_running=on_running,
-            keep_edits=keep_edits,
-            reason=reason,
-            expected_run_id=expected_run_id,
-        )
-        return await self.ask(command, RollbackReport)
-
-    async def preview_rollback(
-        self,
-        *,
-        checkpoint_sha: str | None = None,
-        codon_id: CodonId | None = None,
-        checkpoint_type: CodonCheckpointType | None = None,
-        direction: Literal["undo", "redo"] | None = None,
-        paths: tuple[str, ...] | None = None,
-        keep_edits: bool = False,
-        patch: bool = False,
-    ) -> RollbackReport:
-        """Return what a rollback would do; without a target, one to the last success.
-
-        `direction` asks for what `undo` or `redo` would do, `patch` for unified diffs.
-        """
-        command = RollbackPreview(
-            checkpoint_sha=checkpoint_sha,
-            codon_id=codon_id,
-            checkpoint_type=checkpoint_type,
-            direction=direction,
-            paths=paths,
-            keep_edits=keep_edits,
-            patch=patch,
-        )
-        return await self.ask(command, RollbackReport)
+    redo = _call(RollbackRedo)
+    preview_rollback = _call(RollbackPreview)
 
     async def branch(
         self, checkpoint_sha: str, *, path: str | None = None, expected_run_id: RunId | None = None
@@ -367,7 +266,7 @@ class Calls(ABC):
         command = ExecutionBranch(
             checkpoint_sha=checkpoint_sha, path=path, expected_run_id=expected_run_id
         )
-        return await self.ask(command, BranchMade)
+        return await self.ask(command)
 
     async def ping(self) -> None:
         """Return when the server has answered; its `pong` is among the events."""
@@ -380,42 +279,10 @@ class Calls(ABC):
         """Request the journal as `history.batch` events, which arrive before this returns."""
         await self.send(HistorySync(since_seq=since_seq))
 
-    async def query_events(
-        self,
-        *,
-        where: Where | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        caused_by: int | str | None = None,
-        descendants_of: int | str | None = None,
-        ancestors_of: int | None = None,
-        select: tuple[str, ...] | None = None,
-        order_by: Order | tuple[Order, ...] | None = None,
-        reduce: Reduction | None = None,
-        limit: int | None = None,
-        cursor: str | None = None,
-    ) -> EventsPage:
-        """Query the journal; a page with a cursor has a next one."""
-        command = EventsQuery(
-            where=where,
-            since=since,
-            until=until,
-            caused_by=caused_by,
-            descendants_of=descendants_of,
-            ancestors_of=ancestors_of,
-            select=select,
-            order_by=order_by,
-            reduce=reduce,
-            limit=limit,
-            cursor=cursor,
-        )
-        return await self.ask(command, EventsPage)
+    query_events = _call(EventsQuery)
+    state = _call(GetState)
 
-    async def state(self) -> State:
-        return await self.ask(GetState(), State)
-
-    async def status(self) -> ServerStatus:
-        return await self.ask(GetServerStatus(), ServerStatus)
+    status = _call(GetServerStatus)
 
     async def shut_down(self, reason: str = "client request") -> None:
         await self.send(ServerShutdown(reason=reason))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import msgspec
@@ -24,8 +24,8 @@ from hankweave_client.inbox import Closed, Inbox
 from hankweave_client.link import Link
 from hankweave_client.reconnect import Backoff
 from hankweave_client.unanswered import Unanswered
-from hankweave_protocol.codec import decode_envelope, decode_event, decode_value
-from hankweave_protocol.commands import CommandData
+from hankweave_protocol.codec import decode_envelope, decode_event, decode_reply, decode_value
+from hankweave_protocol.commands import AnsweredCommand, CommandData, R
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
     Event,
@@ -39,8 +39,6 @@ from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Mode
 
 __all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
-
-T = TypeVar("T")
 
 
 class Client(Calls):
@@ -120,9 +118,9 @@ class Client(Calls):
         """
         return msgspec.json.decode(await self._exchange(command))
 
-    async def ask(self, command: CommandData, shape: type[T]) -> T:
-        """Send a command and return its reply's data as a value of the given shape."""
-        return decode_value(shape, bytes(await self._exchange(command)))
+    async def ask(self, command: AnsweredCommand[R]) -> R:
+        """Send a command and return its reply's data as a value of the command's reply type."""
+        return decode_reply(command, bytes(await self._exchange(command)))
 
     def waits_for(self, command_id: CommandId | None) -> bool:
         """Return whether a command is one of this session's and has no answer yet."""

@@ -13,7 +13,14 @@ from typing import TypeVar
 
 import msgspec
 
-from hankweave_protocol.commands import COMMANDS, Command, CommandData, EventsQuery
+from hankweave_protocol.commands import (
+    COMMANDS,
+    AnsweredCommand,
+    Command,
+    CommandData,
+    EventsQuery,
+    R,
+)
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId
@@ -108,6 +115,12 @@ def decode_command(frame: str | bytes) -> Command:
 
 def encode_command(command: CommandData, command_id: CommandId) -> bytes:
     return encode(Command(id=command_id, type=command.TYPE, data=command))
+
+
+def decode_reply(command: AnsweredCommand[R], data: bytes) -> R:
+    """Return the data of a command's reply; raise Refused."""
+    reply: R = decode_value(command.REPLY, data)
+    return reply
 
 
 def decode_event(line: str | bytes) -> Event:

@@ -1,19 +1,39 @@
-"""What a client may ask for: Hankweave's fourteen commands, and ours.
+"""The commands that a client may send: the fourteen of Hankweave, and those of this server.
 
-Each class says what kind of command it is by two class variables: `MUTATES` (only a
-`readandwrite` client may send it) and `DURING_ROLLBACK` (it is answered even then).
+Class variables describe a command: `MUTATES` (only a `readandwrite` client may send it),
+`DURING_ROLLBACK` (it is executed even during a rollback) and `REPLY`, which an `AnsweredCommand[R]`
+takes from R.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import Meta, field
 
 from hankweave_protocol.ids import CodonId, CommandId, RunId
-from hankweave_protocol.queries import Moment, Order, Reduction, Where
-from hankweave_protocol.records import CheckpointKind, CodonCheckpointType
+from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
+from hankweave_protocol.records import (
+    CheckpointKind,
+    CheckpointRecord,
+    CodonCheckpointType,
+    RollbackReport,
+)
+from hankweave_protocol.replies import (
+    BranchMade,
+    CheckpointPage,
+    CodonChosen,
+    DiffPage,
+    FileRange,
+    FsckReport,
+    GcReport,
+    PastView,
+    ServerStatus,
+)
 from hankweave_protocol.shapes import Registry, Typed, Value
+from hankweave_protocol.state import State
+
+R = TypeVar("R")
 
 MAX_RANGE = 512 * 1024
 """Bytes of a file in one answer."""
@@ -24,6 +44,21 @@ class CommandData(Typed):
 
     MUTATES: ClassVar[bool] = True
     DURING_ROLLBACK: ClassVar[bool] = False
+    REPLY: ClassVar[type[Any] | None] = None
+    """The type of the reply's data; None if the reply has none."""
+
+
+class AnsweredCommand(CommandData, Generic[R]):
+    """The `data` of a command whose reply has data, of type R."""
+
+    REPLY: ClassVar[type[Any]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__orig_bases__:  # type: ignore[attr-defined]  # Generic sets it.
+            for argument in get_args(base):
+                if not isinstance(argument, TypeVar):
+                    cls.REPLY = argument
 
 
 class Command(Value):
@@ -53,7 +88,7 @@ class CodonStart(CommandData):
     expected_run_id: RunId | None = None
 
 
-class CodonNext(CommandData):
+class CodonNext(AnsweredCommand[CodonChosen]):
     """Starts the thread's next codon."""
 
     TYPE: ClassVar[str] = "codon.next"
@@ -67,7 +102,7 @@ class CodonSkip(CommandData):
     expected_run_id: RunId | None = None
 
 
-class CodonRedo(CommandData):
+class CodonRedo(AnsweredCommand[CodonChosen]):
     """Runs the thread's newest codon again."""
 
     TYPE: ClassVar[str] = "codon.redo"
@@ -93,7 +128,7 @@ class PermissionAnswer(CommandData, kw_only=True):
     expected_run_id: RunId | None = None
 
 
-class ListCheckpoints(CommandData):
+class ListCheckpoints(AnsweredCommand[CheckpointPage]):
     TYPE: ClassVar[str] = "checkpoint.list"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
@@ -107,7 +142,7 @@ Label = Annotated[str, Meta(max_length=500)]
 """A person's words about a checkpoint; they become part of its commit message."""
 
 
-class CheckpointCreate(CommandData):
+class CheckpointCreate(AnsweredCommand[CheckpointRecord]):
     """Takes a `manual` checkpoint now."""
 
     TYPE: ClassVar[str] = "checkpoint.create"
@@ -119,14 +154,14 @@ Comparison = Literal["previous", "now"]
 """What a view is compared with: the checkpoint it was made upon, or the work tree."""
 
 
-class LookCommand(CommandData):
+class LookCommand(AnsweredCommand[R]):
     """What only looks: answered to everybody, and even during a rollback."""
 
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
-class CheckpointDiff(LookCommand, kw_only=True):
+class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
     """Compares two checkpoints, or without `to` a checkpoint and the work tree."""
 
     TYPE: ClassVar[str] = "checkpoint.diff"
@@ -139,7 +174,7 @@ class CheckpointDiff(LookCommand, kw_only=True):
     cursor: str | None = None
 
 
-class CheckpointReadFile(LookCommand, kw_only=True):
+class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
     """Reads a file of a checkpoint, or a range of its bytes."""
 
     TYPE: ClassVar[str] = "checkpoint.readFile"
@@ -150,7 +185,7 @@ class CheckpointReadFile(LookCommand, kw_only=True):
     """Absent: up to the end, if that is no more than MAX_RANGE."""
 
 
-class ReplayView(LookCommand):
+class ReplayView(LookCommand[PastView]):
     """Shows a past moment: that of a checkpoint, or that right after an event."""
 
     TYPE: ClassVar[str] = "replay.view"
@@ -163,7 +198,7 @@ class ReplayView(LookCommand):
     cursor: str | None = None
 
 
-class CheckpointPin(CommandData):
+class CheckpointPin(AnsweredCommand[CheckpointRecord]):
     """Keeps a checkpoint for good, or with `pinned` false gives it back to the retention.
 
     A checkpoint that is pinned already takes the new name.
@@ -177,7 +212,7 @@ class CheckpointPin(CommandData):
     expected_run_id: RunId | None = None
 
 
-class StoreGc(CommandData):
+class StoreGc(AnsweredCommand[GcReport]):
     """Prunes the checkpoints beyond the limits, and packs the store.
 
     Without a limit nothing is pruned. `completed`, pinned and the thread's own never are.
@@ -194,7 +229,7 @@ class StoreGc(CommandData):
     expected_run_id: RunId | None = None
 
 
-class StoreFsck(CommandData):
+class StoreFsck(AnsweredCommand[FsckReport]):
     """Reads every checkpoint down to each blob, and repairs the store before if asked to.
 
     Without `repair` it changes nothing, but reads the whole store: viewers may not send it.
@@ -207,7 +242,7 @@ class StoreFsck(CommandData):
     """A git repository or execution directory that may have them; only with `repair`."""
 
 
-class RollbackCommand(CommandData, kw_only=True):
+class RollbackCommand(AnsweredCommand[RollbackReport], kw_only=True):
     """What the three rollbacks have in common."""
 
     auto_restart: bool = False
@@ -243,7 +278,7 @@ class RollbackToLastSuccess(RollbackCommand, kw_only=True):
     TYPE: ClassVar[str] = "rollback.toLastSuccess"
 
 
-class RollbackUndo(CommandData):
+class RollbackUndo(AnsweredCommand[RollbackReport]):
     """Takes back the last rollback: files, and the place in the plan, as they were before it."""
 
     TYPE: ClassVar[str] = "rollback.undo"
@@ -253,7 +288,7 @@ class RollbackUndo(CommandData):
     expected_run_id: RunId | None = None
 
 
-class RollbackRedo(CommandData):
+class RollbackRedo(AnsweredCommand[RollbackReport]):
     """Takes back the last undo."""
 
     TYPE: ClassVar[str] = "rollback.redo"
@@ -263,7 +298,7 @@ class RollbackRedo(CommandData):
     expected_run_id: RunId | None = None
 
 
-class RollbackPreview(CommandData):
+class RollbackPreview(AnsweredCommand[RollbackReport]):
     """Says what a rollback would do; exactly one target, or none for the last success."""
 
     TYPE: ClassVar[str] = "rollback.preview"
@@ -279,7 +314,7 @@ class RollbackPreview(CommandData):
     """Adds unified diffs of the files it would touch."""
 
 
-class ExecutionBranch(CommandData, kw_only=True):
+class ExecutionBranch(AnsweredCommand[BranchMade], kw_only=True):
     """Makes a new execution from a checkpoint; this one stays as it is."""
 
     TYPE: ClassVar[str] = "execution.branch"
@@ -309,7 +344,7 @@ class HistorySync(CommandData):
     since_seq: Annotated[int, Meta(ge=0)] = 0
 
 
-class EventsQuery(CommandData, forbid_unknown_fields=True):
+class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     """Asks the journal: a window, causes and conditions; then events, columns or an aggregate."""
 
     TYPE: ClassVar[str] = "events.query"
@@ -333,13 +368,13 @@ class EventsQuery(CommandData, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class GetState(CommandData):
+class GetState(AnsweredCommand[State]):
     TYPE: ClassVar[str] = "state.get"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
-class GetServerStatus(CommandData):
+class GetServerStatus(AnsweredCommand[ServerStatus]):
     TYPE: ClassVar[str] = "server.status"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True

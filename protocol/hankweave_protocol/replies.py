@@ -6,24 +6,20 @@ Only a client that sent `protocolVersion` in its handshake gets `command.succeed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from hankweave_protocol import commands
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import BudgetFigures
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
-from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
     Coordinate,
     PendingPermission,
     Problem,
-    RollbackReport,
     RuntimeLock,
     StoreRepair,
 )
@@ -302,28 +298,3 @@ class FsckReport(Value):
     """Checkpoints that the journal names, that nobody pruned, and that are gone."""
     repair: StoreRepair | None = None
     """What was repaired before this was checked; null where no repair was asked for."""
-
-
-ANSWERS: Mapping[type[commands.CommandData], type[Value]] = {
-    commands.CodonNext: CodonChosen,
-    commands.CodonRedo: CodonChosen,
-    commands.ListCheckpoints: CheckpointPage,
-    commands.CheckpointCreate: CheckpointRecord,
-    commands.CheckpointPin: CheckpointRecord,
-    commands.CheckpointDiff: DiffPage,
-    commands.CheckpointReadFile: FileRange,
-    commands.ReplayView: PastView,
-    commands.StoreGc: GcReport,
-    commands.StoreFsck: FsckReport,
-    commands.RollbackToCheckpoint: RollbackReport,
-    commands.RollbackToCodon: RollbackReport,
-    commands.RollbackToLastSuccess: RollbackReport,
-    commands.RollbackUndo: RollbackReport,
-    commands.RollbackRedo: RollbackReport,
-    commands.RollbackPreview: RollbackReport,
-    commands.ExecutionBranch: BranchMade,
-    commands.EventsQuery: EventsPage,
-    commands.GetState: State,
-    commands.GetServerStatus: ServerStatus,
-}
-"""What the `data` of a command's `command.succeeded` is; null for every other command."""

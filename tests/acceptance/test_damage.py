@@ -16,8 +16,6 @@ from hankweave_protocol.events import (
     StateRecovered,
     StoreRepaired,
 )
-from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import FsckReport
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import damage, unpack
@@ -63,7 +61,7 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
 
         assert refused.value.code == ErrorCode.CHECKPOINT_DAMAGED
         assert "fsck --repair" in (refused.value.hint or "")
-        made = await client.ask(CheckpointCreate(), CheckpointRecord)
+        made = await client.ask(CheckpointCreate())
         await client.roll_back_to_checkpoint(completed["one"])
         assert tree(execution / "agentRoot") == {"a.txt": b"one"}
         await client.roll_back_to_checkpoint(made.sha)
@@ -100,7 +98,7 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
         assert completed["one"] not in shas
         for command in (StoreFsck(mirror="/"), StoreFsck(repair=True, mirror=str(tmp_path))):
             with pytest.raises(CommandRefused) as refused:
-                await client.ask(command, FsckReport)
+                await client.ask(command)
 
             assert refused.value.path == "$.data.mirror"
 

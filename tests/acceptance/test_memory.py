@@ -49,7 +49,7 @@ def to_end_of(name: str, **fields: Any) -> RollbackToCodon:
 
 
 async def rolled_back(client: Client, command: Any) -> RollbackReport:
-    return await client.ask(command, RollbackReport)
+    return await client.ask(command)
 
 
 def recalled(execution: Path) -> list[str]:

@@ -20,8 +20,6 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, WorkspaceInvalidated
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import CheckpointRecord, RollbackReport
-from hankweave_protocol.replies import GcReport
 from support.git_facts import GitWitness
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -44,11 +42,9 @@ async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None
     ):
         await idle(client)
         first = state(execution).runs[0].run_id
-        await client.ask(_to_end_of("one"), RollbackReport)
-        preview = await client.ask(
-            RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"), RollbackReport
-        )
-        report = await client.ask(_to_end_of("two"), RollbackReport)
+        await client.ask(_to_end_of("one"))
+        preview = await client.ask(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
+        report = await client.ask(_to_end_of("two"))
         assert tree(execution / "agentRoot") == {"a.txt": b"two"}
         assert (report.target.run_id, report.target.codon_id) == (first, "two")
         assert report.note is not None
@@ -74,12 +70,10 @@ async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
             for record in await listed(client)
             if (record.kind, record.coordinate.codon_id) == ("completed", "one")
         )
-        report = await client.ask(
-            RollbackToCheckpoint(checkpoint_sha=one.sha.upper()), RollbackReport
-        )
+        report = await client.ask(RollbackToCheckpoint(checkpoint_sha=one.sha.upper()))
         assert report.target.checkpoint_sha == one.sha
         pin = CheckpointPin(checkpoint_sha=one.sha[:8].upper(), pinned=True)
-        assert (await client.ask(pin, CheckpointRecord)).sha == one.sha
+        assert (await client.ask(pin)).sha == one.sha
 
 
 async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path: Path) -> None:
@@ -137,7 +131,7 @@ async def test_a_label_has_a_limit(tmp_path: Path) -> None:
     ):
         await idle(client)
         before = len(await listed(client))
-        made = await client.ask(CheckpointCreate(label="x" * 500), CheckpointRecord)
+        made = await client.ask(CheckpointCreate(label="x" * 500))
         assert made.label == "x" * 500
         with pytest.raises(CommandRefused) as refused:
             await client.send(CheckpointCreate(label="x" * 501))
@@ -160,11 +154,10 @@ async def test_secrets_in_labels_reach_no_commit_and_no_event(
     ):
         await idle(client)
         label = f"with {known} and {format_} in it"
-        made = await client.ask(CheckpointCreate(label=label), CheckpointRecord)
+        made = await client.ask(CheckpointCreate(label=label))
         assert made.label == "with [redacted] and [redacted] in it"
         await client.ask(
             CheckpointPin(checkpoint_sha=made.sha, name=f"pin {known}", pinned=True),
-            CheckpointRecord,
         )
 
     git = GitWitness(execution)
@@ -231,17 +224,17 @@ async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
         await idle(client)
         for index in range(3):
             (execution / "agentRoot" / "a.txt").write_text(f"edit {index}")
-            await client.ask(_to_end_of("one"), RollbackReport)
+            await client.ask(_to_end_of("one"))
 
         before = state(execution).undo
         assert len(before) == 3
-        dry = await client.ask(StoreGc(dry_run=True, max_count=0), GcReport)
-        done = await client.ask(StoreGc(max_count=0), GcReport)
+        dry = await client.ask(StoreGc(dry_run=True, max_count=0))
+        done = await client.ask(StoreGc(max_count=0))
         assert dry.undos_lost == done.undos_lost > 0
         left = 3 - done.undos_lost
         assert len(state(execution).undo) == left > 0
         for _ in range(left):
-            await client.ask(RollbackUndo(), RollbackReport)
+            await client.ask(RollbackUndo())
 
         with pytest.raises(CommandRefused) as nothing:
             await client.send(RollbackUndo())

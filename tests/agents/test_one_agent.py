@@ -17,7 +17,6 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.ids import CodonId, Sha
-from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import CompletedCodon
 from support.git_facts import GitWitness
 from support.invariants import Told, violations
@@ -125,7 +124,7 @@ async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kin
         await idle(client)
         before = len(grounds.endpoint.turns)
         command = RollbackToCheckpoint(checkpoint_sha=target, rewind_memory=True)
-        await client.ask(command, RollbackReport)
+        await client.ask(command)
         assert tree(grounds.work_tree) == {"a.txt": b"a\n"}
         script.add(*writing(grounds, "b.txt", "right\n", "RIGHT is written."))
         await client.send(CodonNext())
@@ -169,4 +168,4 @@ def assert_goes_on(shown: list[str]) -> None:
 
 async def to_the_end_of_one(client: Client) -> None:
     command = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end", rewind_memory=True)
-    await client.ask(command, RollbackReport)
+    await client.ask(command)

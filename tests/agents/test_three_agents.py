@@ -7,7 +7,6 @@ import pytest
 from hankweave_protocol.commands import CodonNext, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import CodonCompletedEvent, RollbackCompleted
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import RollbackReport
 from hankweave_server.domain.history import thread
 from support.invariants import Told, violations
 from support.models.turns import Says, Writes
@@ -78,11 +77,11 @@ async def test_three_agents_work_go_back_and_come_to_the_end(
     ):
         await idle(client)
         assert tree(grounds.work_tree) == first
-        await client.ask(to_one, RollbackReport)
+        await client.ask(to_one)
         assert tree(grounds.work_tree) == files("one-1")
-        await client.ask(RollbackUndo(), RollbackReport)
+        await client.ask(RollbackUndo())
         assert tree(grounds.work_tree) == first
-        await client.ask(to_one, RollbackReport)
+        await client.ask(to_one)
         script(grounds, "2", "two", "three")
         await client.send(CodonNext())
         await idle(client)

@@ -20,8 +20,6 @@ from bench.trees import make_tree
 from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, CodonNext, EventsQuery, ReplayView
 from hankweave_protocol.queries import Condition, Order, Reduction
-from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import PastView
 from hankweave_server.architect import CheckpointManager
 from hankweave_server.domain.query.evaluate import answer
 from hankweave_server.domain.query.parse import checked
@@ -119,7 +117,7 @@ async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
         await idle(client)
         tree = make_tree(folder / "tree", scale.many_files)
         (tree / "agentRoot").rename(execution / "agentRoot" / "files")
-        made = await client.ask(CheckpointCreate(), CheckpointRecord)
+        made = await client.ask(CheckpointCreate())
         look = ReplayView(checkpoint_sha=made.sha)
         first = await _looked(client, look)
         again = await medians({"again": lambda: _looked(client, look)}, 4 * scale.rounds)
@@ -131,7 +129,7 @@ async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
 
 async def _looked(client: Client, look: ReplayView) -> float:
     began = perf_counter()
-    await client.ask(look, PastView)
+    await client.ask(look)
     return (perf_counter() - began) * 1000
 
 

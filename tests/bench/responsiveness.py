@@ -20,8 +20,7 @@ from bench.scale import Scale
 from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, CodonNext, ListCheckpoints, Ping
 from hankweave_protocol.instants import from_text
-from hankweave_protocol.records import CheckpointRecord, RuntimeLock
-from hankweave_protocol.replies import CheckpointPage
+from hankweave_protocol.records import RuntimeLock
 from hankweave_server.paths import Layout
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank
@@ -80,7 +79,7 @@ class _Server:
     """On a connection of its own, like that of somebody who only watches."""
 
     async def checkpoint(self) -> None:
-        record = await self.asks.ask(CheckpointCreate(), CheckpointRecord)
+        record = await self.asks.ask(CheckpointCreate())
         assert not record.skipped
 
     async def listing_of(self, count: int, rounds: int) -> float:
@@ -93,7 +92,7 @@ class _Server:
 
     async def _listed(self, count: int) -> float:
         began = perf_counter()
-        page = await self.asks.ask(ListCheckpoints(limit=count), CheckpointPage)
+        page = await self.asks.ask(ListCheckpoints(limit=count))
         taken = (perf_counter() - began) * 1000
         assert len(page.checkpoints) == count
         return taken

@@ -79,7 +79,7 @@ class _Many(Calls):
     async def send(self, command: Any) -> Any:
         raise AssertionError("nothing else is asked")
 
-    async def ask(self, command: Any, shape: type[Any]) -> Any:
+    async def ask(self, command: Any) -> Any:
         assert isinstance(command, ListCheckpoints)
         self.asked += 1
         return page_of_checkpoints(command, EMPTY_STATE, self.records, None)

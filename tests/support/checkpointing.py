@@ -28,8 +28,6 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.records import CheckpointRecord, RollbackReport
-from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
@@ -209,7 +207,7 @@ class ServerDoor:
 
     async def checkpoint(self) -> Made:
         async with self._client() as client:
-            record = await client.ask(CheckpointCreate(label="conformance"), CheckpointRecord)
+            record = await client.ask(CheckpointCreate(label="conformance"))
 
         skipped = {item.path: item.reason for item in record.skipped}
         return Made(record.sha, skipped, record.partial)
@@ -217,7 +215,7 @@ class ServerDoor:
     async def rollback(self, sha: str) -> Restored:
         try:
             async with self._client() as client:
-                report = await client.ask(RollbackToCheckpoint(checkpoint_sha=sha), RollbackReport)
+                report = await client.ask(RollbackToCheckpoint(checkpoint_sha=sha))
         except CommandRefused as refused:
             raise Refusal(ErrorCode(refused.code)) from refused
 
@@ -236,7 +234,7 @@ class ServerDoor:
         async with self._client() as client:
             await client.send(CodonNext())
             await client.until(ServerIdle, _has_run, timeout=DEADLINE)
-            page = await client.ask(ListCheckpoints(kinds=("completed",)), CheckpointPage)
+            page = await client.ask(ListCheckpoints(kinds=("completed",)))
 
         self._home = page.checkpoints[0].sha
 

@@ -20,7 +20,6 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import TrafficRecord
 from hankweave_protocol.replies import (
-    ANSWERS,
     CommandFailed,
     CommandSucceeded,
     HandshakeResponse,
@@ -127,7 +126,7 @@ def _event(text: str) -> object:
 
 def _reply(command: str, text: str) -> object:
     reply = codec.decode_value(CommandSucceeded, text)
-    shape: type = ANSWERS.get(COMMANDS.members[command], type(None))
+    shape: type = COMMANDS.members[command].REPLY or type(None)
     data: object = codec.decode_value(shape, bytes(reply.data))
     return CommandSucceeded(
         in_reply_to=reply.in_reply_to,

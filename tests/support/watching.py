@@ -16,7 +16,6 @@ from hankweave_protocol.events import (
     StateTransition,
 )
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
-from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.transitions import CheckpointCreated
 from support.running_server import journal
 
@@ -57,7 +56,7 @@ async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
 
 async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
     """The checkpoints, newest first."""
-    return (await client.ask(ListCheckpoints(), CheckpointPage)).checkpoints
+    return (await client.ask(ListCheckpoints())).checkpoints
 
 
 def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:

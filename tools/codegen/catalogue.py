@@ -23,7 +23,6 @@ from hankweave_protocol import (
 )
 from hankweave_protocol.commands import COMMANDS, CommandData
 from hankweave_protocol.events import EVENTS, EventData
-from hankweave_protocol.replies import ANSWERS
 from hankweave_protocol.schema import Schema, components
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.transitions import TRANSITIONS
@@ -90,7 +89,8 @@ def frames() -> dict[str, Schema]:
 def shapes() -> dict[str, Schema]:
     """Return every shape of frames and files by name; callers must not change the result."""
     named = dict(_named_unions())
-    kinds = [*_FRAMES, *FILES.values(), records.TrafficRecord, *ANSWERS.values()]
+    replied = (member.REPLY for member in COMMANDS.members.values())
+    kinds = [*_FRAMES, *FILES.values(), records.TrafficRecord, *filter(None, replied)]
     kinds += [*COMMANDS.members.values(), *EVENTS.members.values(), *TRANSITIONS.members.values()]
     schemas, found = components([*kinds, *named.values()], REFERENCE)
     unions = dict(zip(named, schemas[len(kinds) :], strict=True))
@@ -111,7 +111,7 @@ def _command(member: type[CommandData]) -> Schema:
 
 
 def _reply(member: type[CommandData]) -> Schema:
-    answer = ANSWERS.get(member)
+    answer = member.REPLY
     data = {"type": "null"} if answer is None else ref(answer.__name__)
     return _frame("CommandSucceeded", {"data": data}, ["data"])
 

@@ -15,7 +15,6 @@ from textwrap import wrap
 from codegen import catalogue
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
-from hankweave_protocol.replies import ANSWERS
 from hankweave_protocol.schema import Schema
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.transitions import TRANSITIONS
@@ -95,7 +94,7 @@ export type Transition = { [T in TransitionType]: TransitionOf<T> }[TransitionTy
 def typescript() -> str:
     """Return the whole file; the same shapes produce the same text."""
     commands = COMMANDS.members.values()
-    answers = [(member.TYPE, ANSWERS.get(member)) for member in commands]
+    answers = [(member.TYPE, member.REPLY) for member in commands]
     parts = [
         _HEADER,
         _FRAMES,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from hankweave_protocol.commands import ExecutionBranch
-from hankweave_protocol.replies import BranchMade
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json
 from hankweave_server.cli.shared import completions
 from hankweave_server.local.targeting import root_to_change
@@ -37,12 +35,11 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     place = None if path is None else str(path.expanduser().absolute())
     command = ExecutionBranch(checkpoint_sha=sha, path=place)
     what = None if as_json else "Making the branch"
-    found = ask(root, lambda client: client.send(command), what)
+    made = ask(root, lambda client: client.ask(command), what)
     if as_json:
-        print_json(found)
+        print_json(made)
         return
 
-    made = msgspec.convert(found, BranchMade)
     click.echo(made.execution_path)
     click.echo(f"  run it: hankweave run --execution {made.execution_path}")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from hankweave_protocol.commands import CheckpointCreate
-from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.cli.checkpoints import line_of_checkpoint
 from hankweave_server.cli.remote import (
     ask,
@@ -35,7 +34,7 @@ def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None
     root = root_to_change(execution)
     command = CheckpointCreate(label=label)
     what = None if as_json else "Taking the checkpoint"
-    record = ask(root, lambda client: client.ask(command, CheckpointRecord), what)
+    record = ask(root, lambda client: client.ask(command), what)
     if as_json:
         print_json(record)
         return

@@ -422,7 +422,7 @@ def _go(
             raise Stop("Nothing was changed.", ExitCode.FAILED)
 
     what = None if options.as_json else "Rolling back"
-    done = ask(root, lambda client: client.ask(command(run_id), RollbackReport), what)
+    done = ask(root, lambda client: client.ask(command(run_id)), what)
     if options.as_json:
         print_json(done)
     else:
@@ -437,7 +437,7 @@ async def _foreseen(
     The server refuses the command if another run has begun by then.
     """
     status = await client.status()
-    return await client.ask(command, RollbackReport), status.current_run_id
+    return await client.ask(command), status.current_run_id
 
 
 # --- preview --------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def preview(
 
 def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
     what = None if as_json else FORESEEING
-    report = ask(execution, lambda client: client.ask(command, RollbackReport), what)
+    report = ask(execution, lambda client: client.ask(command), what)
     if as_json:
         print_json(report)
     else:

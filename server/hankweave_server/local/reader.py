@@ -17,11 +17,13 @@ import msgspec
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
 from hankweave_protocol.commands import (
+    AnsweredCommand,
     CheckpointDiff,
     CheckpointReadFile,
     CommandData,
     GetState,
     ListCheckpoints,
+    R,
     ReplayView,
 )
 from hankweave_protocol.errors import Refused
@@ -137,8 +139,8 @@ class _FileCalls(Calls):
     async def send(self, command: CommandData) -> Any:
         return msgspec.json.decode(codec.encode(await self._do(command)))
 
-    async def ask(self, command: CommandData, shape: type[T]) -> T:
-        return codec.decode_value(shape, codec.encode(await self._do(command)))
+    async def ask(self, command: AnsweredCommand[R]) -> R:
+        return codec.decode_reply(command, codec.encode(await self._do(command)))
 
     async def _do(self, command: CommandData) -> object:
         match command:

@@ -415,7 +415,7 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
         await client.send(RollbackToLastSuccess(on_running="stop"))
         assert not half.exists()
         assert not Path(f"/proc/{pid}").exists()
-        status = await client.ask(GetServerStatus(), dict)
+        status = await client.send(GetServerStatus())
         assert status.get("activeCodonId") is None
 
     stopped = state(execution).runs[1].codons[-1]
