@@ -258,8 +258,7 @@ class Client(Calls):
 
     async def _receive(self, frame: str, link: Link) -> None:
         try:
-            kind, _ = decode_envelope(frame)
-            match kind:
+            match decode_envelope(frame).type:
                 case "command.succeeded":
                     reply = decode_value(CommandSucceeded, frame)
                     self._unanswered.settle(reply.in_reply_to, reply.data)

@@ -173,8 +173,7 @@ def _loss(closed: ConnectionClosed) -> ConnectionLost:
 
 
 def _response_in(frame: str) -> HandshakeResponseData:
-    kind, _ = decode_envelope(frame)
-    match kind:
+    match decode_envelope(frame).type:
         case "handshake.response":
             return decode_value(HandshakeResponse, frame).data
         case "command.failed":
@@ -183,7 +182,7 @@ def _response_in(frame: str) -> HandshakeResponseData:
                 raise Unauthorized(failure.message)
 
             raise CommandRefused(failure)
-        case _:
+        case kind:
             raise ConnectionLost(f"The handshake was answered by {kind!r}.")
 
 

@@ -25,15 +25,15 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId
 from hankweave_protocol.queries import Condition, Order, Reduction
-from hankweave_protocol.replies import Handshake
-from hankweave_protocol.shapes import Typed, Value
+from hankweave_protocol.replies import Handshake, HandshakeData
+from hankweave_protocol.shapes import Value
 from hankweave_protocol.transitions import TRANSITIONS, Transition
 
 MAX_DEPTH = 64
 """How deep a frame may nest: no shape of ours needs more than a dozen levels."""
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Typed)
+M = TypeVar("M", bound=Value)
 
 _encoder = msgspec.json.Encoder()
 _PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
@@ -54,10 +54,13 @@ def encode(value: object) -> bytes:
         return _encoder.encode(_readable(msgspec.to_builtins(value, enc_hook=_parsed)))
 
 
-class _Envelope(Value):
+class Envelope(msgspec.Struct, frozen=True):
+    """A client's frame, its data still encoded."""
+
     type: str
     id: CommandId | None = None
-    data: msgspec.Raw = msgspec.Raw(b"{}")
+    data: msgspec.Raw = msgspec.Raw()
+    """Empty if the frame has none."""
 
 
 class _EventEnvelope(Value, kw_only=True):
@@ -78,25 +81,37 @@ class UnknownEvent(EventData):
     raw: msgspec.Raw
 
 
-_envelope_decoder = msgspec.json.Decoder(_Envelope)
+_envelope_decoder = msgspec.json.Decoder(Envelope)
+_NO_DATA = msgspec.Raw(b"{}")
 _event_decoder = msgspec.json.Decoder(_EventEnvelope)
-_handshake_decoder = msgspec.json.Decoder(Handshake)
-_data_decoders: dict[type[Typed], msgspec.json.Decoder[Typed]] = {}
+_data_decoders: dict[type[Value], msgspec.json.Decoder[Value]] = {}
 
 
-def decode_envelope(frame: str | bytes) -> tuple[str, CommandId | None]:
-    """Reads the type and the id of any frame of a client; refuses what is no frame."""
-    envelope = _decode(_envelope_decoder, frame, prefix="$")
-    return envelope.type, envelope.id
+def decode_envelope(frame: str | bytes) -> Envelope:
+    """Decode the type and id of a frame; raise Refused if it has no type."""
+    return _decode(_envelope_decoder, frame, prefix="$")
 
 
 def decode_handshake(frame: str | bytes) -> Handshake:
-    return _decode(_handshake_decoder, frame, prefix="$")
+    """Decode a frame that holds a handshake; raise Refused."""
+    return handshake_in(decode_envelope(frame))
+
+
+def handshake_in(envelope: Envelope) -> Handshake:
+    """Decode the data of a handshake; raise Refused."""
+    if not envelope.data:
+        raise Refused(ErrorCode.INVALID_COMMAND, "Object missing required field `data`", path="$")
+
+    return Handshake(data=_decode_data(HandshakeData, envelope.data, prefix="$.data"))
 
 
 def decode_command(frame: str | bytes) -> Command:
-    """Reads a command; an unknown type is refused with the nearest known one as a hint."""
-    envelope = _decode(_envelope_decoder, frame, prefix="$")
+    """Decode a frame that holds a command; raise Refused."""
+    return command_in(decode_envelope(frame))
+
+
+def command_in(envelope: Envelope) -> Command:
+    """Decode the data of a command; raise Refused, with the nearest known type as a hint."""
     member = COMMANDS.get(envelope.type)
     if member is None:
         raise Refused(
@@ -109,7 +124,7 @@ def decode_command(frame: str | bytes) -> Command:
     if envelope.id is None:
         raise Refused(ErrorCode.INVALID_COMMAND, "A command needs an id.", path="$.id")
 
-    data = _decode_data(member, envelope.data, prefix="$.data")
+    data = _decode_data(member, envelope.data or _NO_DATA, prefix="$.data")
     return Command(id=envelope.id, type=envelope.type, data=data)
 
 

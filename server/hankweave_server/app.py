@@ -13,15 +13,15 @@ import anyio
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from hankweave_protocol import instants
-from hankweave_protocol.commands import Command
 from hankweave_protocol.events import EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus
 from hankweave_server import __version__
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
+from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
-from hankweave_server.api.dispatch import Dispatch, Sender
+from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries
 from hankweave_server.api.lookup import Sources
@@ -53,7 +53,7 @@ from hankweave_server.runtime_lock import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import Listener
-from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
+from hankweave_server.transport.server_api import HealthAnswer, ServerApi
 from hankweave_server.transport.traffic_log import redact_text, secrets_in
 from hankweave_server.worktree import data_source
 
@@ -203,7 +203,7 @@ class App:
     def doors(self) -> ServerApi:
         """Return the server's interface for the transport."""
         return ServerApi(
-            handle=self._handle,
+            handle=self._dispatch.handle,
             history_page=self._opened.ledger.page,
             last_seq=lambda: self._opened.ledger.last_seq,
             ready=self.ready,
@@ -306,15 +306,6 @@ class App:
     def _broadcast(self, event: EventData) -> None:
         if self._listener is not None:
             self._listener.hub.broadcast(event)
-
-    async def _handle(self, command: Command, caller: Caller) -> CommandAnswer:
-        sender = Sender(
-            client_id=caller.client_id,
-            wants_replies=caller.wants_replies,
-            may_change=caller.mode == "readandwrite",
-        )
-        done = await self._dispatch.handle(command.data, command.id, sender)
-        return CommandAnswer(data=done.data, targeted=done.events, history_since=done.history_since)
 
 
 def _seconds(number: int | None) -> timedelta | None:

@@ -29,8 +29,9 @@ from bench.rounds import medians
 from bench.scale import Scale
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import ServerReady, StateSnapshot
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.transport.listener import Listener, ListenerSettings, serve
-from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
+from hankweave_server.transport.server_api import HealthAnswer, ServerApi
 from support.running_server import environment
 
 FRAME = b'{"id":"0","type":"assistant.action","data":"' + b"x" * 954 + b'"}'

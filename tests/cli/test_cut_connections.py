@@ -12,9 +12,9 @@ import pytest
 from hankweave_client.client import Client
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.commands import CheckpointCreate, Command
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import server_session
-from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, SmallServer, small_server
 
 

@@ -20,9 +20,10 @@ from hankweave_protocol.codec import encode
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import Event, EventData, Info, ServerReady, StateSnapshot
 from hankweave_protocol.ids import EventSeq
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.listener import Listener, ListenerSettings, serve
-from hankweave_server.transport.server_api import Caller, CommandAnswer, HealthAnswer, ServerApi
+from hankweave_server.transport.server_api import HealthAnswer, ServerApi
 
 NOON = "2025-01-04T12:00:00.000Z"
 Handler = Callable[[Command, Caller], Awaitable[CommandAnswer]]

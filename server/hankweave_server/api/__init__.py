@@ -4,6 +4,7 @@ A refusal is raised before anything is touched. `dispatch` is the only entry poi
 
 Modules, in reading order:
 
+- `caller`: the sender of a command, and the answer to it
 - `dispatch`: one `match` over every command; checks that apply to all of them
 - `control`: codons, checkpoints on request, permission answers, branches, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`

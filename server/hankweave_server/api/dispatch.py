@@ -6,8 +6,7 @@ the client's rights, the command's shape and its idempotence; the ledger orders 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,6 +20,7 @@ from hankweave_protocol.commands import (
     CodonRedo,
     CodonSkip,
     CodonStart,
+    Command,
     CommandData,
     EventsQuery,
     ExecutionBranch,
@@ -49,6 +49,7 @@ from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
 from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import CodonChosen
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries, listed
@@ -70,28 +71,6 @@ _NEED_ROOM = (
     RollbackUndo,
 )
 """Refused while the disk is full. Commands that stop something or free space (gc) are not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The result of a command for its sender."""
-
-    data: object = None
-    """The reply's data; None if there is nothing to report but success."""
-    events: Iterable[EventData] = ()
-    """Events for the sender alone; created as they are sent."""
-    history_since: int | None = None
-    """The sender asked for the journal's events after this seq."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """The sender of a command, as far as handlers need to know it."""
-
-    client_id: ClientId
-    wants_replies: bool
-    may_change: bool = True
-    """False for a viewer, whose requests must not add events to the journal."""
 
 
 class Dispatch:
@@ -124,21 +103,22 @@ class Dispatch:
         self._is_rolling_back = is_rolling_back
         self._broadcast = broadcast
 
-    async def handle(self, command: CommandData, command_id: CommandId, sender: Sender) -> Done:
+    async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
         """Execute one command; raise Refused if it cannot be done."""
-        if self._is_rolling_back() and not command.DURING_ROLLBACK:
+        data = command.data
+        if self._is_rolling_back() and not data.DURING_ROLLBACK:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"{command.TYPE} cannot run while a rollback is in progress.",
+                f"{command.type} cannot run while a rollback is in progress.",
                 hint="Wait for rollback.completed.",
             )
 
-        self._expect_run(getattr(command, "expected_run_id", None))
-        if self._space.is_short and isinstance(command, _NEED_ROOM):
+        self._expect_run(getattr(data, "expected_run_id", None))
+        if self._space.is_short and isinstance(data, _NEED_ROOM):
             raise _no_room()
 
         try:
-            return await self._do(command, command_id, sender)
+            return await self._do(data, command.id, caller)
         except Exception as error:
             if isinstance(error, Refused) or not is_for_want_of_room(error):
                 raise
@@ -161,57 +141,59 @@ class Dispatch:
                 hint="Check the current state, then send the command again.",
             )
 
-    async def _do(self, command: CommandData, command_id: CommandId, sender: Sender) -> Done:
+    async def _do(
+        self, command: CommandData, command_id: CommandId, caller: Caller
+    ) -> CommandAnswer:
         causes = (command_id,)
         match command:
             case CodonStart():
                 self._control.start(command)
             case CodonNext():
-                return Done(CodonChosen(codon_id=self._control.next()))
+                return CommandAnswer(CodonChosen(codon_id=self._control.next()))
             case CodonSkip():
                 await self._control.skip()
             case CodonRedo():
-                return Done(CodonChosen(codon_id=self._control.redo()))
+                return CommandAnswer(CodonChosen(codon_id=self._control.redo()))
             case CodonForceStop():
                 await self._control.force_stop(command)
             case PermissionAnswer():
-                await self._control.answer_permission(command, sender.client_id, causes)
+                await self._control.answer_permission(command, caller.client_id, causes)
             case CheckpointCreate():
-                return Done(await self._control.checkpoint(command, causes))
+                return CommandAnswer(await self._control.checkpoint(command, causes))
             case CheckpointPin():
-                return Done(await self._store.pin(command, causes))
+                return CommandAnswer(await self._store.pin(command, causes))
             case StoreGc():
-                return Done(await self._store.gc(command, causes))
+                return CommandAnswer(await self._store.gc(command, causes))
             case StoreFsck():
-                return Done(await self._store.fsck(command, causes))
+                return CommandAnswer(await self._store.fsck(command, causes))
             case RollbackToCheckpoint() | RollbackToCodon() | RollbackToLastSuccess():
-                return Done(await self._rollbacks.perform(command, causes))
+                return CommandAnswer(await self._rollbacks.perform(command, causes))
             case RollbackUndo() | RollbackRedo():
-                return Done(await self._rollbacks.undo_or_redo(command, causes))
+                return CommandAnswer(await self._rollbacks.undo_or_redo(command, causes))
             case ExecutionBranch():
-                return Done(await self._branches.make(command, causes))
+                return CommandAnswer(await self._branches.make(command, causes))
             case RollbackPreview():
-                return Done(await self._rollbacks.preview(command, causes))
+                return CommandAnswer(await self._rollbacks.preview(command, causes))
             case ListCheckpoints():
-                return await self._list_checkpoints(command, sender)
+                return await self._list_checkpoints(command, caller)
             case CheckpointDiff():
-                return Done(await self._looks.diff(command))
+                return CommandAnswer(await self._looks.diff(command))
             case CheckpointReadFile():
-                return Done(await self._looks.read_file(command))
+                return CommandAnswer(await self._looks.read_file(command))
             case ReplayView():
-                return Done(await self._looks.replay(command))
+                return CommandAnswer(await self._looks.replay(command))
             case EventsQuery():
-                return Done(await self._queries.answer(command))
+                return CommandAnswer(await self._queries.answer(command))
             case GetState():
-                return Done(self._inspect.state())
+                return CommandAnswer(self._inspect.state())
             case GetServerStatus():
-                return Done(await self._inspect.status())
+                return CommandAnswer(await self._inspect.status())
             case HistorySync():
-                return Done(history_since=command.since_seq)
+                return CommandAnswer(history_since=command.since_seq)
             case Ping():
-                return Done(events=(self._pong(None),))
+                return CommandAnswer(events=(self._pong(None),))
             case PingBroadcast():
-                self._broadcast(self._pong(sender.client_id))
+                self._broadcast(self._pong(caller.client_id))
             case ServerShutdown():
                 self._control.shut_down(command.reason)
             case ServerForceShutdown():
@@ -220,24 +202,24 @@ class Dispatch:
                 # Mypy cannot check the registry; test_dispatch checks that no command is missing.
                 raise AssertionError(f"no handler for {command.TYPE}")
 
-        return Done()
+        return CommandAnswer()
 
-    async def _list_checkpoints(self, command: ListCheckpoints, sender: Sender) -> Done:
+    async def _list_checkpoints(self, command: ListCheckpoints, caller: Caller) -> CommandAnswer:
         """List checkpoints; clients of Hankweave get the list as an event.
 
         The event goes to all clients, or to the sender alone if it is a viewer. These clients know
         four kinds of checkpoints, and get only those unless they ask for others by name.
         """
-        if not sender.wants_replies and command.kinds is None:
+        if not caller.wants_replies and command.kinds is None:
             command = msgspec.structs.replace(command, kinds=LISTED_KINDS)
 
-        may_tell = sender.may_change and not self._space.is_short
-        tell_all = not sender.wants_replies and may_tell
+        may_tell = caller.mode == "readandwrite" and not self._space.is_short
+        tell_all = not caller.wants_replies and may_tell
         page = await self._inspect.checkpoints(command, tell_all=tell_all)
-        if sender.wants_replies or tell_all:
-            return Done(page)
+        if caller.wants_replies or tell_all:
+            return CommandAnswer(page)
 
-        return Done(page, events=(listed(command, page, self._ctx.state),))
+        return CommandAnswer(page, events=(listed(command, page, self._ctx.state),))
 
     def _pong(self, client_id: ClientId | None) -> Pong:
         return Pong(message="pong", timestamp=self._ctx.now_text(), client_id=client_id)

@@ -1,6 +1,6 @@
 """Listener, client connections, roles and the traffic log.
 
-The package turns frames into calls of the `Doors` it is given, and events into frames. It knows
+The package turns frames into calls of the `ServerApi` it is given, and events into frames. It knows
 nothing about the ledger, commands or execution. Its invariant: no client, however slow, silent or
 malicious, delays another client or makes the daemon hold more memory for it than one bounded
 outbox. `web/` holds the page.

@@ -117,9 +117,7 @@ class Conversations:
             SocketWire(socket), self._patience.outbox, self._count_eviction, self._turns
         )
         client_id = ClientId(f"client-{next(self._numbers)}")
-        connection = Connection(
-            client_id, socket.peer, socket.role, self._outlet(outbox), self._shared
-        )
+        connection = Connection(client_id, socket.role, self._outlet(outbox), self._shared)
         try:
             with anyio.CancelScope() as scope:
                 self._scopes[outbox] = scope

@@ -18,10 +18,11 @@ from anyio.lowlevel import checkpoint
 
 from hankweave_protocol import reference
 from hankweave_protocol.codec import (
-    decode_command,
+    Envelope,
+    command_in,
     decode_envelope,
-    decode_handshake,
     decode_value,
+    handshake_in,
 )
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -29,6 +30,7 @@ from hankweave_protocol.events import EventData, ServerDegraded
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import HandshakeData, HandshakeResponse, HandshakeResponseData
 from hankweave_protocol.shapes import Value
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.clock import Clock
 from hankweave_server.transport.auth import Gate, Role
 from hankweave_server.transport.frames import (
@@ -45,7 +47,7 @@ from hankweave_server.transport.frames import (
 )
 from hankweave_server.transport.idempotency import AnswerBook, Frames
 from hankweave_server.transport.outbox import ClientGone
-from hankweave_server.transport.server_api import Caller, CommandAnswer, ServerApi
+from hankweave_server.transport.server_api import ServerApi
 
 MESSAGES_PER_SECOND = 200.0
 BURST = 400.0
@@ -132,7 +134,7 @@ class Snapshots:
 
 
 class _Labels(Value):
-    """The fields of a refused frame that can still be decoded."""
+    """The fields of a malformed frame that can still be decoded."""
 
     id: CommandId | None = None
     type: str | None = None
@@ -142,14 +144,13 @@ class Connection:
     """The state and command loop of one client."""
 
     def __init__(
-        self, client_id: ClientId, peer: str, role: Role | None, outlet: Outlet, shared: Shared
+        self, client_id: ClientId, role: Role | None, outlet: Outlet, shared: Shared
     ) -> None:
         """Create a connection; `role` is that of the request's token, None if it had none.
 
         Without a role, the handshake must bring a token.
         """
         self._client_id = client_id
-        self._peer = peer
         self._role = role
         self._outlet = outlet
         self._doors = shared.doors
@@ -169,16 +170,18 @@ class Connection:
 
         A text frame is a str, a binary one bytes.
         """
+        envelope: Envelope | None = None
         try:
             self._refuse_form(frame)
-            await self._take(frame)
+            envelope = decode_envelope(frame)
+            await self._take(envelope, frame)
         except Refused as refusal:
-            self._refuse(refusal, frame)
+            self._refuse(refusal, envelope or _labels_of(frame))
         except ClientGone:
             raise
         except Exception:
             _log.exception("A frame of %s could not be served.", self._client_id)
-            self._refuse(_internal_error(), frame)
+            self._refuse(_internal_error(), envelope or _labels_of(frame))
 
     # --- refusals -------------------------------------------------------------------------------
 
@@ -205,8 +208,7 @@ class Connection:
                 path="$",
             )
 
-    def _refuse(self, refusal: Refused, frame: str | bytes) -> None:
-        labels = _labels_of(frame)
+    def _refuse(self, refusal: Refused, labels: Envelope | _Labels) -> None:
         self._outlet.send(self._refusal_frame(refusal, labels.id, labels.type))
 
     def _refusal_frame(
@@ -219,10 +221,9 @@ class Connection:
 
     # --- handshake ------------------------------------------------------------------------------
 
-    async def _take(self, frame: str | bytes) -> None:
-        kind, _ = decode_envelope(frame)
-        if kind == "handshake":
-            await self._greet(decode_handshake(frame).data)
+    async def _take(self, envelope: Envelope, frame: str | bytes) -> None:
+        if envelope.type == "handshake":
+            await self._greet(handshake_in(envelope).data)
         elif self._caller is None:
             raise Refused(
                 ErrorCode.HANDSHAKE_REQUIRED,
@@ -230,7 +231,7 @@ class Connection:
                 hint='Send {"type": "handshake", "data": {"mode": "readonly"}} first.',
             )
         else:
-            await self._obey(decode_command(frame), frame, self._caller)
+            await self._obey(command_in(envelope), frame, self._caller)
 
     async def _greet(self, hello: HandshakeData) -> None:
         """Grant a mode; the first handshake makes the client live, a later one may change mode."""
@@ -254,7 +255,6 @@ class Connection:
         caller = Caller(
             client_id=self._client_id,
             mode=role.grants(hello.mode),
-            peer=self._peer,
             wants_replies=self._wants_replies,
         )
         await self._introduce(caller, last, hello)
@@ -402,7 +402,7 @@ class Connection:
     ) -> Iterator[bytes]:
         """Encode one frame at a time, so that only the frame being sent is in memory."""
         try:
-            for event in answer.targeted:
+            for event in answer.events:
                 frame = self._in_its_words(event_frame(event, self._clock))
                 if frame is not None:
                     yield frame
@@ -427,7 +427,7 @@ def _internal_error() -> Refused:
 
 
 def _labels_of(frame: str | bytes) -> _Labels:
-    """Decode the id and type of a bad frame, so that its sender can match the refusal to it."""
+    """Decode the id and type of a frame that could not be decoded, to label its refusal."""
     try:
         return decode_value(_Labels, frame)
     except Refused:

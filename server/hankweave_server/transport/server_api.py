@@ -8,33 +8,8 @@ from typing import Protocol
 
 from hankweave_protocol.commands import Command
 from hankweave_protocol.events import EventData, ServerReady, StateSnapshot
-from hankweave_protocol.ids import ClientId
 from hankweave_protocol.records import Problem, ProblemCode
-from hankweave_protocol.replies import Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The sender of a command, as granted by the handshake."""
-
-    client_id: ClientId
-    mode: Mode
-    peer: str
-    """`address:port` of the other end."""
-    wants_replies: bool
-    """True if the client sent `protocolVersion`."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandAnswer:
-    """The result of a command."""
-
-    data: object | None
-    """The reply's data, anything msgspec can encode; None if there is nothing to report."""
-    targeted: Iterable[EventData] = ()
-    """Events for this client alone (pong), encoded as they are sent, before the reply."""
-    history_since: int | None = None
-    """Send the journal's events after this seq, before anything else."""
+from hankweave_server.api.caller import Caller, CommandAnswer
 
 
 @dataclass(frozen=True, slots=True)

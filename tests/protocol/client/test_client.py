@@ -29,7 +29,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.transport.server_api import Caller, CommandAnswer
+from hankweave_server.api.caller import Caller, CommandAnswer
 from support.small_server import NOON, SmallRest, SmallServer, eventually, small_server
 
 QUICK = Backoff(first=0.01, longest=0.05)
@@ -126,7 +126,7 @@ async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path)
     async def act(command: Command, caller: Caller) -> CommandAnswer:
         rest.publish(Info(message="one"))
         rest.publish(ServerIdle(reason="startup", message="two"))
-        return CommandAnswer(data=None, targeted=(Pong(message="pong", timestamp=NOON),))
+        return CommandAnswer(data=None, events=(Pong(message="pong", timestamp=NOON),))
 
     rest = SmallRest(handler=act)
     async with small_server(tmp_path, rest) as server, session(server) as client:

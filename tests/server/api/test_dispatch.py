@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +16,7 @@ from hankweave_protocol.commands import (
     CheckpointPin,
     CheckpointReadFile,
     CodonStart,
+    Command,
     CommandData,
     ExecutionBranch,
     HistorySync,
@@ -30,7 +32,8 @@ from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
-from hankweave_server.api.dispatch import Dispatch, Done, Sender
+from hankweave_server.api.caller import Caller, CommandAnswer
+from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.ledger.disk_space import Space
 from support.histories import MOMENT, a_run
 from support.timelines import a_state
@@ -52,7 +55,7 @@ NEED_ROOM = frozenset(
     }
 )
 CURRENT = RunId("1736000000000-abc123-def456")
-SENDER = Sender(client_id=ClientId("client-1"), wants_replies=True)
+CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 
 
 class Surroundings:
@@ -195,8 +198,10 @@ class Desk:
             broadcast=self.broadcast.append,
         )
 
-    async def take(self, command: CommandData, sender: Sender = SENDER) -> Done:
-        return await self._dispatch.handle(command, CommandId("command-1"), sender)
+    async def take(self, command: CommandData, caller: Caller = CALLER) -> CommandAnswer:
+        return await self._dispatch.handle(
+            Command(id=CommandId("command-1"), type=command.TYPE, data=command), caller
+        )
 
 
 def an_example(kind: type[CommandData]) -> CommandData:
@@ -288,8 +293,8 @@ async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() ->
     """Hankweave's client gets its checkpoints without an event of the journal."""
     desk = Desk(full=True)
     desk.rooms.page = CheckpointPage(checkpoints=(), current_branch=None)
-    sender = Sender(client_id=ClientId("client-1"), wants_replies=False)
-    done = await desk.take(ListCheckpoints(), sender)
+    caller = replace(CALLER, wants_replies=False)
+    done = await desk.take(ListCheckpoints(), caller)
     assert [event.TYPE for event in done.events] == ["checkpoint.list"]
     assert desk.rooms.asked == ["checkpoints, to all: False"]
 
@@ -359,7 +364,7 @@ async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
     await desk.take(PingBroadcast())
     (to_all,) = desk.broadcast
     assert isinstance(to_all, Pong)
-    assert to_all.client_id == SENDER.client_id
+    assert to_all.client_id == CALLER.client_id
 
 
 async def test_what_writes_names_the_command_as_its_cause() -> None:
@@ -376,8 +381,8 @@ async def test_a_hankweave_client_gets_its_checkpoints_as_an_event_to_all() -> N
     """Without replies the list is broadcast, with them it is the reply's data."""
     desk = Desk()
     for wants_replies in (False, True):
-        sender = Sender(client_id=SENDER.client_id, wants_replies=wants_replies)
-        await desk.take(ListCheckpoints(), sender)
+        caller = replace(CALLER, wants_replies=wants_replies)
+        await desk.take(ListCheckpoints(), caller)
 
     assert desk.rooms.asked == ["checkpoints, to all: True", "checkpoints, to all: False"]
     assert (await desk.take(HistorySync())).data is None

@@ -23,6 +23,7 @@ from hankweave_protocol.commands import (
     CodonRedo,
     CodonSkip,
     CodonStart,
+    Command,
     CommandData,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -51,8 +52,9 @@ from hankweave_server.agents.base import (
     ResultReported,
     SessionStarted,
 )
+from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Control
-from hankweave_server.api.dispatch import Dispatch, Sender
+from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import newest_run
@@ -81,7 +83,7 @@ ORDERS: dict[str, CommandData] = {
 }
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
-SENDER = Sender(client_id=ClientId("client-1"), wants_replies=True)
+CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 DEADLINE = 20.0
 QUIET = 0.05
 """Seconds; where nothing is told for so long, nothing is going on."""
@@ -178,7 +180,9 @@ class Scene:
 
     async def order(self, command: CommandData) -> str:
         try:
-            await self.dispatch.handle(command, CommandId("order"), SENDER)
+            await self.dispatch.handle(
+                Command(id=CommandId("order"), type=command.TYPE, data=command), CALLER
+            )
         except Refused as refused:
             return refused.code.value
 

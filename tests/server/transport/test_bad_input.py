@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_server.transport.server_api import Caller, CommandAnswer
+from hankweave_server.api.caller import Caller, CommandAnswer
 from support.small_server import SmallRest, small_server
 
 NESTED = '{"id":"n","type":"ping","data":' + "[" * 70 + "]" * 70 + "}"

@@ -10,8 +10,8 @@ import anyio
 from hankweave_protocol.commands import Command
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CommandId
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.transport.idempotency import AnswerBook, Frames
-from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, small_server
 
 NEXT = {"id": "once", "type": "codon.next"}

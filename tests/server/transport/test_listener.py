@@ -13,9 +13,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from hankweave_protocol.commands import Command
+from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.transport.listener import serve
-from hankweave_server.transport.server_api import Caller, CommandAnswer
 from support.small_server import SmallRest, eventually, settings_in, small_server
 
 

@@ -19,7 +19,7 @@ from hankweave_protocol.events import (
     ServerStopping,
 )
 from hankweave_protocol.ids import ClientId, CodonId, RunId
-from hankweave_server.transport.server_api import Caller, CommandAnswer
+from hankweave_server.api.caller import Caller, CommandAnswer
 from support.reference_schema import faults_of
 from support.small_server import RawClient, SmallRest, small_server
 
@@ -152,7 +152,7 @@ async def test_an_answer_to_one_client_is_in_its_words_as_well(
     """What it cannot parse it does not get, and the conversation goes on."""
 
     async def reply(command: Command, caller: Caller) -> CommandAnswer:
-        return CommandAnswer(data=None, targeted=(answer, Info(message="end")))
+        return CommandAnswer(data=None, events=(answer, Info(message="end")))
 
     async with (
         small_server(tmp_path, SmallRest(handler=reply)) as server,
