@@ -9,8 +9,11 @@ executed, and its caller gets ConnectionLost instead of a guess.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,13 @@ from hankweave_client.errors import CommandRefused, ConnectionLost, Unauthorized
 from hankweave_client.inbox import Closed, Inbox
 from hankweave_client.link import Link
 from hankweave_client.reconnect import Backoff
-from hankweave_client.unanswered import Unanswered
-from hankweave_protocol.codec import decode_envelope, decode_event, decode_reply, decode_value
+from hankweave_protocol.codec import (
+    decode_envelope,
+    decode_event,
+    decode_reply,
+    decode_value,
+    encode_command,
+)
 from hankweave_protocol.commands import AnsweredCommand, CommandData, R
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
@@ -36,9 +44,93 @@ from hankweave_protocol.events import (
     StoreProgress,
 )
 from hankweave_protocol.ids import ClientId, CommandId
-from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Mode
+from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Failure, Mode
 
 __all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
+
+
+_Answer = msgspec.Raw | Failure | ConnectionLost
+
+
+@dataclass(slots=True)
+class _PendingCommand:
+    """One command; its frame is the same on every connection, so that it is executed once."""
+
+    frame: bytes
+    mutates: bool
+    was_sent: bool = False
+    _answered: anyio.Event = field(default_factory=anyio.Event)
+    _answer: _Answer | None = None
+
+    async def send(self, link: Link) -> None:
+        if self._answered.is_set():
+            return
+
+        self.was_sent = True
+        # The reader of the link notices a lost connection; the frame is sent again on the next one.
+        with contextlib.suppress(ConnectionLost):
+            await link.send(self.frame)
+
+    def settle(self, answer: _Answer) -> None:
+        if self._answer is None:
+            self._answer = answer
+            self._answered.set()
+
+    async def answer(self) -> msgspec.Raw:
+        """Wait for the reply's data; raise CommandRefused or ConnectionLost."""
+        await self._answered.wait()
+        match self._answer:
+            case Failure() as failure:
+                raise CommandRefused(failure)
+            case ConnectionLost() as lost:
+                raise lost
+            case data:
+                assert data is not None
+                return data
+
+
+class _Unanswered:
+    """All unanswered commands, by id."""
+
+    def __init__(self, name: str | None = None) -> None:
+        """Create an empty set; `name` begins every id, so that logs show who sent a command."""
+        self._prefix = "" if name is None else f"{name}:"
+        self._pending: dict[CommandId, _PendingCommand] = {}
+
+    @contextmanager
+    def added(self, command: CommandData) -> Iterator[_PendingCommand]:
+        """Give the command an id and keep it until the block is left."""
+        command_id = CommandId(f"{self._prefix}{uuid.uuid4()}")
+        pending = _PendingCommand(encode_command(command, command_id), command.MUTATES)
+        self._pending[command_id] = pending
+        try:
+            yield pending
+        finally:
+            del self._pending[command_id]
+
+    def __contains__(self, command_id: CommandId | None) -> bool:
+        return command_id in self._pending
+
+    async def send_all(self, link: Link) -> None:
+        for pending in tuple(self._pending.values()):
+            await pending.send(link)
+
+    def settle(self, command_id: CommandId | None, answer: msgspec.Raw | Failure) -> None:
+        pending = None if command_id is None else self._pending.get(command_id)
+        if pending is not None:
+            pending.settle(answer)
+
+    def settle_all(self, lost: ConnectionLost) -> None:
+        for pending in self._pending.values():
+            pending.settle(lost)
+
+    def give_up_on_effects(self) -> None:
+        """Fail sent commands with effects: a restarted server does not know their ids."""
+        for pending in self._pending.values():
+            if pending.mutates and pending.was_sent:
+                pending.settle(
+                    ConnectionLost("The server was restarted; the command may have been done.")
+                )
 
 
 class Client(Calls):
@@ -65,7 +157,7 @@ class Client(Calls):
         self._inbox = inbox
         self._name = name
         self._progress = progress
-        self._unanswered = Unanswered(name)
+        self._unanswered = _Unanswered(name)
         self._link: Link | None = None
         self._is_live = False
         """False without a link, and while a new link has not yet delivered missed events."""
