@@ -1,25 +1,25 @@
-// What goes over the wire of Hankweave, and what lies in its files, from the protocol's own shapes.
-// `scripts/export-schema --update` writes it. It needs nothing else: copy it where you want it.
+// The wire format and files of Hankweave, generated from the types of the protocol by
+// `scripts/export-schema --update`. It has no imports: copy it to where you need it.
 //
-// A field that holds its default is not written, so that it is `?` here. A newer server may send
-// events, fields and words that are not here: keep what you do not know.
+// Fields with a default value may be omitted, so they are `?` here. A newer server may send events,
+// fields and values that are not listed here: ignore or preserve them.
 
-/** What a client sends. */
+/** A frame from a client. */
 export type ClientFrame = Handshake | AnyCommand;
 
-/** What a server sends: `type` tells which it is. */
+/** A frame from a server, discriminated by `type`. */
 export type ServerFrame = HandshakeResponse | AnyReply | CommandFailed | AnyEvent;
 
 export type CommandType = keyof Commands;
 
-/** A command; `data` may be left out where it would be empty. */
+/** A command; `data` may be omitted if it is empty. */
 export type CommandOf<T extends CommandType> = { id: string; type: T } & ({} extends Commands[T]
   ? { data?: Commands[T] }
   : { data: Commands[T] });
 
 export type AnyCommand = { [T in CommandType]: CommandOf<T> }[CommandType];
 
-/** The answer to a command that was done. */
+/** The reply to a command that succeeded. */
 export interface ReplyTo<T extends CommandType> {
   type: "command.succeeded";
   /** The id of the command. */
@@ -32,11 +32,11 @@ export type AnyReply = { [T in CommandType]: ReplyTo<T> }[CommandType];
 
 export type EventType = keyof Events;
 
-/** An event, as it comes over the wire and as it stands in the journal. */
+/** An event, on the wire and in the journal. */
 export interface EventOf<T extends EventType> {
   /** A UUID. */
   id: string;
-  /** The place in the journal; absent where the event is for one client alone. */
+  /** The position in the journal; absent if the event is for one client only. */
   seq?: number;
   /** UTC, milliseconds, `Z`. */
   timestamp: string;
@@ -44,7 +44,7 @@ export interface EventOf<T extends EventType> {
   data: Events[T];
   runId?: string;
   codonId?: string;
-  /** Seqs of the events, or the id of the command, that led to this one. */
+  /** Seqs of the events, or the id of the command, that caused this one. */
   causes?: (number | string)[];
 }
 
@@ -60,7 +60,7 @@ export interface TransitionOf<T extends TransitionType> {
 
 export type Transition = { [T in TransitionType]: TransitionOf<T> }[TransitionType];
 
-/** What a client may ask for. */
+/** The data of each command. */
 export interface Commands {
   "codon.start": CodonStart;
   "codon.next": CodonNext;
@@ -93,7 +93,7 @@ export interface Commands {
   "server.force_shutdown": ServerForceShutdown;
 }
 
-/** What the `data` of the answer is. */
+/** The data of the reply to each command. */
 export interface Replies {
   "codon.start": null;
   "codon.next": CodonChosen;
@@ -126,7 +126,7 @@ export interface Replies {
   "server.force_shutdown": null;
 }
 
-/** What happens. */
+/** The data of each event. */
 export interface Events {
   "server.ready": ServerReady;
   "server.idle": ServerIdle;
@@ -194,7 +194,7 @@ export interface Events {
   "incomplete.codon": IncompleteCodon;
 }
 
-/** What can happen to the state. */
+/** The data of each transition. */
 export interface Transitions {
   "RunStarted": RunStarted;
   "RunCompleted": RunCompleted;
@@ -220,13 +220,13 @@ export interface Transitions {
 /** Any program that speaks the Agent Client Protocol on its stdin and stdout. */
 export interface AcpAgentSpec {
   type: "acp";
-  /** Such as `["opencode", "acp"]` or `["gemini", "--acp"]`. */
+  /** For example `["opencode", "acp"]` or `["gemini", "--acp"]`. */
   command: string[];
-  /** The session mode to work in, by the id that the agent gives it; absent: its own choice. */
+  /** The agent's id of the session mode to use; by default, the agent chooses. */
   mode?: string;
   /**
-   * Variables of the server's environment that it gets: names, or beginnings that end in `_`, such
-   * as `MISTRAL_`. Absent: those that a known agent needs, for any other none.
+   * Variables of the server's environment to pass on: names, or prefixes that end in `_`, such as
+   * `MISTRAL_`. By default, those that a known agent needs, and none for other agents.
    */
   keys?: string[];
 }
@@ -246,15 +246,15 @@ export type ActiveStatus =
   | "completing-sentinels";
 
 /**
- * `aftermath.intent`: durable before a codon begins whose success has consequences, gone when its
- * files are handed out and archived.
+ * `aftermath.intent`: durable before a codon begins whose files are exported or archived after its
+ * success, removed when that is done.
  */
 export interface AftermathIntent {
   runId: string;
   codonId: string;
 }
 
-/** A line of an agent that speaks plain text, or of its stderr. */
+/** A line of an agent's plain-text output, or of its stderr. */
 export interface AgentOutput {
   codonId: string;
   stream: "stderr" | "stdout";
@@ -268,12 +268,12 @@ export type AgentSpec =
   | CodexAgentSpec
   | AcpAgentSpec;
 
-/** An agent has learned of the last rollback. */
+/** An agent got the message about the last rollback. */
 export interface AgentTold {
   operationId: string;
 }
 
-/** What `hankweave mcp` may give to agents, as the hank says. */
+/** The tools that `hankweave mcp` offers to agents, as configured in the hank. */
 export interface AgentToolsGranted {
   enabled: boolean;
   rollbackPaths: boolean;
@@ -284,43 +284,43 @@ export interface ArchiveCompleted {
   archivedPaths: string[];
 }
 
-/** One file, or one empty folder, that lies in rigArchive (Hankweave, archives). */
+/** One file, or one empty folder, in rigArchive. */
 export interface ArchiveEntry {
-  /** Below agentRoot. */
+  /** Relative to agentRoot. */
   sourcePath: string;
-  /** Below the execution directory. */
+  /** Relative to the execution directory. */
   archivePath: string;
   /** The codon, or the loop, that it was archived for. */
   codonId: string;
-  /** The checkpoint of the end after which it was archived; `orphan` where there was none. */
+  /** The codon's last checkpoint before it was archived; `orphan` if there was none. */
   checkpointSha: string;
   timestamp: string;
   loopContext?: ArchivePlace;
 }
 
-/** `archive.intent`: durable before the first file moves, gone when all is told. */
+/** `archive.intent`: durable before the first file moves, removed after the last event. */
 export interface ArchiveIntent {
   operationId: string;
   runId: string;
   /** The codon that has ended. */
   codonId: string;
-  /** The codon, or the loop, in whose name this is archived. */
+  /** The codon or loop that this is archived for. */
   archivedFor: string;
   checkpointSha: string;
   startedAt: string;
   loopContext?: ArchivePlace;
-  /** What is in the way in rigArchive gets another name there. */
+  /** Renames in rigArchive of files that are in the way. */
   displaced?: ArchiveMove[];
   /** From agentRoot to rigArchive. */
   moves?: ArchiveMove[];
-  /** Folders that go along, the inner ones first. */
+  /** Folders that are moved as well, the inner ones first. */
   folders?: ArchiveMove[];
-  /** Those of them that held nothing. */
+  /** Those of them that were empty. */
   empty?: string[];
   failed?: Record<string, string>;
 }
 
-/** archive-manifest.json: what lies in rigArchive, and where it came from. */
+/** archive-manifest.json: the content of rigArchive, and where it came from. */
 export interface ArchiveManifest {
   version: string;
   entries: ArchiveEntry[];
@@ -328,7 +328,7 @@ export interface ArchiveManifest {
   travels?: Record<string, ArchiveTravel>;
 }
 
-/** One rename; names are base64 in the file, because they need not be text. */
+/** One rename; names are base64 in the file, because they may not be text. */
 export interface ArchiveMove {
   source: string;
   target: string;
@@ -340,19 +340,19 @@ export interface ArchivePartial {
   failedPaths: FailedPath[];
 }
 
-/** Where in a loop something was archived. */
+/** The position in a loop at which something was archived. */
 export interface ArchivePlace {
   loopId: string;
   iteration: number;
 }
 
-/** What one rollback moved between rigArchive and agentRoot, so that its undo can reverse it. */
+/** The files one rollback moved between rigArchive and agentRoot; its undo moves them back. */
 export interface ArchiveTravel {
   restored?: ArchiveEntry[];
   archived?: ArchiveEntry[];
-  /** Folders of agentRoot that were made for what was restored. */
+  /** Folders of agentRoot that were created for restored files. */
   folders?: string[];
-  /** What could not be moved, and why. */
+  /** Files that could not be moved, and why. */
   failed?: Record<string, string>;
 }
 
@@ -363,13 +363,13 @@ export interface AssistantAction {
   toolName?: string;
   toolInput?: Record<string, unknown>;
   toolUseId?: string;
-  /** The call reaches outside the work tree: no rollback takes its effects back. */
+  /** True if the call has effects outside the work tree, which no rollback undoes. */
   external?: boolean;
 }
 
-/** `branch.intent`: durable before anything of a branch is made, gone when all is told. */
+/** `branch.intent`: durable before a branch is created, removed after the last event. */
 export interface BranchIntent {
-  /** Where it is built; a start that finds it removes it. */
+  /** The directory in which it is built; a start that finds it removes it. */
   temporary: string;
   executionPath: string;
   runId: string;
@@ -377,14 +377,14 @@ export interface BranchIntent {
   startedAt: string;
 }
 
-/** The answer to `execution.branch`. */
+/** The reply to `execution.branch`. */
 export interface BranchMade {
   executionPath: string;
   /** The new execution's first run of its own. */
   runId: string;
 }
 
-/** Which limit ended a codon, and how much it had used by then. */
+/** The limit that ended a codon, and how much it had used. */
 export interface BudgetExceeded {
   /** USD, tokens, or seconds. */
   currency: "contextTokens" | "cost" | "duration" | "outputTokens";
@@ -419,59 +419,59 @@ export interface BudgetTotals {
   budgetDollars?: number;
 }
 
-/** A codon's answer, for the codons after it (`outputVar`). */
+/** A codon's answer, for later codons (`outputVar`). */
 export interface Captured {
   name: string;
   value: string;
-  /** True where the answer was longer; all of it is in the codon's log. */
+  /** True if the answer was longer; the whole answer is in the codon's log. */
   truncated?: boolean;
 }
 
-/** A shell command in the work tree that says by its exit code whether a codon did its work. */
+/** A shell command in the work tree whose exit code decides whether a codon succeeded. */
 export interface Check {
-  /** A shell command line; 0 is a pass. */
+  /** A shell command line; exit code 0 means success. */
   run: string;
-  /** The command and all it started are ended after so long; that is a failed check. */
+  /** The time after which the command is terminated and the check fails. */
   timeoutSeconds?: number;
-  /** True: a failed check is told and passed over. */
+  /** If true, a failed check is reported and ignored. */
   allowFailure?: boolean;
 }
 
-/** One of a codon's checks has ended. */
+/** A check of a codon has ended. */
 export interface CheckCompleted {
   codonId: string;
   checkIndex: number;
   command: string;
   passed: boolean;
   durationMs: number;
-  /** The last of what it wrote on stdout and stderr. */
+  /** The end of its output on stdout and stderr. */
   output: string;
-  /** None where its time was up or it could not be started. */
+  /** Null if it timed out or could not be started. */
   exitCode?: number;
-  /** Why it did not pass. */
+  /** Why it failed. */
   message?: string;
-  /** True where the hank allows it to fail. */
+  /** True if the hank allows it to fail. */
   ignored?: boolean;
 }
 
-/** Takes a `manual` checkpoint now. */
+/** Take a `manual` checkpoint now. */
 export interface CheckpointCreate {
   label?: string;
   expectedRunId?: string;
 }
 
-/** A commit of the shadow repository is on record. */
+/** A checkpoint was recorded. */
 export interface CheckpointCreated {
   checkpoint: CheckpointRecord;
-  /** True where the commit was found at a start, made by a server that died before it said so. */
+  /** True if a start found the commit of a server that died before it recorded it. */
   recovered?: boolean;
 }
 
-/** Compares two checkpoints, or without `to` a checkpoint and the work tree. */
+/** Compare two checkpoints, or without `to` a checkpoint and the work tree. */
 export interface CheckpointDiff {
   from: string;
   to?: string;
-  /** Files or folders; absent: all. */
+  /** Files or folders; by default, all. */
   paths?: string[];
   patch?: boolean;
   limit?: number;
@@ -490,32 +490,32 @@ export type CheckpointKind =
   | "manual"
   | "safety";
 
-/** Hankweave's answer to `checkpoint.list`, sent to all. */
+/** Hankweave's reply to `checkpoint.list`, sent to all clients. */
 export interface CheckpointList {
   runId: string | null;
   checkpoints: ListedCheckpoint[];
   currentBranch: string | null;
 }
 
-/** The answer to `checkpoint.list`: newest first. */
+/** The reply to `checkpoint.list`, newest first. */
 export interface CheckpointPage {
   checkpoints: CheckpointRecord[];
-  /** None while HEAD is detached, after a rollback and before the next checkpoint. */
+  /** Null while HEAD is detached: after a rollback and before the next checkpoint. */
   currentBranch: string | null;
-  /** Give it back to get the next page; absent on the last one. */
+  /** Send it to get the next page; absent on the last one. */
   cursor?: string;
 }
 
-/** A checkpoint does not hold everything: what it lacks, a rollback to it leaves alone. */
+/** A checkpoint is incomplete; a rollback to it leaves the missing files unchanged. */
 export interface CheckpointPartial {
   checkpoint: Coordinate;
   skipped: SkippedFile[];
 }
 
 /**
- * Keeps a checkpoint for good, or with `pinned` false gives it back to the retention.
+ * Keep a checkpoint permanently, or with `pinned` false allow its pruning again.
  *
- * A checkpoint that is pinned already takes the new name.
+ * If the checkpoint is already pinned, it gets the new name.
  */
 export interface CheckpointPin {
   /** A full sha, or a prefix that is unique among all checkpoints. */
@@ -525,32 +525,32 @@ export interface CheckpointPin {
   expectedRunId?: string;
 }
 
-/** A person keeps a checkpoint for good, or lets it go. */
+/** A checkpoint was pinned or unpinned. */
 export interface CheckpointPinned {
   checkpointSha: string;
   pinned: boolean;
   name?: string;
 }
 
-/** Checkpoints are gone; what happened around them stays in the journal. */
+/** Checkpoints were pruned; the events about them stay in the journal. */
 export interface CheckpointPruned {
   checkpoints: string[];
-  /** True where a crash kept the server that pruned them from saying so. */
+  /** True if a crash kept the server that pruned them from recording it. */
   recovered?: boolean;
-  /** True where nobody pruned them: objects of theirs were lost, and a repair gave them up. */
+  /** True if they were not pruned: some of their objects were lost, and a repair gave them up. */
   lost?: boolean;
 }
 
-/** Reads a file of a checkpoint, or a range of its bytes. */
+/** Read a file of a checkpoint, or a range of its bytes. */
 export interface CheckpointReadFile {
   checkpointSha: string;
   path: string;
   offset?: number;
-  /** Absent: up to the end, if that is no more than MAX_RANGE. */
+  /** By default, up to the end; an error if that is more than MAX_RANGE. */
   length?: number;
 }
 
-/** What is known of one checkpoint. */
+/** One checkpoint. */
 export interface CheckpointRecord {
   sha: string;
   kind: CheckpointKind;
@@ -559,19 +559,19 @@ export interface CheckpointRecord {
   timestamp: string;
   operationId: string;
   label?: string;
-  /** True where something could not be captured; `skipped` names it. */
+  /** True if some files could not be captured; `skipped` lists them. */
   partial?: boolean;
   skipped?: SkippedFile[];
-  /** True where it is never pruned, because a person said so. */
+  /** True if it was pinned and is never pruned. */
   pinned?: boolean;
-  /** What the person who pinned it calls it. */
+  /** The name given to it when it was pinned. */
   name?: string;
-  /** Of the agent that was at work; null where none was. */
+  /** Of the agent that was working; null if there was none. */
   conversation?: Conversation;
 }
 
 /**
- * Files went back to a checkpoint.
+ * Files were restored from a checkpoint.
  *
  * A rollback of the whole execution sends it before `rollback.completed`, which has the report.
  */
@@ -582,7 +582,7 @@ export interface CheckpointRollback {
   target: Coordinate;
   /** The paths it was limited to; null for the whole work tree. */
   paths: string[] | null;
-  /** Null where `rollback.completed` follows with the same operation id: it has the report. */
+  /** Null if `rollback.completed` with the same operation id follows: it has the report. */
   report: RollbackReport | null;
   direction?: Movement;
   reason?: string;
@@ -592,13 +592,13 @@ export interface CheckpointRollback {
 export interface ClaudeAgentSpec {
   type: "claude";
   /**
-   * What it may do without asking, in its own words: everything, as in Hankweave, unless the hank
-   * says otherwise. `permissions` of the codon take precedence.
+   * The program's own setting for calls without permission; by default, as in Hankweave, all.
+   * `permissions` of the codon take precedence.
    */
   permissionMode?: "acceptEdits" | "bypassPermissions" | "default" | "plan";
 }
 
-/** Somebody set the wall clock: the stamps before this event and after it do not compare. */
+/** The wall clock was set: timestamps before and after this event are not comparable. */
 export interface ClockJumped {
   seconds: number;
   direction: "back" | "forward";
@@ -607,90 +607,91 @@ export interface ClockJumped {
 /** The `codex` program, driven by `codex exec --json`. */
 export interface CodexAgentSpec {
   type: "codex";
-  /** What its commands can reach, in its own words: everything, unless the hank says otherwise. */
+  /** The program's own setting for what its commands can access; by default, everything. */
   sandbox?: "danger-full-access" | "read-only" | "workspace-write";
-  /** Settings of its config.toml, each a TOML value, such as `model_reasoning_effort`. */
+  /** Settings of its config.toml, such as `model_reasoning_effort`; values are in TOML. */
   config?: Record<string, string>;
 }
 
 /** One step of the pipeline, done by one agent. */
 export interface Codon {
   type: "codon";
-  /** Names it in coordinates and files; no other codon of the hank has it. */
+  /** Its name in coordinates and files; unique in the hank. */
   id: string;
   /** For people. */
   name: string;
   /**
-   * What the agent is told to use, such as `sonnet`, `gpt-5.4`, `google/gemini-3-pro-preview`; it
-   * selects the agent where none is named.
+   * The model, such as `sonnet`, `gpt-5.4`, `google/gemini-3-pro-preview`; it selects the agent if
+   * none is named.
    */
   model: string;
-  /** Whether the agent begins anew or goes on in the session of the codon before. */
+  /** Whether the agent starts a new session or continues that of the previous codon. */
   continuationMode: "continue-previous" | "fresh";
   description?: string;
   /**
-   * Paths below the hank's directory; several are joined with a blank line. Wins over `promptText`.
+   * Paths relative to the hank's directory; several are joined with a blank line. Takes precedence
+   * over `promptText`.
    */
   promptFile?: string | string[];
   promptText?: string;
-  /** Paths of what is added to the system prompt; excludes `appendSystemPromptText`. */
+  /** Paths of texts to append to the system prompt; excludes `appendSystemPromptText`. */
   appendSystemPromptFile?: string | string[];
   appendSystemPromptText?: string;
-  /** What is done in the work tree before the agent starts, in this order. */
+  /** Preparations of the work tree before the agent starts, in this order. */
   rigSetup?: RigItem[];
-  /** Hankweave's name of `trackedFiles`; both are accepted and mean the same. */
+  /** Hankweave's name for `trackedFiles`; both are accepted and mean the same. */
   checkpointedFiles?: string[];
-  /** Patterns as in a .gitignore, of the files that checkpoints hold from this codon on. */
+  /** Patterns, as in a .gitignore, of the files that checkpoints contain from this codon on. */
   trackedFiles?: string[];
   /** Environment variables of the agent and of the rig's commands. */
   env?: Record<string, string>;
-  /** What is copied to the output directory, where one is configured. */
+  /** Files to copy to the output directory, if one is configured. */
   outputFiles?: OutputFiles[];
   sentinels?: SentinelEntry[];
-  /** Paths or globs below agentRoot that are moved to rigArchive after success. */
+  /** Paths or globs relative to agentRoot that are moved to rigArchive after success. */
   archiveOnSuccess?: string[];
-  /** What follows a failure: the run ends, the codon is tried again, or the next one starts. */
+  /** What follows a failure: the run ends, the codon is retried, or the next one starts. */
   onFailure?: "abort" | "ignore" | "retry";
-  /** Only with `onFailure` `retry`. */
+  /** Only with `onFailure: "retry"`. */
   retryConfig?: RetryConfig;
-  /** Said after each success, in the same session, until its context is full. */
+  /** A prompt to send after each success, in the same session, until its context is full. */
   exhaustWithPrompt?: string;
-  /** How often `exhaustWithPrompt` is said at most. */
+  /** The maximum number of times that `exhaustWithPrompt` is sent. */
   maxExtensions?: number;
-  /** True: an agent whose context is full may compact it and go on. */
+  /** If true, an agent whose context is full may compact it and continue. */
   autoCompact?: boolean;
-  /** Seconds without a word of the agent after which it has failed. */
+  /** Seconds without output after which the agent has failed. */
   shimIdleTimeout?: number;
   budget?: CodonBudget;
-  /** Who does this step; absent: the agent that runs its model. `--agent` wins. */
+  /** The agent; by default, the one that runs the model. `--agent` takes precedence. */
   agent?: AgentSpec;
-  /** How long its agent may work on one prompt; then the codon has failed. */
+  /** The time that the agent may work on one prompt; after it, the codon fails. */
   timeoutSeconds?: number;
-  /** An expression over the hank's variables; where it does not hold the codon is skipped. */
+  /** An expression over the hank's variables; if it is false, the codon is skipped. */
   condition?: string;
-  /** Run after the agent's success, in this order; the first that fails fails the codon. */
+  /** Checks to run after the agent's success, in order; the codon fails with the first failure. */
   checks?: Check[];
-  /** The variable that takes the agent's last answer, for the codons that follow. */
+  /** The variable that is set to the agent's last answer, for later codons. */
   outputVar?: string;
-  /** What the checkpoint of its success is labelled with. */
+  /** The label of the checkpoint of its success. */
   checkpointLabel?: string;
   /**
-   * What its agent may do; wins as a whole over those of `overrides`. Absent: what the agent's own
-   * mode lets it do.
+   * The permissions of its agent; they replace those of `overrides` entirely. By default, the
+   * agent's own mode decides.
    */
   permissions?: Permissions;
 }
 
-/** What one execution of a codon may use. */
+/** The limits of one execution of a codon. */
 export interface CodonBudget {
   /** US dollars. */
   maxDollars?: number;
-  /** Seconds from the agent's start. */
+  /** Seconds since the agent's start. */
   maxTimeSeconds?: number;
   maxOutputTokens?: number;
-  /** The fullest its context may become: input and output of one turn. */
+  /** The maximum size of its context: input and output of one turn. */
   maxContextTokens?: number;
-  /** Whether a codon that is stopped by its budget is completed or failed. */
+  /** Whether a codon that is stopped by its budget ends as completed or failed. */
   onExceeded?: "complete" | "fail";
 }
 
@@ -702,12 +703,12 @@ export type CodonCheckpointType =
   | "error"
   | "skipped";
 
-/** The answer to `codon.next` and `codon.redo`: what it is that starts. */
+/** The reply to `codon.next` and `codon.redo`: the codon that starts. */
 export interface CodonChosen {
   codonId: string;
 }
 
-/** A codon came to its end, whatever the end was. */
+/** A codon has ended, successfully or not. */
 export interface CodonCompletedEvent {
   codonId: string;
   success: boolean;
@@ -718,13 +719,13 @@ export interface CodonCompletedEvent {
   failureReason?: FailureReason;
   failureIgnored?: boolean;
   budgetExceeded?: BudgetExceeded;
-  /** Ours: true where a person skipped it, which Hankweave's event does not say. */
+  /** Not in Hankweave: true if a person skipped it. */
   skipped?: boolean;
-  /** Ours: the condition that did not hold, where it was skipped for that. */
+  /** Not in Hankweave: the condition, if the codon was skipped because it was false. */
   condition?: string;
-  /** Ours: what the codons after it may refer to. */
+  /** Not in Hankweave: the variable that later codons may refer to. */
   captured?: Captured;
-  /** Ours: the messages of its `codon.warning` events. */
+  /** Not in Hankweave: the messages of its `codon.warning` events. */
   warnings?: string[];
 }
 
@@ -744,8 +745,8 @@ export interface CodonExtended {
   extensionNumber: number;
   exhaustWithPrompt: string;
   /**
-   * Input and output tokens together. Hankweave's event has the four counts here; clients without
-   * `protocolVersion` get these (`reference`).
+   * Sum of input and output tokens. Clients without `protocolVersion` get the four counts, as in
+   * Hankweave.
    */
   cumulativeTokens: number;
   cumulativeCost: number;
@@ -753,51 +754,51 @@ export interface CodonExtended {
   tokens?: Tokens;
 }
 
-/** Kills the active codon; it ends as `failed` and the server idles. */
+/** Kill the active codon; it ends as `failed` and the server becomes idle. */
 export interface CodonForceStop {
   reason?: string;
   expectedRunId?: string;
 }
 
-/** Starts the thread's next codon. */
+/** Start the next codon of the thread. */
 export interface CodonNext {
   expectedRunId?: string;
 }
 
-/** Runs the thread's newest codon again. */
+/** Run the newest codon of the thread again. */
 export interface CodonRedo {
   expectedRunId?: string;
 }
 
-/** A codon failed and will be tried again, from the files that the attempt began with. */
+/** A codon failed and will be retried, with the files restored to the start of the attempt. */
 export interface CodonRetrying {
   codonId: string;
-  /** The number of the attempt that comes next. */
+  /** The number of the next attempt. */
   attempt: number;
   maxAttempts: number;
   delayMs: number;
   failureReason: FailureReason;
 }
 
-/** Stops the active codon; it ends as `skipped` and the plan goes on after it. */
+/** Stop the active codon; it ends as `skipped` and the plan continues after it. */
 export interface CodonSkip {
   expectedRunId?: string;
 }
 
-/** Starts one entry of the plan. */
+/** Start an entry of the plan. */
 export interface CodonStart {
   codonId: string;
   skipPreCommands?: boolean;
   expectedRunId?: string;
 }
 
-/** A codon's record is appended to the current run. */
+/** A codon's record was added to the current run. */
 export interface CodonStarted {
   runId: string;
   codon: CodonExecution;
 }
 
-/** The agent reported its session: the codon runs. */
+/** The agent has reported its session; the codon is running. */
 export interface CodonStartedEvent {
   codonId: string;
   codonName: string;
@@ -818,21 +819,21 @@ export type CodonStatus =
   | "failed"
   | "skipped";
 
-/** The newest record of a codon takes another state; `codon` is the record as it now stands. */
+/** The newest record of a codon has a new state; `codon` is the new record. */
 export interface CodonTransitioned {
   runId: string;
   fromStatus: CodonStatus;
   codon: CodonExecution;
 }
 
-/** Ours: a codon is completed, and something about its work should be looked at. */
+/** Not in Hankweave: a codon is completed, but its work should be checked. */
 export interface CodonWarning {
   codonId: string;
-  /** `tools-refused`: every tool with which the agent could have done its work was refused. */
+  /** `tools-refused`: every call of a tool that could have done the work was refused. */
   kind: "tools-refused";
-  /** For people, with what to do. */
+  /** Text for people, with advice. */
   message: string;
-  /** The names of the tools that it is about. */
+  /** The names of the tools concerned. */
   tools?: string[];
 }
 
@@ -844,19 +845,19 @@ export interface CommandAgentSpec {
 
 export interface CommandFailed {
   type: "command.failed";
-  /** Null where the frame had no readable id. */
+  /** Null if the frame had no readable id. */
   inReplyTo: string | null;
   timestamp: string;
   data: Failure;
 }
 
-/** A command of a shell. */
+/** A shell command. */
 export interface CommandSpec {
   /** A shell command line. */
   run: string;
-  /** `project` is the work tree, `lastCopied` what the rig copied last. */
+  /** `project` is the work tree, `lastCopied` the last target that the rig copied. */
   workingDirectory?: "lastCopied" | "project";
-  /** The command and all it started are ended after so long. */
+  /** The time after which the command and all its processes are terminated. */
   timeoutSeconds?: number;
 }
 
@@ -865,14 +866,14 @@ export type Comparison = "previous" | "now";
 /**
  * Terminal: success; cost and tokens are final.
  *
- * Session and log path are empty where the budget was spent before: no agent was started.
+ * Session and log path are empty if no agent was started because the budget was already spent.
  */
 export interface CompletedCodon {
   status: "completed";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   endTime: string;
   claudeSessionId: string;
@@ -886,21 +887,21 @@ export interface CompletedCodon {
   rigSetupCheckpoint?: string;
   extensionCount?: number;
   assistantMessageCount?: number;
-  /** It ended because the agent's context was full, which codon or loop had asked for. */
+  /** True if it ended because the agent's context was full, as configured in the codon or loop. */
   contextExceeded?: boolean;
   budgetExceeded?: BudgetExceeded;
   captured?: Captured;
-  /** Ours: why its work should be looked at, although it was completed. */
+  /** Not in Hankweave: why its work should be checked although it is completed. */
   warnings?: string[];
 }
 
-/** The agent has ended; sentinels finish what they began. */
+/** The agent has ended; sentinels finish their pending work. */
 export interface CompletingSentinelsCodon {
   status: "completing-sentinels";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
@@ -919,7 +920,7 @@ export interface Condition {
   /** A dotted path: `type`, `seq`, `data.codonId`, `data.files.0.path`. */
   field?: string;
   op?: string;
-  /** Codebolt's name of `op`; one of the two. */
+  /** Codebolt's name for `op`; use one of the two. */
   operator?: string;
   value?: unknown;
   and?: Condition[];
@@ -927,34 +928,34 @@ export interface Condition {
   not?: Condition;
 }
 
-/** How the store's objects lay before and after they were packed together. */
+/** Packs and loose objects of the store before and after packing. */
 export interface Consolidation {
   packsBefore: number;
   packsAfter: number;
   looseBefore: number;
   looseAfter: number;
-  /** False where something more urgent came in between; the server goes on with it later. */
+  /** False if something more urgent interrupted it; the server continues later. */
   finished: boolean;
 }
 
-/** What a whole hank, or all iterations of a loop, may use. */
+/** The limits of a whole hank, or of all iterations of a loop. */
 export interface ContainerBudget {
   /** US dollars. */
   maxDollars?: number;
   /** Seconds of work, for all codons together. */
   maxTimeSeconds?: number;
   /**
-   * `shared`: each may use all that is left. `proportional`: each its share, and what others left
-   * over. `proportional-strict`: each its share.
+   * `shared`: each may use the whole remainder. `proportional`: each may use its share and what
+   * earlier ones left over. `proportional-strict`: each may use its share.
    */
   allocation?: "proportional" | "proportional-strict" | "shared";
-  /** Parts of `maxDollars` by the id of a codon or loop; what they leave is split evenly. */
+  /** Shares of `maxDollars` by the id of a codon or loop; the rest is split evenly. */
   shares?: Record<string, number>;
-  /** Whether a codon that is stopped by this budget is completed or failed. */
+  /** Whether a codon that is stopped by this budget ends as completed or failed. */
   onExceeded?: "complete" | "fail";
 }
 
-/** A run that goes on from a checkpoint of an earlier one. */
+/** A run that continues from a checkpoint of an earlier one. */
 export interface Continuation {
   type: "continuation";
   source: ContinuationSource;
@@ -964,28 +965,28 @@ export interface Continuation {
 export interface ContinuationSource {
   /** The run that owns the checkpoint. */
   runId: string;
-  /** The codon after which to go on; null: from the beginning. */
+  /** The codon after which the run continues; null: from the beginning. */
   afterCodon: string | null;
   /**
-   * What the files were restored to; null where they were left as they were, or where Hankweave
-   * wrote the state.
+   * The checkpoint that was restored; null if the files were not changed, or if Hankweave wrote the
+   * state.
    */
   checkpointSha: string | null;
-  /** Where in the work of its first codon the run goes on; null where that begins anew. */
+  /** Where in the work of its first codon the run continues; null if the codon starts anew. */
   conversation?: Conversation;
 }
 
-/** How far an agent's conversation had come. */
+/** The position in an agent's conversation. */
 export interface Conversation {
   sessionId: string;
   /**
-   * The newest message after which no tool call was open, by the agent's own name for it; null
-   * where it gives its messages none.
+   * The agent's id of the newest message after which no tool call was open; null if it does not
+   * assign ids to its messages.
    */
   messageId?: string;
 }
 
-/** A moment that can be gone back to. */
+/** A moment that a rollback can go back to. */
 export interface Coordinate {
   checkpointSha: string;
   /** The last event before the checkpoint. */
@@ -997,11 +998,11 @@ export interface Coordinate {
   memoryEpoch?: number;
 }
 
-/** What is copied where. */
+/** The source and target of a copy. */
 export interface CopySpec {
-  /** POSIX path below the hank's directory. */
+  /** POSIX path relative to the hank's directory. */
   from: string;
-  /** POSIX path below agentRoot; an existing target is replaced. */
+  /** POSIX path relative to agentRoot; an existing target is replaced. */
   to: string;
 }
 
@@ -1011,11 +1012,11 @@ export interface CostsIncremented {
   codonId: string;
   cost: number;
   tokens: Tokens;
-  /** How many assistant messages are counted with it. */
+  /** The number of assistant messages it counts for. */
   messages?: number;
 }
 
-/** The codon's totals as the agent reported them at its end replace the running sums. */
+/** The agent reported the codon's totals at its end; they replace the running sums. */
 export interface CostsUpdated {
   runId: string;
   codonId: string;
@@ -1023,9 +1024,9 @@ export interface CostsUpdated {
   tokens: Tokens;
 }
 
-/** No run is current any more: the server that drove it stops, or is found to have stopped. */
+/** No run is current any more: its server stops, or was found to have stopped. */
 export interface CurrentRunCleared {
-  /** The one that was current. */
+  /** The run that was current. */
   runId: string;
 }
 
@@ -1037,11 +1038,11 @@ export interface DamagedCheckpoint {
 export interface DamagedObject {
   sha: string;
   kind: "blob" | "commit" | "tree";
-  /** Where it stands in the checkpoint; empty for the commit and the top. */
+  /** Its path in the checkpoint; empty for the commit and the root tree. */
   path: string;
 }
 
-/** The execution was given other data than it was made for, because a person forced it. */
+/** The execution's data was replaced by other data, at a person's explicit request. */
 export interface DataChanged {
   previousHash: string | null;
   currentHash: string;
@@ -1049,17 +1050,17 @@ export interface DataChanged {
   currentPath: string;
 }
 
-/** The answer to `checkpoint.diff`, in the order of paths. */
+/** The reply to `checkpoint.diff`, ordered by path. */
 export interface DiffPage {
   from: string;
-  /** Null: the work tree as it was found. */
+  /** Null for the work tree. */
   to: string | null;
   files: FileDifference[];
   stats: DiffStats;
   cursor?: string;
 }
 
-/** What a whole comparison comes to, be it one page or many. */
+/** The totals of a comparison, over all pages. */
 export interface DiffStats {
   files: number;
   added: number;
@@ -1068,12 +1069,12 @@ export interface DiffStats {
 
 export type Direction = "back" | "undo" | "redo";
 
-/** People changed these files since an agent or rig last wrote them (SHA-256; empty: gone). */
+/** People changed files after an agent or rig last wrote them (SHA-256; empty: deleted). */
 export interface EditsNoticed {
   edits: Record<string, string>;
 }
 
-/** An agent or rig wrote these files after people had. */
+/** An agent or rig wrote files that people had changed. */
 export interface EditsOvertaken {
   paths: string[];
 }
@@ -1109,7 +1110,7 @@ export type ErrorCode =
   | "UNKNOWN_PERMISSION"
   | "UNKNOWN_RUN";
 
-/** Something went wrong for everybody; a client's own mistake is answered to it alone. */
+/** A failure that concerns all clients; a client's own mistake is reported to it alone. */
 export interface ErrorEvent {
   message: string;
   fatal: boolean;
@@ -1119,34 +1120,34 @@ export interface ErrorEvent {
   code?: string;
 }
 
-/** The events from the begin of the run to the moment; both ends belong to it. */
+/** The events from the start of the run to the moment, both included. */
 export interface EventSlice {
   from: number;
   to: number;
 }
 
-/** The answer to `events.query`: `events`, or `rows` where it selects or reduces. */
+/** The reply to `events.query`: `events`, or `rows` if it selects or reduces. */
 export interface EventsPage {
-  /** Journal lines as they are. */
+  /** Journal lines, unchanged. */
   events?: AnyEvent[];
   /** Objects with one key for each selected path, or for each group's path and the aggregate. */
   rows?: Record<string, unknown>[];
-  /** Give it back, with the same query, to get the next page; absent on the last one. */
+  /** Send it with the same query to get the next page; absent on the last one. */
   cursor?: string;
 }
 
-/** Asks the journal: a window, causes and conditions; then events, columns or an aggregate. */
+/** Query the journal by window, causes and conditions for events, columns or an aggregate. */
 export interface EventsQuery {
   where?: Condition[] | Condition;
-  /** Only events after this seq, or from this moment on. */
+  /** Only events after this seq, or from this time on. */
   since?: number | string;
-  /** Only events up to this seq or moment, itself included. */
+  /** Only events up to and including this seq or time. */
   until?: number | string;
-  /** Only events that name this seq or command id in their `causes`. */
+  /** Only events with this seq or command id in their `causes`. */
   causedBy?: number | string;
-  /** Only events that this seq or command led to, over any number of others. */
+  /** Only direct and indirect effects of this seq or command. */
   descendantsOf?: number | string;
-  /** Only events that led to this seq, over any number of others. */
+  /** Only direct and indirect causes of this seq. */
   ancestorsOf?: number;
   select?: string[];
   orderBy?: Order[] | Order;
@@ -1155,17 +1156,17 @@ export interface EventsQuery {
   cursor?: string;
 }
 
-/** Sentinels of a terminal codon: the key's name says that all is final. */
+/** Sentinels of a terminal codon; the values are final. */
 export interface ExecutedSentinels {
   executed: SentinelState[];
   totalCost: number;
 }
 
-/** Makes a new execution from a checkpoint; this one stays as it is. */
+/** Create a new execution from a checkpoint; this one is not changed. */
 export interface ExecutionBranch {
   /** A full sha, or a prefix that is unique among all checkpoints. */
   checkpointSha: string;
-  /** Absolute: a directory that does not exist, or is empty. Absent: beside this execution. */
+  /** Absolute path of an absent or empty directory; by default, next to this execution. */
   path?: string;
   expectedRunId?: string;
 }
@@ -1176,7 +1177,7 @@ export interface ExecutionBranched {
   /** The first run of the new execution itself. */
   runId: string;
   coordinate: Coordinate;
-  /** True where a crash kept this from being told when it happened. */
+  /** True if a crash kept this from being recorded when it happened. */
   recovered?: boolean;
 }
 
@@ -1191,13 +1192,13 @@ export interface ExecutionMeta {
   linkType: "copy" | "none" | "symlink";
   createdAt: string;
   lastUsed: string;
-  /** True where the work tree is the directory itself: a person's own project. */
+  /** True if the work tree is the directory itself: a project that is served in place. */
   inPlace?: boolean;
-  /** Where a branch comes from. */
+  /** The origin of a branch. */
   origin?: Origin;
 }
 
-/** The first event of a branch: whose past the transitions up to its first run are. */
+/** The first event of a branch; the transitions up to its first run come from its origin. */
 export interface ExecutionOrigin {
   executionPath: string;
   /** In the journal of that execution. */
@@ -1212,26 +1213,26 @@ export interface ExitStatus {
   signal?: string;
 }
 
-/** How often a working codon's agent was sent on with `exhaustWithPrompt`. */
+/** The number of times that `exhaustWithPrompt` was sent to a codon's agent. */
 export interface ExtensionCountUpdated {
   runId: string;
   codonId: string;
   extensionCount: number;
-  /** The session that the agent goes on in, where it gave it another name. */
+  /** The agent continues in a session with another id. */
   sessionId?: string;
 }
 
-/** Terminal: where and why it went wrong. */
+/** Terminal: failed, with the phase and the reason. */
 export interface FailedCodon {
   status: "failed";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   endTime: string;
   failedDuring: ActiveStatus;
-  /** The agent's exit code; -1 where there was none. */
+  /** The agent's exit code; -1 if there was none. */
   exitCode: number;
   failureReason: FailureReason;
   partialCost: number;
@@ -1260,7 +1261,7 @@ export interface FailedPath {
 export interface Failure {
   code: ErrorCode;
   message: string;
-  /** JSON path into the command. */
+  /** JSON path in the command. */
   path?: string;
   hint?: string;
 }
@@ -1278,14 +1279,14 @@ export interface FileAccess {
   timestamp: string;
 }
 
-/** What became of one file between two moments. */
+/** The difference of one file between two moments. */
 export interface FileDifference {
   path: string;
   status: "created" | "deleted" | "modified";
-  /** Lines; 0 where the content is binary or too large to be compared by lines. */
+  /** Lines; 0 if the content is binary or too large to be compared by lines. */
   added: number;
   removed: number;
-  /** A unified diff, if asked for; absent where it would not fit into an answer. */
+  /** A unified diff, if requested; absent if it would not fit into a reply. */
   patch?: string;
 }
 
@@ -1294,21 +1295,21 @@ export interface FileNode {
   path: string;
   isDirectory: boolean;
   children: FileNode[];
-  /** Of files alone. */
+  /** For files only. */
   lastModified?: string;
 }
 
-/** The answer to `checkpoint.readFile`: the whole file, or a range of its bytes. */
+/** The reply to `checkpoint.readFile`: the whole file, or a range of its bytes. */
 export interface FileRange {
   content: string;
-  /** Each range has its own: one that is no whole UTF-8 text comes in base64. */
+  /** Of this range: base64 if it is not valid UTF-8. */
   encoding: "base64" | "utf-8";
-  /** Of the whole file, in bytes. */
+  /** Size of the whole file in bytes. */
   size: number;
   /** Type and permissions as in `st_mode`; the content of a link is its target. */
   mode: number;
   offset?: number;
-  /** Where the next range begins; absent at the end of the file. */
+  /** The offset of the next range; absent at the end of the file. */
   nextOffset?: number;
 }
 
@@ -1317,7 +1318,7 @@ export interface FileSource {
   toolUseId?: string;
 }
 
-/** A tracked file changed (Hankweave's version 2 of the event: no content). */
+/** A tracked file has changed (version 2 of Hankweave's event, without the content). */
 export interface FileUpdated {
   path: string;
   filename: string;
@@ -1331,54 +1332,54 @@ export interface FileUpdated {
 
 export interface FiletreeUpdated {
   tree: FileNode[];
-  /** Files and folders of lower levels that were too many to be shown. */
+  /** Number of files and folders of lower levels that were left out. */
   omitted?: number;
 }
 
-/** What a rollback would do to one file, line by line. */
+/** The changes of a rollback to one file, line by line. */
 export interface ForeseenDiff {
   path: string;
   status: "created" | "deleted" | "modified";
   added: number;
   removed: number;
-  /** Unified diff from the file as it is to the file as it would be. */
+  /** Unified diff from the current file to the restored one. */
   patch: string;
 }
 
-/** A run with no past. */
+/** A run that does not continue from an earlier one. */
 export interface FreshStart {
   type: "fresh";
   initialCheckpointSha?: string;
 }
 
-/** The answer to `store.fsck`. */
+/** The reply to `store.fsck`. */
 export interface FsckReport {
-  /** Checkpoints that were read down to each blob. */
+  /** Number of checkpoints that were read down to each blob. */
   checked: number;
   damages: DamagedCheckpoint[];
-  /** Checkpoints that the journal names, that nobody pruned, and that are gone. */
+  /** Checkpoints that the journal names, that were not pruned, and that do not exist. */
   missing: string[];
-  /** What was repaired before this was checked; null where no repair was asked for. */
+  /** The result of the repair before this check; null if none was requested. */
   repair?: StoreRepair;
 }
 
-/** The answer to `store.gc`. */
+/** The reply to `store.gc`. */
 export interface GcReport {
   dryRun: boolean;
-  /** What went or, in a dry run, would go: newest first. */
+  /** The pruned checkpoints or, in a dry run, those that would be pruned; newest first. */
   pruned: CheckpointRecord[];
   kept: number;
-  /** All that stay, newest first; the first reason that holds. */
+  /** All kept checkpoints, newest first, each with the first reason that applies. */
   keptBecause: KeptCheckpoint[];
   bytesBefore: number;
-  /** In a dry run an estimate, from what the pruned ones alone need. */
+  /** In a dry run an estimate, from the objects that only pruned checkpoints need. */
   bytesAfter: number;
   /** Null in a dry run. */
   consolidated: Consolidation | null;
-  /** Rollbacks that can be undone now and not after it, because their safety checkpoints go. */
+  /** Rollbacks that cannot be undone afterwards, because their safety checkpoints are pruned. */
   undosLost?: number;
   redosLost?: number;
-  /** A lost object that may hide what is needed: no garbage was removed because of it. */
+  /** A lost object that may refer to others; because of it, no garbage was removed. */
   unreadable?: string;
 }
 
@@ -1395,12 +1396,12 @@ export interface HandshakeData {
   mode: Mode;
   sendPreviousEvents?: boolean;
   protocolVersion?: number;
-  /** The last seq the client has; it gets all later events, without gap or duplicate. */
+  /** The last seq that the client has; it gets all later events, without gap or duplicate. */
   sinceSeq?: number;
   token?: string;
-  /** What the client calls itself, for whoever reads websocket.log; it grants nothing. */
+  /** The client's name in websocket.log; it grants nothing. */
   clientName?: string;
-  /** Whether the client wants to be told of `store.progress`. */
+  /** Whether the client wants `store.progress` events. */
   progress?: boolean;
 }
 
@@ -1411,14 +1412,14 @@ export interface HandshakeResponse {
 
 export interface HandshakeResponseData {
   clientId: string;
-  /** What was granted: never more than the token's role allows. */
+  /** The granted mode: never more than the token's role allows. */
   mode: Mode;
-  /** Newest first, at most 50; only where `sendPreviousEvents` asked for it. */
+  /** Newest first, at most 50; empty unless `sendPreviousEvents` was set. */
   eventHistory: AnyEvent[];
   totalEvents: number;
 }
 
-/** hank.json is not the one this execution began with. */
+/** hank.json has changed since this execution began. */
 export interface HankChanged {
   previousHash: string;
   currentHash: string;
@@ -1429,12 +1430,12 @@ export interface HistoryBatch {
   hasMore: boolean;
 }
 
-/** Streams the whole journal to the sender, or what came after `since_seq`. */
+/** Send the journal to the sender, or the events after `since_seq`. */
 export interface HistorySync {
   sinceSeq?: number;
 }
 
-/** The newest codon never came to an end: a server died under it. */
+/** The newest codon has no end, because the server died while it was running. */
 export interface IncompleteCodon {
   codonId: string;
   codonName: string;
@@ -1451,13 +1452,13 @@ export interface InitialCheckpointSet {
   checkpointSha: string;
 }
 
-/** The agent lives; its session id is awaited. */
+/** The agent has started; its session id is not known yet. */
 export interface InitializingCodon {
   status: "initializing";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
@@ -1466,7 +1467,7 @@ export interface InitializingCodon {
   previousSessionId?: string;
 }
 
-/** A torn last line was cut off; its bytes were kept in a file beside the journal. */
+/** An incomplete last line was cut off; its bytes are kept in a file beside the journal. */
 export interface JournalRepaired {
   quarantine: string;
   bytes: number;
@@ -1499,7 +1500,7 @@ export interface ListCheckpoints {
   cursor?: string;
 }
 
-/** Hankweave's five fields, and ours after them. */
+/** A checkpoint in `checkpoint.list`: Hankweave's fields, then the fields of this server. */
 export interface ListedCheckpoint {
   codonId: string | null;
   codonName: string;
@@ -1518,13 +1519,13 @@ export interface LoadedSentinels {
   totalCost: number;
 }
 
-/** Where in a loop a codon stands: rollback and resume depend on it. */
+/** The position of a codon in a loop; rollback and resume depend on it. */
 export interface LoopContext {
   loopId: string;
   /** 0-indexed. */
   iteration: number;
   codonIndexInLoop: number;
-  /** What the whole loop may use, as the hank said when the iteration was laid out. */
+  /** The budget of the whole loop, as in the hank when the iteration was added to the plan. */
   loopBudget?: ContainerBudget;
 }
 
@@ -1544,13 +1545,13 @@ export type Mode = "readonly" | "readandwrite";
 export interface MovedRef {
   ref: string;
   was: string;
-  /** The checkpoint that it names now; null where it was moved aside altogether. */
+  /** The checkpoint that it names now; null if the ref was removed. */
   now: string | null;
 }
 
 export type Movement = "back" | "undo" | "redo" | "retry";
 
-/** What an agent is to be told at its next step: that it was rolled back, to where and why. */
+/** The message about a rollback that an agent gets at its next step: target and reason. */
 export interface Notice {
   operationId: string;
   direction: Direction;
@@ -1567,29 +1568,29 @@ export interface Order {
   direction?: string;
 }
 
-/** The execution, and the moment of it, that a branch was made from. */
+/** The execution that a branch was made from, and the moment in it. */
 export interface Origin {
   executionPath: string;
   /** In the journal of that execution. */
   coordinate: Coordinate;
 }
 
-/** What a codon hands out once it has succeeded. */
+/** The files that a codon exports after its success. */
 export interface OutputFiles {
-  /** Paths or globs below agentRoot. */
+  /** Paths or globs relative to agentRoot. */
   copy: string[];
-  /** Commands that run in the work tree first. */
+  /** Commands to run in the work tree first. */
   beforeCopy?: RigCommand[];
 }
 
-/** The answer to `replay.view`: files and state as they were. */
+/** The reply to `replay.view`: files and state at a past moment. */
 export interface PastView {
-  /** The checkpoint whose files are shown; null before the first one. */
+  /** The checkpoint whose files are shown; null before the first checkpoint. */
   coordinate: Coordinate | null;
   tree: TreeFile[];
-  /** Of all selected files, be the tree in one page or many. */
+  /** Of all selected files, over all pages. */
   stats: TreeStats;
-  /** Null on later pages, and where the journal does not reach back to the moment. */
+  /** Null on later pages, and if the journal does not reach back to the moment. */
   state: State | null;
   events: EventSlice | null;
   previous?: DiffPage;
@@ -1597,7 +1598,7 @@ export interface PastView {
   cursor?: string;
 }
 
-/** A call that an agent waits for leave to make. */
+/** A tool call that waits for permission. */
 export interface PendingPermission {
   codonId: string;
   requestId: string;
@@ -1607,53 +1608,53 @@ export interface PendingPermission {
   reason: string;
 }
 
-/** Lets an agent call the tool that it asked for, or not. */
+/** Allow or deny the tool call that an agent requested. */
 export interface PermissionAnswer {
   requestId: string;
   decision: "allow" | "deny";
-  /** The agent is told, where it is denied. */
+  /** Sent to the agent if the call is denied. */
   message?: string;
   expectedRunId?: string;
 }
 
-/** An agent waits for leave to call a tool; `permission.answer` gives or refuses it. */
+/** A tool call waits for permission; `permission.answer` allows or denies it. */
 export interface PermissionRequested {
   codonId: string;
   requestId: string;
   toolName: string;
   toolInput: Record<string, unknown>;
-  /** When it is answered for want of an answer. */
+  /** The time at which it is decided without an answer. */
   expiresAt: string;
-  /** Why somebody has to say. */
+  /** Why permission is required. */
   reason: string;
 }
 
-/** A call was allowed or denied; on the disk before the agent is told. */
+/** A call was allowed or denied; durable before the agent gets the answer. */
 export interface PermissionResolved {
   codonId: string;
   requestId: string;
   toolName: string;
   decision: "allow" | "deny";
-  /** `ended`: the agent, its codon or the server came to an end, or the agent asks no more. */
+  /** `ended`: the agent, its codon or the server ended, or the agent withdrew the request. */
   by: "client" | "ended" | "policy" | "timeout";
   clientId?: string;
-  /** The pattern that decided, or the name of the field that did. */
+  /** The pattern or the name of the field that decided. */
   rule?: string;
-  /** What the agent is told, or why there was no answer. */
+  /** The message to the agent, or the reason for the missing answer. */
   message?: string;
 }
 
-/** What an agent may do: asked before each call of a tool that changes something. Deny wins. */
+/** The permissions of an agent, checked before each tool call with effects. Deny wins. */
 export interface Permissions {
-  /** Patterns of calls that are allowed: `Bash(git *)`, `Write(src/**)`, `mcp__server__*`. */
+  /** Patterns of allowed calls: `Bash(git *)`, `Write(src/**)`, `mcp__server__*`. */
   allow?: string[];
-  /** Patterns of calls that are not, whatever `allow` says. */
+  /** Patterns of denied calls, even if `allow` matches. */
   deny?: string[];
-  /** What becomes of a call that no pattern fits; `ask`: a client says. */
+  /** The decision for a call that no pattern matches; with `ask`, a client decides. */
   otherwise?: "allow" | "ask" | "deny";
-  /** How long a client has to answer. */
+  /** The time that a client has to answer. */
   timeoutSeconds?: number;
-  /** What becomes of a call that nobody answers. */
+  /** The decision for a call without an answer. */
   onTimeout?: "allow" | "deny";
 }
 
@@ -1661,14 +1662,14 @@ export type Ping = Record<string, never>;
 
 export type PingBroadcast = Record<string, never>;
 
-/** One codon that will run or has run; loops stand unrolled, one iteration at a time. */
+/** One codon that will run or has run; loops are unrolled, one iteration at a time. */
 export interface PlanEntry {
   codon: Codon;
   codonId: string;
   loopContext?: LoopContext;
 }
 
-/** The execution plan is laid out anew: at the start, after an iteration, after a rollback. */
+/** The execution plan was set: at the start, after an iteration, or after a rollback. */
 export interface PlanSet {
   executionPlan: PlanEntry[];
 }
@@ -1685,7 +1686,7 @@ export interface PreparingCodon {
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
 }
 
@@ -1708,27 +1709,27 @@ export interface PromptMetadata {
   author?: string;
 }
 
-/** `prune.intent`: durable before the first checkpoint is let go, gone when all is told. */
+/** `prune.intent`: durable before a checkpoint is pruned, removed after the last event. */
 export interface PruneIntent {
   checkpoints: string[];
   startedAt: string;
 }
 
-/** One aggregate over all that matches, or over each group of it. */
+/** One aggregate over all matching events, or over each group of them. */
 export interface Reduction {
   type: string;
-  /** Needed by every aggregate but `count`. */
+  /** Required by every aggregate except `count`. */
   field?: string;
   groupBy?: string[];
 }
 
-/** Shows a past moment: that of a checkpoint, or that right after an event. */
+/** Show a past moment: that of a checkpoint, or that right after an event. */
 export interface ReplayView {
   checkpointSha?: string;
   seq?: number;
   paths?: string[];
   compare?: Comparison[];
-  /** Files in one answer; 0 leaves the tree out. */
+  /** Maximum number of files in one reply; 0 omits the tree. */
   limit?: number;
   cursor?: string;
 }
@@ -1740,31 +1741,31 @@ export interface ResultingState {
   currentRunCost: number;
 }
 
-/** How often and when a codon that failed is tried again. */
+/** How often and when a failed codon is retried. */
 export interface RetryConfig {
-  /** All of them, the first included. */
+  /** Including the first. */
   maxAttempts?: number;
-  /** Before the second attempt; twice as long before each further one. */
+  /** The delay before the second attempt; it doubles before each further one. */
   delayMs?: number;
-  /** The longest wait, whatever a provider asks for. */
+  /** The longest delay, even if a provider requests a longer one. */
   maxDelayMs?: number;
 }
 
-/** Runs a shell command in the work tree before the agent starts. */
+/** A shell command that runs in the work tree before the agent starts. */
 export interface RigCommand {
   type: "command";
   command: CommandSpec;
-  /** True: a failure is told and passed over. */
+  /** If true, a failure is reported and ignored. */
   allowFailure?: boolean;
 }
 
-/** Copies a file or tree of the hank into the work tree before the agent starts. */
+/** A copy of a file or folder of the hank into the work tree before the agent starts. */
 export interface RigCopy {
   type: "copy";
   copy: CopySpec;
-  /** True: a failure is told and passed over. */
+  /** If true, a failure is reported and ignored. */
   allowFailure?: boolean;
-  /** Moves the copied target to rigArchive after success. */
+  /** Move the copied target to rigArchive after success. */
   archiveOnSuccess?: boolean;
 }
 
@@ -1824,21 +1825,21 @@ export interface RollbackCompleted {
   reason?: string;
 }
 
-/** A rollback that had begun could not finish; the next start redoes it. */
+/** A rollback has begun but could not finish; the next start repeats it. */
 export interface RollbackFailed {
   target: Coordinate;
   message: string;
 }
 
-/** `rollback.intent`: durable before the first file moves, gone when all is told. */
+/** `rollback.intent`: durable before the first file changes, removed after the last event. */
 export interface RollbackIntent {
   operationId: string;
-  /** The files: a checkpoint, or for an undo the safety checkpoint of what is undone. */
+  /** The checkpoint to restore; for an undo, the safety checkpoint of the undone rollback. */
   target: CheckpointRecord;
   safety: CheckpointRecord;
   source: Coordinate | null;
   fromRun: string;
-  /** The run that begins; null where only files move. */
+  /** The run that begins; null if only files are restored. */
   toRun: string | null;
   afterCodon: string | null;
   checkpointType: string;
@@ -1846,31 +1847,31 @@ export interface RollbackIntent {
   autoRestart: boolean;
   startedAt: string;
   direction?: Movement;
-  /** From where work goes on, where that is not the target's own coordinate. */
+  /** Where work continues, if that is not the target's own coordinate. */
   place?: Coordinate;
   paths?: string[];
-  /** Paths to leave alone; base64 in the file, because names need not be text. */
+  /** Paths to leave unchanged; base64 in the file, because names may not be text. */
   keep?: string[];
   edits?: Record<string, string>;
   restoredEdits?: Record<string, string>;
   reason?: string;
   rewindMemory?: boolean;
-  /** The operation that this one takes back. */
+  /** The operation that this one undoes. */
   undone?: string;
-  /** Passed on to the report. */
+  /** Copied to the report. */
   note?: string;
 }
 
-/** Says what a rollback would do; exactly one target, or none for the last success. */
+/** Report what a rollback would do; exactly one target, or none for the last success. */
 export interface RollbackPreview {
   checkpointSha?: string;
   codonId?: string;
   checkpointType?: CodonCheckpointType;
-  /** The target is what `rollback.undo` or `rollback.redo` would go to. */
+  /** The target is that of `rollback.undo` or `rollback.redo`. */
   direction?: "redo" | "undo";
   paths?: string[];
   keepEdits?: boolean;
-  /** Adds unified diffs of the files it would touch. */
+  /** Include unified diffs of the files it would change. */
   patch?: boolean;
 }
 
@@ -1880,7 +1881,7 @@ export interface RollbackProgress {
   message: string;
 }
 
-/** Takes back the last undo. */
+/** Redo the rollback that was undone last. */
 export interface RollbackRedo {
   onRunning?: OnRunning;
   keepEdits?: boolean;
@@ -1888,27 +1889,27 @@ export interface RollbackRedo {
   expectedRunId?: string;
 }
 
-/** What a rollback did, or, as a preview, would do. */
+/** The changes that a rollback made or, in a preview, would make. */
 export interface RollbackReport {
   target: Coordinate;
   source: Coordinate | null;
-  /** Holds all that the rollback overwrote or removed; null in a preview, or if nothing was. */
+  /** Holds everything the rollback overwrote or removed; null in a preview, or if nothing was. */
   safety: Coordinate | null;
   added: TouchedFile[];
   updated: TouchedFile[];
   removed: TouchedFile[];
-  /** Left as they are because `keepEdits` asked for it. */
+  /** Files left unchanged because of `keepEdits`. */
   kept: KeptFile[];
   /** Files that a person changed after an agent or rig last wrote them. */
   conflicts: KeptFile[];
   skipped: KeptFile[];
-  /** True where a crash interrupted it and the next start finished it. */
+  /** True if a crash interrupted it and the next start finished it. */
   recovered: boolean;
-  /** Tool calls between target and now whose effects lie outside the work tree, and stay. */
+  /** Tool calls since the target whose effects outside the work tree are not undone. */
   externalEffects?: string[];
-  /** Only in a preview that asked for them. */
+  /** Only in a preview with `patch`. */
   diffs?: ForeseenDiff[];
-  /** What the caller should know about the target, such as the run it was found in. */
+  /** Information about the target, such as the run it was found in. */
   note?: string;
 }
 
@@ -1934,63 +1935,63 @@ export interface RollbackStarted {
   recovered?: boolean;
 }
 
-/** Goes back to a commit: a full sha, or a prefix that is unique among all checkpoints. */
+/** Roll back to a commit: a full sha, or a prefix that is unique among all checkpoints. */
 export interface RollbackToCheckpoint {
   autoRestart?: boolean;
   onRunning?: OnRunning;
-  /** Restores these and nothing else; no run changes. */
+  /** Restore only these; no run ends or begins. */
   paths?: string[];
-  /** Leaves files alone that people changed after an agent or rig last wrote them. */
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
   rewindMemory?: boolean;
-  /** Why, in a sentence: the agent is told. */
+  /** The reason, in a sentence; the agent gets it. */
   reason?: string;
   expectedRunId?: string;
   checkpointSha: string;
 }
 
-/** Goes back to a checkpoint of the newest execution of a codon in the thread. */
+/** Roll back to a checkpoint of the newest execution of a codon in the thread. */
 export interface RollbackToCodon {
   autoRestart?: boolean;
   onRunning?: OnRunning;
-  /** Restores these and nothing else; no run changes. */
+  /** Restore only these; no run ends or begins. */
   paths?: string[];
-  /** Leaves files alone that people changed after an agent or rig last wrote them. */
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
   rewindMemory?: boolean;
-  /** Why, in a sentence: the agent is told. */
+  /** The reason, in a sentence; the agent gets it. */
   reason?: string;
   expectedRunId?: string;
   codonId: string;
   checkpointType: CodonCheckpointType;
 }
 
-/** Goes back to the newest completed codon of the thread. */
+/** Roll back to the newest completed codon of the thread. */
 export interface RollbackToLastSuccess {
   autoRestart?: boolean;
   onRunning?: OnRunning;
-  /** Restores these and nothing else; no run changes. */
+  /** Restore only these; no run ends or begins. */
   paths?: string[];
-  /** Leaves files alone that people changed after an agent or rig last wrote them. */
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
   rewindMemory?: boolean;
-  /** Why, in a sentence: the agent is told. */
+  /** The reason, in a sentence; the agent gets it. */
   reason?: string;
   expectedRunId?: string;
 }
 
-/** An agent learned that it was rolled back, to where and why. */
+/** An agent got the message about a rollback. */
 export interface RollbackTold {
   operationId: string;
   codonId: string;
   target: Coordinate;
-  /** What it was told. */
+  /** The message. */
   text: string;
-  /** With the prompt of a codon that begins, or in the middle of one. */
+  /** With the prompt of a starting codon, or while a codon is running. */
   how: "live" | "prompt";
 }
 
-/** Takes back the last rollback: files, and the place in the plan, as they were before it. */
+/** Undo the last rollback: restore the files and the position in the plan. */
 export interface RollbackUndo {
   onRunning?: OnRunning;
   keepEdits?: boolean;
@@ -1998,7 +1999,7 @@ export interface RollbackUndo {
   expectedRunId?: string;
 }
 
-/** One line of work from a start or a rollback to its end. */
+/** A line of work from a start or a rollback to its end. */
 export interface Run {
   runId: string;
   /** Absolute path of the run's logs. */
@@ -2012,16 +2013,16 @@ export interface Run {
   endTime?: string;
 }
 
-/** A run came to its end; it stays the current one until its server stops or another begins. */
+/** A run has ended; it stays current until its server stops or another run begins. */
 export interface RunCompleted {
   runId: string;
   endTime: string;
 }
 
 /**
- * The server that drove the run died, so the run is no longer the current one.
+ * The server of the run died; the run is no longer current.
  *
- * Its active codons are failed by events of their own.
+ * Separate events mark its active codons as failed.
  */
 export interface RunCrashed {
   runId: string;
@@ -2029,26 +2030,26 @@ export interface RunCrashed {
   serverPid: number;
 }
 
-/** The same of a run whose newest codon failed for good. */
+/** A run has ended because its newest codon finally failed. */
 export interface RunFailed {
   runId: string;
   endTime: string;
 }
 
-/** A new run becomes the newest and the current one. */
+/** A run was started; it is the newest and the current one. */
 export interface RunStarted {
   run: Run;
 }
 
 export type RunStatus = "running" | "completed" | "failed" | "crashed";
 
-/** The agent works. */
+/** The agent is working. */
 export interface RunningCodon {
   status: "running";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
@@ -2062,7 +2063,7 @@ export interface RunningCodon {
   extensionCount?: number;
 }
 
-/** runtime.lock: who serves here. It informs; it never grants. */
+/** runtime.lock: the server of this directory. For information; it does not grant ownership. */
 export interface RuntimeLock {
   pid: number;
   runId: string | null;
@@ -2071,16 +2072,16 @@ export interface RuntimeLock {
   port?: number;
 }
 
-/** The deterministic agent that is built in: for demonstrations and tests. */
+/** The built-in deterministic agent, for demonstrations and tests. */
 export interface ScriptedAgentSpec {
   type: "scripted";
-  /** Path of a JSON script below the hank's directory; absent: the prompt is the script. */
+  /** Path of a JSON script in the hank's directory; by default, the prompt is the script. */
   script?: string;
 }
 
-/** What watches a codon. */
+/** A sentinel of a codon. */
 export interface SentinelEntry {
-  /** A sentinel, or the path of its file below the hank's directory. */
+  /** A configuration, or the path of its file relative to the hank's directory. */
   sentinelConfig: string | Record<string, unknown>;
   settings?: SentinelSettings;
 }
@@ -2093,7 +2094,7 @@ export interface SentinelError {
   message: string;
   retriable: boolean;
   consecutiveFailureCount: number;
-  /** Triggers that will never be called for; Hankweave only logs them. */
+  /** Number of dropped triggers; Hankweave only logs them. */
   dropped?: number;
 }
 
@@ -2119,13 +2120,13 @@ export interface SentinelOutput {
   eventCount: number;
 }
 
-/** Where a sentinel writes; a name without `/` lies in its own folder, else in agentRoot. */
+/** The files of a sentinel; a name without `/` is in its own folder, a path in agentRoot. */
 export interface SentinelOutputPaths {
   logFile?: string;
   lastValueFile?: string;
 }
 
-/** Which of a sentinel's events clients are told; what is not said, the sentinel decides. */
+/** The events of a sentinel that clients get; the sentinel decides about absent ones. */
 export interface SentinelReports {
   lifecycle?: boolean;
   errors?: boolean;
@@ -2133,15 +2134,15 @@ export interface SentinelReports {
   triggers?: boolean;
 }
 
-/** What a codon settles about a sentinel. */
+/** A codon's settings for a sentinel. */
 export interface SentinelSettings {
-  /** True: without this sentinel the codon does not start. */
+  /** If true, the codon does not start without this sentinel. */
   failCodonIfNotLoaded?: boolean;
   outputPaths?: SentinelOutputPaths;
   reportToWebsocket?: SentinelReports;
 }
 
-/** What one sentinel did during one codon; costs in USD. */
+/** The work of one sentinel during one codon; costs in USD. */
 export interface SentinelState {
   id: string;
   model: string;
@@ -2154,11 +2155,11 @@ export interface SentinelState {
   unloadedAt?: string;
   lastLlmCallAt?: string;
   unloadReason?: string;
-  /** Triggers that were never called for: no room, or no time at the codon's end. */
+  /** Number of triggers without a call: the queue was full, or the codon had ended. */
   droppedTriggers?: number;
 }
 
-/** The sentinels of an active codon, as they now stand. */
+/** The current sentinels of an active codon. */
 export interface SentinelStatesUpdated {
   runId: string;
   codonId: string;
@@ -2184,9 +2185,9 @@ export interface SentinelUnloaded {
 }
 
 /**
- * The server stays up with a problem; told at once, without a seq where the disk is at fault.
+ * The server continues with a problem; sent at once, without a seq if the disk is the cause.
  *
- * On record it comes with the next line that the disk takes.
+ * It is journaled as soon as the disk can be written to.
  */
 export interface ServerDegraded {
   code: ProblemCode;
@@ -2194,7 +2195,7 @@ export interface ServerDegraded {
   since: string;
 }
 
-/** Kills agents and leaves at once with exit code 1; the next start recovers. */
+/** Kill agents and exit immediately with code 1; the next start recovers. */
 export interface ServerForceShutdown {
   reason?: string;
 }
@@ -2214,7 +2215,7 @@ export interface ServerReady {
   url: string;
   currentRunId?: string;
   lastEventSeq?: number;
-  /** Where output files are copied, if anywhere. */
+  /** The directory that output files are copied to, if any. */
   outputDirectory?: string;
 }
 
@@ -2222,22 +2223,22 @@ export interface ServerReady {
 export interface ServerRecovered {
   code: ProblemCode;
   message: string;
-  /** When the problem began. */
+  /** The time at which the problem began. */
   since: string;
 }
 
-/** Nothing of the server ran for a while: the machine slept, or the process was stopped. */
+/** The server did not run for a while: the machine was suspended, or the process stopped. */
 export interface ServerResumed {
   suspendedSeconds: number;
   cause: "stopped" | "suspended";
 }
 
-/** Stops the server: agents, `exit` checkpoint, final state, lock. */
+/** Stop the server: end agents, take an `exit` checkpoint, save the state, release the lock. */
 export interface ServerShutdown {
   reason?: string;
 }
 
-/** A server took over the directory; it says what it found of the one before. */
+/** A server has started on the directory; the fields describe what the last one left. */
 export interface ServerStarted {
   serverVersion: string;
   pid: number;
@@ -2245,13 +2246,13 @@ export interface ServerStarted {
   previousHeartbeatAgeMs?: number;
   previousPidReused?: boolean;
   leftoverAgentsKilled?: number[];
-  /** Lock and temporary files of the shadow repository that a crash left behind. */
+  /** Lock and temporary files in the shadow repository, left by a crash. */
   leftoversRemoved?: string[];
-  /** What holds an agent's processes together: a control group of its own, or its keeper alone. */
+  /** How an agent's processes are contained: by a control group, or by its keeper alone. */
   containment?: "cgroup" | "subreaper";
 }
 
-/** The answer to `server.status`. */
+/** The reply to `server.status`. */
 export interface ServerStatus {
   serverVersion: string;
   pid: number;
@@ -2271,23 +2272,23 @@ export interface ServerStatus {
   /** Size of the shadow repository on disk. */
   storeBytes: number;
   storePacks: number;
-  /** Objects that no pack holds yet; where they pile up they are packed in the background. */
+  /** Objects outside packs; many of them are packed in the background. */
   storeLooseObjects: number;
-  /** What holds an agent's processes together: a control group of its own, or its keeper alone. */
+  /** How an agent's processes are contained: by a control group, or by its keeper alone. */
   containment: "cgroup" | "subreaper";
-  /** What is wrong, the oldest first; none where all is well. */
+  /** Current problems, the oldest first. */
   problems?: Problem[];
-  /** What agents wait for leave to do, the oldest first. */
+  /** Tool calls that wait for permission, the oldest first. */
   pendingPermissions?: PendingPermission[];
   agentTools?: AgentToolsGranted;
   /**
-   * What the codon that runs may use in all: the tightest of its own budget, its loop's and the
-   * hank's; absent where no codon runs.
+   * The limits of the running codon: the lowest of its own budget, its loop's and the hank's;
+   * absent if no codon runs.
    */
   activeAllowance?: BudgetFigures;
   /**
-   * Where the execution's data is reached: `read_only_data_source` in the work tree, or, in a
-   * project that is served in place, in its `.hankweave`; absent where there is no data.
+   * The path of the execution's data: `read_only_data_source` in the work tree or, in a project
+   * that is served in place, in its `.hankweave`; absent if there is no data.
    */
   dataPath?: string;
 }
@@ -2296,13 +2297,13 @@ export interface ServerStopping {
   reason: string;
 }
 
-/** Terminal: skipped by a person or its condition, or its time ran out at its start. */
+/** Terminal: skipped by a person or its condition, or timed out at its start. */
 export interface SkippedCodon {
   status: "skipped";
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   endTime: string;
   skippedDuring: ActiveStatus;
@@ -2316,7 +2317,7 @@ export interface SkippedCodon {
   rigSetupCheckpoint?: string;
   skipCheckpoint?: string;
   budgetExceeded?: BudgetExceeded;
-  /** The condition that did not hold. */
+  /** The condition that was false. */
   condition?: string;
 }
 
@@ -2337,7 +2338,7 @@ export interface StartingCodon {
   codonId: string;
   startTime: string;
   loopContext?: LoopContext;
-  /** 1 for the first try in this run, one more for each retry or redo. */
+  /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   sentinels: LoadedSentinels;
   rigSetupCheckpoint?: string;
@@ -2345,15 +2346,15 @@ export interface StartingCodon {
 
 export type StartingConditions = FreshStart | Continuation;
 
-/** The whole of state.json: what the journal folds to. */
+/** The content of state.json: the fold of the journal. */
 export interface State {
   /** Newest first. */
   runs: Run[];
-  /** The run of the server that lives, which may have ended; None where no server runs. */
+  /** The run of the current server, which may have ended; null if no server is running. */
   currentRunId: string | null;
   executionPlan: PlanEntry[];
   initialCheckpoint?: string;
-  /** `SCHEMA_VERSION` in what we write; 0 in a file that Hankweave wrote. */
+  /** `SCHEMA_VERSION`; 0 in a file written by Hankweave. */
   schemaVersion?: number;
   lastEventSeq?: number;
   /** Rollbacks that can be undone, the newest last. */
@@ -2362,23 +2363,23 @@ export interface State {
   redo?: Travel[];
   /** Files that people changed after an agent or rig last wrote them, with their SHA-256. */
   edits?: Record<string, string>;
-  /** The last rollback, while no agent has been told of it. */
+  /** The last rollback, until an agent has got the message about it. */
   notice?: Notice;
 }
 
-/** state.json was not simply read: where the state came from and what was wrong with it. */
+/** state.json could not be used as it was: the source of the state, and the faults found. */
 export interface StateRecovered {
   source: "backup" | "fresh" | "journal" | "primary" | "repository";
   errors: ValidationError[];
   warnings: ValidationWarning[];
-  /** Names under which the unreadable originals were kept. */
+  /** File names of the unreadable originals, which are kept. */
   kept?: string[];
 }
 
 export interface StateSnapshot {
   /**
-   * Terminal codons of the execution thread, newest first, failed and skipped ones included; the
-   * newest hundred.
+   * The newest hundred terminal codons of the execution thread, newest first, including failed and
+   * skipped ones.
    */
   completedCodons: CodonExecution[];
   fileTree: FileNode[];
@@ -2413,29 +2414,30 @@ export interface StoreConsolidated {
 }
 
 /**
- * Reads every checkpoint down to each blob, and repairs the store before if asked to.
+ * Read every checkpoint down to each blob, after a repair if requested.
  *
- * Without `repair` it changes nothing, but reads the whole store: viewers may not send it.
+ * Without `repair` it changes nothing, but it reads the whole store: viewers may not send it.
  */
 export interface StoreFsck {
-  /** Write lost objects again where they can be found, and give up what cannot. */
+  /** Restore lost objects that can be found, and give up those that cannot. */
   repair?: boolean;
-  /** A git repository or execution directory that may have them; only with `repair`. */
+  /** A git repository or execution directory to search for them; only with `repair`. */
   mirror?: string;
 }
 
 /**
- * Prunes the checkpoints beyond the limits, and packs the store.
+ * Prune checkpoints beyond the limits, and pack the store.
  *
- * Without a limit nothing is pruned. `completed`, pinned and the thread's own never are.
+ * Without a limit, nothing is pruned. Checkpoints that are `completed`, pinned or part of the
+ * thread are never pruned.
  */
 export interface StoreGc {
-  /** Only says what would go. */
+  /** Only report what would be pruned. */
   dryRun?: boolean;
   maxAgeSeconds?: number;
   maxCount?: number;
   maxBytes?: number;
-  /** Only these may go. */
+  /** Prune only these kinds. */
   kinds?: CheckpointKind[];
   expectedRunId?: string;
 }
@@ -2443,57 +2445,57 @@ export interface StoreGc {
 export type StoreOperation = "capture" | "restore" | "gc" | "fsck" | "branch";
 
 /**
- * How far long work on checkpoints is; for clients that asked for `progress`, and no journal.
+ * Progress of a long operation on checkpoints; only for clients that requested `progress`.
  *
- * At most ten a second for each operation, none of one that is quickly done.
+ * At most ten a second for each operation, and none for a short operation. Not journaled.
  */
 export interface StoreProgress {
   operation: StoreOperation;
-  /** The same for all that is told of one operation. */
+  /** The same in all events of one operation. */
   operationId: string;
-  /** What is done now, in a word; an operation has several, one after the other. */
+  /** The name of the current phase; an operation has several, one after the other. */
   phase: string;
   /** Of this phase. */
   done: number;
-  /** None while nobody knows it. */
+  /** Null while it is unknown. */
   total: number | null;
   unit: ProgressUnit;
-  /** The command that asked for it; None where the server does it of itself. */
+  /** The command that requested it; null if the server started it by itself. */
   commandId?: string;
-  /** True in the last one; how it ended, the reply and the journal say. */
+  /** True in the last event; the result is in the reply and the journal. */
   ended?: boolean;
 }
 
-/** What a repair of the shadow repository did. */
+/** The result of a repair of the shadow repository. */
 export interface StoreRepair {
-  /** Objects that could not be read and can be now; at most a thousand are listed. */
+  /** Objects that were unreadable and are restored; at most a thousand are listed. */
   rewritten?: string[];
-  /** Checkpoints that were given up: not all of their objects could be found. */
+  /** Checkpoints that were given up, because some of their objects could not be found. */
   lost?: string[];
   movedRefs?: MovedRef[];
-  /** Checkpoints of which permissions and empty folders may be lost; their files are whole. */
+  /** Checkpoints that may have lost permissions and empty folders; their files are complete. */
   unknownPermissions?: string[];
-  /** The folder of the shadow repository with everything that was moved aside. */
+  /** The folder of the shadow repository that holds the files it replaced. */
   quarantine?: string;
 }
 
-/** Objects were written again, or what was lost was taken out of the history. */
+/** Lost objects were restored, or checkpoints with lost objects were given up. */
 export interface StoreRepaired {
   repair: StoreRepair;
 }
 
 export type TerminalCodon = CompletedCodon | FailedCodon | SkippedCodon;
 
-/** The files went to another moment: a rollback, the undo of one, or a redo. */
+/** The files were restored: by a rollback, the undo of one, or a redo. */
 export interface TimeTravelled {
   direction: Direction;
-  /** The journey just made; its `edits` are those it took away. */
+  /** The rollback; its `edits` are those it removed. */
   travel: Travel;
   restoredEdits?: Record<string, string>;
   notice?: Notice;
 }
 
-/** Costs in USD: the message's own cost, or with `final` the codon's total. */
+/** Tokens and cost in USD of one message or, with `final`, of the whole codon. */
 export interface TokenUsage {
   codonId: string;
   inputTokens: number;
@@ -2531,7 +2533,7 @@ export interface TouchedFile {
 }
 
 export interface TrafficMetadata {
-  /** Bytes of the frame as it went over the wire, before redaction. */
+  /** Bytes of the frame on the wire, before redaction. */
   size: number;
   error?: string;
 }
@@ -2544,29 +2546,29 @@ export interface TrafficRecord {
   metadata: TrafficMetadata;
 }
 
-/** One rollback, as far as its undo (or for an undo: its redo) needs to know it. */
+/** The facts of a rollback that its undo needs (or of an undo, that its redo needs). */
 export interface Travel {
   operationId: string;
-  /** The checkpoint of everything it touched, as it was before. */
+  /** The checkpoint of everything it changed, as it was before. */
   safety: string;
-  /** Where the execution stood before it; null where no codon had a checkpoint yet. */
+  /** The position of the execution before it; null if no codon had a checkpoint yet. */
   source: Coordinate | null;
-  /** Only files moved: no run ended, and the plan stands where it stood. */
+  /** True if only files were restored: no run ended, and the position in the plan is the same. */
   inPlace?: boolean;
-  /** The files and folders it was confined to; null for the whole work tree. */
+  /** The files and folders it was limited to; null for the whole work tree. */
   paths?: string[];
-  /** People's edits that it took away, with the SHA-256 of each where it is known. */
+  /** People's edits that it removed, with the SHA-256 of each if known. */
   edits?: Record<string, string>;
-  /** Agents and sentinels forgot what they knew; the epoch of the safety checkpoint has it. */
+  /** True if sessions were restored too; the safety checkpoint holds the previous ones. */
   rewoundMemory?: boolean;
 }
 
-/** Rollbacks that cannot be undone, or redone, any more: their safety checkpoints are gone. */
+/** Rollbacks can no longer be undone or redone: their safety checkpoints were pruned. */
 export interface TravelsForgotten {
   operationIds: string[];
 }
 
-/** One file of many thousands; gc=False keeps the collector from visiting each of them. */
+/** One file of a tree. */
 export interface TreeFile {
   path: string;
   size: number;
@@ -2579,7 +2581,7 @@ export interface TreeStats {
   bytes: number;
 }
 
-/** A fault of state.json that prevents continuation. */
+/** A fault in state.json that prevents a resume. */
 export interface ValidationError {
   type: "corrupted_data" | "invalid_codon" | "missing_run";
   message: string;
@@ -2590,7 +2592,7 @@ export interface ValidationWarning {
   message: string;
 }
 
-/** Files changed under whoever keeps an index of them. */
+/** Files changed; a client that keeps an index of them must refresh it. */
 export interface WorkspaceInvalidated {
   paths: string[];
   reason: "branch" | "rollback";

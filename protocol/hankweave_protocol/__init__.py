@@ -1,8 +1,21 @@
-"""The vocabulary of Hankweave: what stands in its files and on its wire.
+"""The types of Hankweave's wire format and files.
 
-Pure values: no I/O, no clock, no asyncio; msgspec is the only dependency, so that a client can use
-this package without the server. `protocol/README.md` is the reference, and its examples are tests.
+Pure values: no I/O, no clock, no asyncio. msgspec is the only dependency, so that a client can use
+this package without the server. `protocol/README.md` is the reference; tests check its examples.
+
+Modules, in reading order:
+
+- `shapes`: the base classes of all values; typed unions and their registry
+- `ids`, `instants`, `errors`: ids and names, timestamps, error codes
+- `hank`, `sentinels`: hank.json and the configuration of sentinels
+- `records`: lock, metadata, checkpoints, reports, intents
+- `state`, `transitions`: state.json, and the changes that it is the fold of
+- `events`: the events of the journal and the wire
+- `queries`, `replies`, `commands`: commands with their replies, and the handshake
+- `codec`: encoding and decoding
+- `reference`, `reference_shapes`: events as clients of Hankweave 0.12 receive them
+- `schema`: JSON Schemas generated from these types
 """
 
 PROTOCOL_VERSION = 1
-"""What a client sends as `protocolVersion` to get replies, snapshots and our own events."""
+"""The `protocolVersion` of a client that wants replies, snapshots and events Hankweave lacks."""

@@ -1,8 +1,11 @@
-"""Frames and lines to values and back: the only place that knows both.
+"""Encode values as frames and lines of JSON, and decode them.
 
-Decoding refuses with `Refused` and names the JSON path of the fault; it never raises anything
-else, whatever the bytes are (DESIGN 13: deep nesting, huge integers, NaN, bad UTF-8). Nesting is
-limited before parsing, because a recursion error deep in a parser is no answer to a client.
+Decoding raises `Refused` with the JSON path of the fault and never anything else, whatever the
+bytes are (deep nesting, huge integers, NaN, bad UTF-8). Nesting is limited before parsing, because
+a recursion error deep in a parser would not be a useful answer to a client.
+
+A frame from a client is parsed once: `decode_envelope` reads its type and id, and `handshake_in` or
+`command_in` decodes its data.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.transitions import TRANSITIONS, Transition
 
 MAX_DEPTH = 64
-"""How deep a frame may nest: no shape of ours needs more than a dozen levels."""
+"""The maximum nesting of a frame; no shape needs more than a dozen levels."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Value)
@@ -40,10 +43,10 @@ _PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
 
 
 def encode(value: object) -> bytes:
-    """Writes one line of JSON without a newline.
+    """Return one line of JSON without a newline.
 
-    JSON holds Unicode alone, but names of files are bytes: a byte that is not UTF-8 (a surrogate
-    in Python's text) is written as `\\xff`, so that a strange name never keeps an event back.
+    JSON holds only Unicode, but file names are bytes: a byte that is not UTF-8 (a surrogate in a
+    Python string) is written as `\\xff`, so that every event can be encoded.
     """
     if isinstance(value, Event) and isinstance(value.data, UnknownEvent):
         value = _as_it_came(value, value.data)
@@ -75,7 +78,7 @@ class _EventEnvelope(Value, kw_only=True):
 
 
 class UnknownEvent(EventData):
-    """An event of a newer server: kept as it came."""
+    """An event of a newer server, preserved unchanged."""
 
     TYPE = "unknown"
     raw: msgspec.Raw
@@ -139,7 +142,7 @@ def decode_reply(command: AnsweredCommand[R], data: bytes) -> R:
 
 
 def decode_event(line: str | bytes) -> Event:
-    """Reads a journal line or an event frame; a type that is not known becomes `UnknownEvent`."""
+    """Decode a journal line or an event frame; an unknown type becomes `UnknownEvent`."""
     envelope = _decode(_event_decoder, line, prefix="$")
     member = EVENTS.get(envelope.type)
     data: EventData
@@ -165,7 +168,7 @@ def transition_body(transition: Transition) -> TransitionBody:
 
 
 def decode_transition(event: StateTransition) -> Transition:
-    """Reads the transition inside an event; refuses one this version does not know."""
+    """Decode the transition in an event; raise Refused if this version does not know it."""
     return decode_transition_body(event.transition)
 
 
@@ -182,7 +185,7 @@ def decode_transition_body(body: TransitionBody) -> Transition:
 
 
 def decode_value(shape: type[T], data: bytes | str) -> T:
-    """Reads one value of a file; refuses with the JSON path of the fault."""
+    """Decode one value; raise Refused with the JSON path of the fault."""
     return _decode(msgspec.json.Decoder(shape), data, prefix="$")
 
 
@@ -209,7 +212,7 @@ def _decode(decoder: msgspec.json.Decoder[T], text: str | bytes, *, prefix: str)
 
 
 def _split(message: str, prefix: str) -> tuple[str, str]:
-    """Parts msgspec's message from the path it ends with, and roots the path in the frame."""
+    """Split msgspec's message into text and path, and prefix the path."""
     found = _PATH.search(message)
     if found is None:
         return message, prefix
@@ -233,7 +236,7 @@ _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 
 
 def _depth(text: bytes) -> int:
-    """Peels level after level off; a frame of a megabyte takes some milliseconds."""
+    """Return the nesting depth, by removing level after level; a megabyte takes milliseconds."""
     # Without escapes, every other part between quotes is a string.
     outside = text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     left = b"".join(outside).translate(_SQUARE, _NO_BRACKETS)
@@ -259,7 +262,7 @@ _KEYS_OF_QUERIES = tuple(
 
 
 def _key_meant(message: str) -> str | None:
-    """Suggests the key that was meant; only queries refuse keys that they do not know."""
+    """Return a hint with the nearest known key; only queries refuse unknown keys."""
     found = _UNKNOWN_KEY.search(message)
     close = difflib.get_close_matches(found["key"], _KEYS_OF_QUERIES, n=1) if found else ()
     return f"Did you mean {close[0]!r}?" if close else None
@@ -284,7 +287,7 @@ def _as_it_came(event: Event, unknown: UnknownEvent) -> _EventEnvelope:
 
 
 def _parsed(value: object) -> object:
-    """Lets `to_builtins` pass what is encoded already."""
+    """Decode values that are already encoded, for `to_builtins`."""
     if isinstance(value, msgspec.Raw):
         return msgspec.json.decode(value)
 

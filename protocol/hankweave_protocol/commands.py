@@ -36,7 +36,7 @@ from hankweave_protocol.state import State
 R = TypeVar("R")
 
 MAX_RANGE = 512 * 1024
-"""Bytes of a file in one answer."""
+"""Maximum bytes of a file in one reply."""
 
 
 class CommandData(Typed):
@@ -62,7 +62,7 @@ class AnsweredCommand(CommandData, Generic[R]):
 
 
 class Command(Value):
-    """One command as a client sends it."""
+    """A command frame."""
 
     id: CommandId
     type: str
@@ -70,17 +70,17 @@ class Command(Value):
 
 
 OnRunning = Literal["refuse", "stop", "pause"]
-"""What a rollback does about a running codon: nothing at all, end it, or freeze it meanwhile."""
+"""How a rollback treats a running codon: refuse, stop the codon, or pause it meanwhile."""
 
 LONGEST_AGE_SECONDS = 1_000 * 366 * 86_400
-"""A thousand years: a moment before that is none that a clock can say."""
+"""A thousand years; an earlier date may be out of range for `datetime`."""
 
 Paths = tuple[Annotated[str, Meta(min_length=1)], ...]
-"""Files and folders of the work tree, relative to it."""
+"""Files and folders, relative to the work tree."""
 
 
 class CodonStart(CommandData):
-    """Starts one entry of the plan."""
+    """Start an entry of the plan."""
 
     TYPE: ClassVar[str] = "codon.start"
     codon_id: CodonId
@@ -89,28 +89,28 @@ class CodonStart(CommandData):
 
 
 class CodonNext(AnsweredCommand[CodonChosen]):
-    """Starts the thread's next codon."""
+    """Start the next codon of the thread."""
 
     TYPE: ClassVar[str] = "codon.next"
     expected_run_id: RunId | None = None
 
 
 class CodonSkip(CommandData):
-    """Stops the active codon; it ends as `skipped` and the plan goes on after it."""
+    """Stop the active codon; it ends as `skipped` and the plan continues after it."""
 
     TYPE: ClassVar[str] = "codon.skip"
     expected_run_id: RunId | None = None
 
 
 class CodonRedo(AnsweredCommand[CodonChosen]):
-    """Runs the thread's newest codon again."""
+    """Run the newest codon of the thread again."""
 
     TYPE: ClassVar[str] = "codon.redo"
     expected_run_id: RunId | None = None
 
 
 class CodonForceStop(CommandData):
-    """Kills the active codon; it ends as `failed` and the server idles."""
+    """Kill the active codon; it ends as `failed` and the server becomes idle."""
 
     TYPE: ClassVar[str] = "codon.forceStop"
     reason: str | None = None
@@ -118,13 +118,13 @@ class CodonForceStop(CommandData):
 
 
 class PermissionAnswer(CommandData, kw_only=True):
-    """Lets an agent call the tool that it asked for, or not."""
+    """Allow or deny the tool call that an agent requested."""
 
     TYPE: ClassVar[str] = "permission.answer"
     request_id: str
     decision: Literal["allow", "deny"]
     message: Annotated[str, Meta(max_length=2000)] | None = None
-    """The agent is told, where it is denied."""
+    """Sent to the agent if the call is denied."""
     expected_run_id: RunId | None = None
 
 
@@ -139,11 +139,11 @@ class ListCheckpoints(AnsweredCommand[CheckpointPage]):
 
 
 Label = Annotated[str, Meta(max_length=500)]
-"""A person's words about a checkpoint; they become part of its commit message."""
+"""A description of a checkpoint; it becomes part of the commit message."""
 
 
 class CheckpointCreate(AnsweredCommand[CheckpointRecord]):
-    """Takes a `manual` checkpoint now."""
+    """Take a `manual` checkpoint now."""
 
     TYPE: ClassVar[str] = "checkpoint.create"
     label: Label | None = None
@@ -151,42 +151,42 @@ class CheckpointCreate(AnsweredCommand[CheckpointRecord]):
 
 
 Comparison = Literal["previous", "now"]
-"""What a view is compared with: the checkpoint it was made upon, or the work tree."""
+"""What a view is compared with: the preceding checkpoint, or the work tree."""
 
 
 class LookCommand(AnsweredCommand[R]):
-    """What only looks: answered to everybody, and even during a rollback."""
+    """A command that only reads: any client may send it, even during a rollback."""
 
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
 class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
-    """Compares two checkpoints, or without `to` a checkpoint and the work tree."""
+    """Compare two checkpoints, or without `to` a checkpoint and the work tree."""
 
     TYPE: ClassVar[str] = "checkpoint.diff"
     from_sha: str = field(name="from")
     to_sha: str | None = field(name="to", default=None)
     paths: tuple[str, ...] | None = None
-    """Files or folders; absent: all."""
+    """Files or folders; by default, all."""
     patch: bool = False
     limit: Annotated[int, Meta(ge=1)] | None = None
     cursor: str | None = None
 
 
 class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
-    """Reads a file of a checkpoint, or a range of its bytes."""
+    """Read a file of a checkpoint, or a range of its bytes."""
 
     TYPE: ClassVar[str] = "checkpoint.readFile"
     checkpoint_sha: str
     path: str
     offset: Annotated[int, Meta(ge=0)] = 0
     length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
-    """Absent: up to the end, if that is no more than MAX_RANGE."""
+    """By default, up to the end; an error if that is more than MAX_RANGE."""
 
 
 class ReplayView(LookCommand[PastView]):
-    """Shows a past moment: that of a checkpoint, or that right after an event."""
+    """Show a past moment: that of a checkpoint, or that right after an event."""
 
     TYPE: ClassVar[str] = "replay.view"
     checkpoint_sha: str | None = None
@@ -194,14 +194,14 @@ class ReplayView(LookCommand[PastView]):
     paths: tuple[str, ...] | None = None
     compare: tuple[Comparison, ...] = ()
     limit: Annotated[int, Meta(ge=0)] | None = None
-    """Files in one answer; 0 leaves the tree out."""
+    """Maximum number of files in one reply; 0 omits the tree."""
     cursor: str | None = None
 
 
 class CheckpointPin(AnsweredCommand[CheckpointRecord]):
-    """Keeps a checkpoint for good, or with `pinned` false gives it back to the retention.
+    """Keep a checkpoint permanently, or with `pinned` false allow its pruning again.
 
-    A checkpoint that is pinned already takes the new name.
+    If the checkpoint is already pinned, it gets the new name.
     """
 
     TYPE: ClassVar[str] = "checkpoint.pin"
@@ -213,59 +213,60 @@ class CheckpointPin(AnsweredCommand[CheckpointRecord]):
 
 
 class StoreGc(AnsweredCommand[GcReport]):
-    """Prunes the checkpoints beyond the limits, and packs the store.
+    """Prune checkpoints beyond the limits, and pack the store.
 
-    Without a limit nothing is pruned. `completed`, pinned and the thread's own never are.
+    Without a limit, nothing is pruned. Checkpoints that are `completed`, pinned or part of the
+    thread are never pruned.
     """
 
     TYPE: ClassVar[str] = "store.gc"
     dry_run: bool = False
-    """Only says what would go."""
+    """Only report what would be pruned."""
     max_age_seconds: Annotated[int, Meta(ge=0, le=LONGEST_AGE_SECONDS)] | None = None
     max_count: Annotated[int, Meta(ge=0)] | None = None
     max_bytes: Annotated[int, Meta(ge=0)] | None = None
     kinds: tuple[CheckpointKind, ...] | None = None
-    """Only these may go."""
+    """Prune only these kinds."""
     expected_run_id: RunId | None = None
 
 
 class StoreFsck(AnsweredCommand[FsckReport]):
-    """Reads every checkpoint down to each blob, and repairs the store before if asked to.
+    """Read every checkpoint down to each blob, after a repair if requested.
 
-    Without `repair` it changes nothing, but reads the whole store: viewers may not send it.
+    Without `repair` it changes nothing, but it reads the whole store: viewers may not send it.
     """
 
     TYPE: ClassVar[str] = "store.fsck"
     repair: bool = False
-    """Write lost objects again where they can be found, and give up what cannot."""
+    """Restore lost objects that can be found, and give up those that cannot."""
     mirror: str | None = None
-    """A git repository or execution directory that may have them; only with `repair`."""
+    """A git repository or execution directory to search for them; only with `repair`."""
 
 
 class RollbackCommand(AnsweredCommand[RollbackReport], kw_only=True):
-    """What the three rollbacks have in common."""
+    """The fields that the three rollback commands share."""
 
     auto_restart: bool = False
     on_running: OnRunning = "refuse"
     paths: Paths | None = None
-    """Restores these and nothing else; no run changes."""
+    """Restore only these; no run ends or begins."""
     keep_edits: bool = False
-    """Leaves files alone that people changed after an agent or rig last wrote them."""
+    """Keep files that people changed after an agent or rig last wrote them."""
     rewind_memory: bool = False
     reason: str | None = None
-    """Why, in a sentence: the agent is told."""
+    """The reason, in a sentence; the agent gets it."""
     expected_run_id: RunId | None = None
 
 
 class RollbackToCheckpoint(RollbackCommand, kw_only=True):
-    """Goes back to a commit: a full sha, or a prefix that is unique among all checkpoints."""
+    """Roll back to a commit: a full sha, or a prefix that is unique among all checkpoints."""
 
     TYPE: ClassVar[str] = "rollback.toCheckpoint"
     checkpoint_sha: str
 
 
 class RollbackToCodon(RollbackCommand, kw_only=True):
-    """Goes back to a checkpoint of the newest execution of a codon in the thread."""
+    """Roll back to a checkpoint of the newest execution of a codon in the thread."""
 
     TYPE: ClassVar[str] = "rollback.toCodon"
     codon_id: CodonId
@@ -273,13 +274,13 @@ class RollbackToCodon(RollbackCommand, kw_only=True):
 
 
 class RollbackToLastSuccess(RollbackCommand, kw_only=True):
-    """Goes back to the newest completed codon of the thread."""
+    """Roll back to the newest completed codon of the thread."""
 
     TYPE: ClassVar[str] = "rollback.toLastSuccess"
 
 
 class RollbackUndo(AnsweredCommand[RollbackReport]):
-    """Takes back the last rollback: files, and the place in the plan, as they were before it."""
+    """Undo the last rollback: restore the files and the position in the plan."""
 
     TYPE: ClassVar[str] = "rollback.undo"
     on_running: OnRunning = "refuse"
@@ -289,7 +290,7 @@ class RollbackUndo(AnsweredCommand[RollbackReport]):
 
 
 class RollbackRedo(AnsweredCommand[RollbackReport]):
-    """Takes back the last undo."""
+    """Redo the rollback that was undone last."""
 
     TYPE: ClassVar[str] = "rollback.redo"
     on_running: OnRunning = "refuse"
@@ -299,7 +300,7 @@ class RollbackRedo(AnsweredCommand[RollbackReport]):
 
 
 class RollbackPreview(AnsweredCommand[RollbackReport]):
-    """Says what a rollback would do; exactly one target, or none for the last success."""
+    """Report what a rollback would do; exactly one target, or none for the last success."""
 
     TYPE: ClassVar[str] = "rollback.preview"
     MUTATES: ClassVar[bool] = False
@@ -307,21 +308,21 @@ class RollbackPreview(AnsweredCommand[RollbackReport]):
     codon_id: CodonId | None = None
     checkpoint_type: CodonCheckpointType | None = None
     direction: Literal["undo", "redo"] | None = None
-    """The target is what `rollback.undo` or `rollback.redo` would go to."""
+    """The target is that of `rollback.undo` or `rollback.redo`."""
     paths: Paths | None = None
     keep_edits: bool = False
     patch: bool = False
-    """Adds unified diffs of the files it would touch."""
+    """Include unified diffs of the files it would change."""
 
 
 class ExecutionBranch(AnsweredCommand[BranchMade], kw_only=True):
-    """Makes a new execution from a checkpoint; this one stays as it is."""
+    """Create a new execution from a checkpoint; this one is not changed."""
 
     TYPE: ClassVar[str] = "execution.branch"
     checkpoint_sha: str
     """A full sha, or a prefix that is unique among all checkpoints."""
     path: str | None = None
-    """Absolute: a directory that does not exist, or is empty. Absent: beside this execution."""
+    """Absolute path of an absent or empty directory; by default, next to this execution."""
     expected_run_id: RunId | None = None
 
 
@@ -336,7 +337,7 @@ class PingBroadcast(CommandData):
 
 
 class HistorySync(CommandData):
-    """Streams the whole journal to the sender, or what came after `since_seq`."""
+    """Send the journal to the sender, or the events after `since_seq`."""
 
     TYPE: ClassVar[str] = "history.sync"
     MUTATES: ClassVar[bool] = False
@@ -345,22 +346,22 @@ class HistorySync(CommandData):
 
 
 class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
-    """Asks the journal: a window, causes and conditions; then events, columns or an aggregate."""
+    """Query the journal by window, causes and conditions for events, columns or an aggregate."""
 
     TYPE: ClassVar[str] = "events.query"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
     where: Where | None = None
     since: Moment | None = None
-    """Only events after this seq, or from this moment on."""
+    """Only events after this seq, or from this time on."""
     until: Moment | None = None
-    """Only events up to this seq or moment, itself included."""
+    """Only events up to and including this seq or time."""
     caused_by: int | str | None = None
-    """Only events that name this seq or command id in their `causes`."""
+    """Only events with this seq or command id in their `causes`."""
     descendants_of: int | str | None = None
-    """Only events that this seq or command led to, over any number of others."""
+    """Only direct and indirect effects of this seq or command."""
     ancestors_of: int | None = None
-    """Only events that led to this seq, over any number of others."""
+    """Only direct and indirect causes of this seq."""
     select: tuple[str, ...] | None = None
     order_by: Order | tuple[Order, ...] | None = None
     reduce: Reduction | None = None
@@ -381,7 +382,7 @@ class GetServerStatus(AnsweredCommand[ServerStatus]):
 
 
 class ServerShutdown(CommandData):
-    """Stops the server: agents, `exit` checkpoint, final state, lock."""
+    """Stop the server: end agents, take an `exit` checkpoint, save the state, release the lock."""
 
     TYPE: ClassVar[str] = "server.shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True
@@ -389,7 +390,7 @@ class ServerShutdown(CommandData):
 
 
 class ServerForceShutdown(CommandData):
-    """Kills agents and leaves at once with exit code 1; the next start recovers."""
+    """Kill agents and exit immediately with code 1; the next start recovers."""
 
     TYPE: ClassVar[str] = "server.force_shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True

@@ -1,8 +1,8 @@
-"""What can go wrong, as the wire names it.
+"""Error codes of the protocol.
 
-Every refusal carries a code for programs, a sentence for people, and where it helps the JSON path
-of the fault and a hint what to do next. `Refused` is the caller's fault and leaves no trace in the
-journal; everything else that a command raises is reported as `INTERNAL_ERROR` without details.
+Every refusal has a code for programs, a sentence for people and, if helpful, the JSON path of the
+fault and a hint. `Refused` is the caller's fault and is not journaled; any other exception of a
+command is reported as `INTERNAL_ERROR` without details.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ErrorCode(StrEnum):
 
 
 class Refused(Exception):
-    """A request that cannot be done; nothing was touched and nothing is journaled as done."""
+    """A request that cannot be executed; nothing was changed."""
 
     def __init__(
         self,
@@ -63,5 +63,5 @@ class Refused(Exception):
         self.code = code
         self.message = message
         self.path = path
-        """JSON path into the command, `$` being the whole frame."""
+        """JSON path in the command; `$` is the whole frame."""
         self.hint = hint

@@ -1,7 +1,7 @@
-"""What happens, as clients and the journal see it.
+"""The events of the journal and the wire.
 
-Type names and payload names are Hankweave's where it has the event. An event that is `JOURNALED`
-has a seq and goes to every client in journal order; the others answer one client and are forgotten.
+The names of types and fields are Hankweave's if it has the event. A `JOURNALED` event has a seq and
+is sent to every client in journal order; any other is sent to one client and not kept.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Event(Value, kw_only=True):
 
     id: str
     seq: EventSeq = EventSeq(0)
-    """0, and not written, for an event that is not journaled."""
+    """0, and omitted, for an event that is not journaled."""
     timestamp: str
     type: str
     data: EventData
     run_id: RunId | None = None
     codon_id: CodonId | None = None
     causes: tuple[int | str, ...] = ()
-    """Seqs of the events, or the id of the command, that led to this one."""
+    """Seqs of the events, or the id of the command, that caused this one."""
 
 
 # --- the server ---------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class ServerReady(EventData):
     current_run_id: RunId | None = None
     last_event_seq: int = 0
     output_directory: str | None = None
-    """Where output files are copied, if anywhere."""
+    """The directory that output files are copied to, if any."""
 
 
 class ServerIdle(EventData):
@@ -91,7 +91,7 @@ class ServerIdle(EventData):
 
 
 class ServerStarted(EventData):
-    """A server took over the directory; it says what it found of the one before (DESIGN 6)."""
+    """A server has started on the directory; the fields describe what the last one left."""
 
     TYPE: ClassVar[str] = "server.started"
     server_version: str
@@ -101,9 +101,9 @@ class ServerStarted(EventData):
     previous_pid_reused: bool = False
     leftover_agents_killed: tuple[int, ...] = ()
     leftovers_removed: tuple[str, ...] = ()
-    """Lock and temporary files of the shadow repository that a crash left behind."""
+    """Lock and temporary files in the shadow repository, left by a crash."""
     containment: Literal["cgroup", "subreaper"] | None = None
-    """What holds an agent's processes together: a control group of its own, or its keeper alone."""
+    """How an agent's processes are contained: by a control group, or by its keeper alone."""
 
 
 class ServerStopping(EventData):
@@ -112,9 +112,9 @@ class ServerStopping(EventData):
 
 
 class ServerDegraded(EventData):
-    """The server stays up with a problem; told at once, without a seq where the disk is at fault.
+    """The server continues with a problem; sent at once, without a seq if the disk is the cause.
 
-    On record it comes with the next line that the disk takes.
+    It is journaled as soon as the disk can be written to.
     """
 
     TYPE: ClassVar[str] = "server.degraded"
@@ -130,11 +130,11 @@ class ServerRecovered(EventData):
     code: ProblemCode
     message: str
     since: str
-    """When the problem began."""
+    """The time at which the problem began."""
 
 
 class ServerResumed(EventData):
-    """Nothing of the server ran for a while: the machine slept, or the process was stopped."""
+    """The server did not run for a while: the machine was suspended, or the process stopped."""
 
     TYPE: ClassVar[str] = "server.resumed"
     suspended_seconds: float
@@ -142,7 +142,7 @@ class ServerResumed(EventData):
 
 
 class ClockJumped(EventData):
-    """Somebody set the wall clock: the stamps before this event and after it do not compare."""
+    """The wall clock was set: timestamps before and after this event are not comparable."""
 
     TYPE: ClassVar[str] = "clock.jumped"
     seconds: float
@@ -150,7 +150,7 @@ class ClockJumped(EventData):
 
 
 class JournalRepaired(EventData):
-    """A torn last line was cut off; its bytes were kept in a file beside the journal."""
+    """An incomplete last line was cut off; its bytes are kept in a file beside the journal."""
 
     TYPE: ClassVar[str] = "journal.repaired"
     quarantine: str
@@ -158,18 +158,18 @@ class JournalRepaired(EventData):
 
 
 class StateRecovered(EventData):
-    """state.json was not simply read: where the state came from and what was wrong with it."""
+    """state.json could not be used as it was: the source of the state, and the faults found."""
 
     TYPE: ClassVar[str] = "state.recovered"
     source: Literal["primary", "backup", "journal", "repository", "fresh"]
     errors: tuple[ValidationError, ...]
     warnings: tuple[ValidationWarning, ...]
     kept: tuple[str, ...] = ()
-    """Names under which the unreadable originals were kept."""
+    """File names of the unreadable originals, which are kept."""
 
 
 class HankChanged(EventData):
-    """hank.json is not the one this execution began with (seed 001, hankHash)."""
+    """hank.json has changed since this execution began (seed 001, hankHash)."""
 
     TYPE: ClassVar[str] = "hank.changed"
     previous_hash: str
@@ -177,7 +177,7 @@ class HankChanged(EventData):
 
 
 class DataChanged(EventData):
-    """The execution was given other data than it was made for, because a person forced it."""
+    """The execution's data was replaced by other data, at a person's explicit request."""
 
     TYPE: ClassVar[str] = "data.changed"
     previous_hash: str | None
@@ -192,7 +192,7 @@ class Info(EventData):
 
 
 class ErrorEvent(EventData):
-    """Something went wrong for everybody; a client's own mistake is answered to it alone."""
+    """A failure that concerns all clients; a client's own mistake is reported to it alone."""
 
     TYPE: ClassVar[str] = "error"
     message: str
@@ -209,7 +209,7 @@ class FileNode(Value):
     is_directory: bool
     children: tuple[FileNode, ...]
     last_modified: str | None = None
-    """Of files alone."""
+    """For files only."""
 
 
 class FileAccess(Value):
@@ -220,8 +220,8 @@ class FileAccess(Value):
 class StateSnapshot(EventData):
     TYPE: ClassVar[str] = "state.snapshot"
     completed_codons: tuple[CodonExecution, ...]
-    """Terminal codons of the execution thread, newest first, failed and skipped ones included; the
-    newest hundred."""
+    """The newest hundred terminal codons of the execution thread, newest first, including failed
+    and skipped ones."""
     file_tree: tuple[FileNode, ...]
     total_cost: float
     total_time: int
@@ -248,7 +248,7 @@ class ResultingState(Value):
 
 
 class StateTransition(EventData):
-    """One change of the state; state.json is the fold of all of these (DESIGN 5)."""
+    """One change of the state; state.json is the fold of all of these."""
 
     TYPE: ClassVar[str] = "state.transition"
     transition_type: str
@@ -270,7 +270,7 @@ class PromptMetadata(Value):
 
 
 class CodonStartedEvent(EventData):
-    """The agent reported its session: the codon runs."""
+    """The agent has reported its session; the codon is running."""
 
     TYPE: ClassVar[str] = "codon.started"
     codon_id: CodonId
@@ -289,7 +289,7 @@ class ExitStatus(Value):
 
 
 class CodonCompletedEvent(EventData):
-    """A codon came to its end, whatever the end was."""
+    """A codon has ended, successfully or not."""
 
     TYPE: ClassVar[str] = "codon.completed"
     codon_id: CodonId
@@ -302,13 +302,13 @@ class CodonCompletedEvent(EventData):
     failure_ignored: bool | None = None
     budget_exceeded: BudgetExceeded | None = None
     skipped: bool | None = None
-    """Ours: true where a person skipped it, which Hankweave's event does not say."""
+    """Not in Hankweave: true if a person skipped it."""
     condition: str | None = None
-    """Ours: the condition that did not hold, where it was skipped for that."""
+    """Not in Hankweave: the condition, if the codon was skipped because it was false."""
     captured: Captured | None = None
-    """Ours: what the codons after it may refer to."""
+    """Not in Hankweave: the variable that later codons may refer to."""
     warnings: tuple[str, ...] = ()
-    """Ours: the messages of its `codon.warning` events."""
+    """Not in Hankweave: the messages of its `codon.warning` events."""
 
 
 class CodonExtended(EventData):
@@ -318,36 +318,36 @@ class CodonExtended(EventData):
     extension_number: int
     exhaust_with_prompt: str
     cumulative_tokens: int
-    """Input and output tokens together. Hankweave's event has the four counts here; clients without
-    `protocolVersion` get these (`reference`)."""
+    """Sum of input and output tokens. Clients without `protocolVersion` get the four counts, as in
+    Hankweave."""
     cumulative_cost: float
     tokens: Tokens | None = None
     """The four counts; absent in journals of earlier versions."""
 
 
 class CodonRetrying(EventData):
-    """A codon failed and will be tried again, from the files that the attempt began with."""
+    """A codon failed and will be retried, with the files restored to the start of the attempt."""
 
     TYPE: ClassVar[str] = "codon.retrying"
     codon_id: CodonId
     attempt: int
-    """The number of the attempt that comes next."""
+    """The number of the next attempt."""
     max_attempts: int
     delay_ms: int
     failure_reason: FailureReason
 
 
 class CodonWarning(EventData):
-    """Ours: a codon is completed, and something about its work should be looked at."""
+    """Not in Hankweave: a codon is completed, but its work should be checked."""
 
     TYPE: ClassVar[str] = "codon.warning"
     codon_id: CodonId
     kind: Literal["tools-refused"]
-    """`tools-refused`: every tool with which the agent could have done its work was refused."""
+    """`tools-refused`: every call of a tool that could have done the work was refused."""
     message: str
-    """For people, with what to do."""
+    """Text for people, with advice."""
     tools: tuple[str, ...] = ()
-    """The names of the tools that it is about."""
+    """The names of the tools concerned."""
 
 
 class AssistantAction(EventData):
@@ -359,7 +359,7 @@ class AssistantAction(EventData):
     tool_input: dict[str, object] | None = None
     tool_use_id: str | None = None
     external: bool = False
-    """The call reaches outside the work tree: no rollback takes its effects back."""
+    """True if the call has effects outside the work tree, which no rollback undoes."""
 
 
 class ToolResult(EventData):
@@ -375,7 +375,7 @@ class ToolResult(EventData):
 
 
 class PermissionRequested(EventData):
-    """An agent waits for leave to call a tool; `permission.answer` gives or refuses it."""
+    """A tool call waits for permission; `permission.answer` allows or denies it."""
 
     TYPE: ClassVar[str] = "permission.requested"
     codon_id: CodonId
@@ -383,13 +383,13 @@ class PermissionRequested(EventData):
     tool_name: str
     tool_input: dict[str, object]
     expires_at: str
-    """When it is answered for want of an answer."""
+    """The time at which it is decided without an answer."""
     reason: str
-    """Why somebody has to say."""
+    """Why permission is required."""
 
 
 class PermissionResolved(EventData, kw_only=True):
-    """A call was allowed or denied; on the disk before the agent is told."""
+    """A call was allowed or denied; durable before the agent gets the answer."""
 
     TYPE: ClassVar[str] = "permission.resolved"
     codon_id: CodonId
@@ -397,16 +397,16 @@ class PermissionResolved(EventData, kw_only=True):
     tool_name: str
     decision: Literal["allow", "deny"]
     by: Literal["policy", "client", "timeout", "ended"]
-    """`ended`: the agent, its codon or the server came to an end, or the agent asks no more."""
+    """`ended`: the agent, its codon or the server ended, or the agent withdrew the request."""
     client_id: ClientId | None = None
     rule: str | None = None
-    """The pattern that decided, or the name of the field that did."""
+    """The pattern or the name of the field that decided."""
     message: str | None = None
-    """What the agent is told, or why there was no answer."""
+    """The message to the agent, or the reason for the missing answer."""
 
 
 class TokenUsage(EventData):
-    """Costs in USD: the message's own cost, or with `final` the codon's total."""
+    """Tokens and cost in USD of one message or, with `final`, of the whole codon."""
 
     TYPE: ClassVar[str] = "token.usage"
     codon_id: CodonId
@@ -426,7 +426,7 @@ class FileSource(Value):
 
 
 class FileUpdated(EventData):
-    """A tracked file changed (Hankweave's version 2 of the event: no content)."""
+    """A tracked file has changed (version 2 of Hankweave's event, without the content)."""
 
     TYPE: ClassVar[str] = "file.updated"
     path: str
@@ -443,11 +443,11 @@ class FiletreeUpdated(EventData):
     TYPE: ClassVar[str] = "filetree.updated"
     tree: tuple[FileNode, ...]
     omitted: int = 0
-    """Files and folders of lower levels that were too many to be shown."""
+    """Number of files and folders of lower levels that were left out."""
 
 
 class AgentOutput(EventData):
-    """A line of an agent that speaks plain text, or of its stderr."""
+    """A line of an agent's plain-text output, or of its stderr."""
 
     TYPE: ClassVar[str] = "agent.output"
     codon_id: CodonId
@@ -483,7 +483,7 @@ class RigOutput(EventData):
 
 
 class CheckCompleted(EventData):
-    """One of a codon's checks has ended."""
+    """A check of a codon has ended."""
 
     TYPE: ClassVar[str] = "check.completed"
     codon_id: CodonId
@@ -492,13 +492,13 @@ class CheckCompleted(EventData):
     passed: bool
     duration_ms: int
     output: str
-    """The last of what it wrote on stdout and stderr."""
+    """The end of its output on stdout and stderr."""
     exit_code: int | None = None
-    """None where its time was up or it could not be started."""
+    """Null if it timed out or could not be started."""
     message: str | None = None
-    """Why it did not pass."""
+    """Why it failed."""
     ignored: bool = False
-    """True where the hank allows it to fail."""
+    """True if the hank allows it to fail."""
 
 
 class LoopIterationCompleted(EventData):
@@ -608,7 +608,7 @@ class SentinelError(EventData):
     retriable: bool
     consecutive_failure_count: int
     dropped: int = 0
-    """Triggers that will never be called for; Hankweave only logs them."""
+    """Number of dropped triggers; Hankweave only logs them."""
 
 
 class SentinelOutput(EventData):
@@ -637,7 +637,7 @@ class SentinelTriggered(EventData):
 
 
 class ListedCheckpoint(Value):
-    """Hankweave's five fields, and ours after them."""
+    """A checkpoint in `checkpoint.list`: Hankweave's fields, then the fields of this server."""
 
     codon_id: CodonId | None
     codon_name: str
@@ -651,7 +651,7 @@ class ListedCheckpoint(Value):
 
 
 class CheckpointList(EventData):
-    """Hankweave's answer to `checkpoint.list`, sent to all."""
+    """Hankweave's reply to `checkpoint.list`, sent to all clients."""
 
     TYPE: ClassVar[str] = "checkpoint.list"
     run_id: RunId | None
@@ -660,7 +660,7 @@ class CheckpointList(EventData):
 
 
 class CheckpointPartial(EventData):
-    """A checkpoint does not hold everything: what it lacks, a rollback to it leaves alone."""
+    """A checkpoint is incomplete; a rollback to it leaves the missing files unchanged."""
 
     TYPE: ClassVar[str] = "checkpoint.partial"
     checkpoint: Coordinate
@@ -668,7 +668,7 @@ class CheckpointPartial(EventData):
 
 
 class CheckpointPinned(EventData):
-    """A person keeps a checkpoint for good, or lets it go."""
+    """A checkpoint was pinned or unpinned."""
 
     TYPE: ClassVar[str] = "checkpoint.pinned"
     checkpoint_sha: Sha
@@ -677,18 +677,18 @@ class CheckpointPinned(EventData):
 
 
 class CheckpointPruned(EventData):
-    """Checkpoints are gone; what happened around them stays in the journal."""
+    """Checkpoints were pruned; the events about them stay in the journal."""
 
     TYPE: ClassVar[str] = "checkpoint.pruned"
     checkpoints: tuple[Sha, ...]
     recovered: bool = False
-    """True where a crash kept the server that pruned them from saying so."""
+    """True if a crash kept the server that pruned them from recording it."""
     lost: bool = False
-    """True where nobody pruned them: objects of theirs were lost, and a repair gave them up."""
+    """True if they were not pruned: some of their objects were lost, and a repair gave them up."""
 
 
 class StoreRepaired(EventData):
-    """Objects were written again, or what was lost was taken out of the history."""
+    """Lost objects were restored, or checkpoints with lost objects were given up."""
 
     TYPE: ClassVar[str] = "store.repaired"
     repair: StoreRepair
@@ -707,27 +707,27 @@ class StoreConsolidated(EventData):
 
 
 class StoreProgress(EventData):
-    """How far long work on checkpoints is; for clients that asked for `progress`, and no journal.
+    """Progress of a long operation on checkpoints; only for clients that requested `progress`.
 
-    At most ten a second for each operation, none of one that is quickly done.
+    At most ten a second for each operation, and none for a short operation. Not journaled.
     """
 
     TYPE: ClassVar[str] = "store.progress"
     JOURNALED: ClassVar[bool] = False
     operation: StoreOperation
     operation_id: str
-    """The same for all that is told of one operation."""
+    """The same in all events of one operation."""
     phase: str
-    """What is done now, in a word; an operation has several, one after the other."""
+    """The name of the current phase; an operation has several, one after the other."""
     done: int
     """Of this phase."""
     total: int | None
-    """None while nobody knows it."""
+    """Null while it is unknown."""
     unit: ProgressUnit
     command_id: CommandId | None = None
-    """The command that asked for it; None where the server does it of itself."""
+    """The command that requested it; null if the server started it by itself."""
     ended: bool = False
-    """True in the last one; how it ended, the reply and the journal say."""
+    """True in the last event; the result is in the reply and the journal."""
 
 
 class RollbackStarted(EventData):
@@ -800,7 +800,7 @@ class RollbackCompleted(EventData):
 
 
 class CheckpointRollback(EventData):
-    """Files went back to a checkpoint (seed 004, steps 3.7 and 5).
+    """Files were restored from a checkpoint (seed 004, steps 3.7 and 5).
 
     A rollback of the whole execution sends it before `rollback.completed`, which has the report.
     """
@@ -813,26 +813,26 @@ class CheckpointRollback(EventData):
     paths: tuple[str, ...] | None
     """The paths it was limited to; null for the whole work tree."""
     report: RollbackReport | None
-    """Null where `rollback.completed` follows with the same operation id: it has the report."""
+    """Null if `rollback.completed` with the same operation id follows: it has the report."""
     direction: Movement = "back"
     reason: str | None = None
 
 
 class RollbackTold(EventData):
-    """An agent learned that it was rolled back, to where and why (seed 004, step 3.2)."""
+    """An agent got the message about a rollback (seed 004, step 3.2)."""
 
     TYPE: ClassVar[str] = "rollback.told"
     operation_id: str
     codon_id: CodonId
     target: Coordinate
     text: str
-    """What it was told."""
+    """The message."""
     how: Literal["prompt", "live"]
-    """With the prompt of a codon that begins, or in the middle of one."""
+    """With the prompt of a starting codon, or while a codon is running."""
 
 
 class RollbackFailed(EventData):
-    """A rollback that had begun could not finish; the next start redoes it."""
+    """A rollback has begun but could not finish; the next start repeats it."""
 
     TYPE: ClassVar[str] = "rollback.failed"
     target: Coordinate
@@ -840,7 +840,7 @@ class RollbackFailed(EventData):
 
 
 class WorkspaceInvalidated(EventData):
-    """Files changed under whoever keeps an index of them (seed 004, step 5)."""
+    """Files changed; a client that keeps an index of them must refresh it (seed 004, step 5)."""
 
     TYPE: ClassVar[str] = "workspace.invalidated"
     paths: tuple[str, ...]
@@ -848,7 +848,7 @@ class WorkspaceInvalidated(EventData):
 
 
 class ExecutionOrigin(EventData):
-    """The first event of a branch: whose past the transitions up to its first run are."""
+    """The first event of a branch; the transitions up to its first run come from its origin."""
 
     TYPE: ClassVar[str] = "execution.origin"
     execution_path: str
@@ -867,7 +867,7 @@ class ExecutionBranched(EventData):
     """The first run of the new execution itself."""
     coordinate: Coordinate
     recovered: bool = False
-    """True where a crash kept this from being told when it happened."""
+    """True if a crash kept this from being recorded when it happened."""
 
 
 # --- one client ---------------------------------------------------------------------------------
@@ -889,7 +889,7 @@ class HistoryBatch(EventData):
 
 
 class IncompleteCodon(EventData):
-    """The newest codon never came to an end: a server died under it."""
+    """The newest codon has no end, because the server died while it was running."""
 
     TYPE: ClassVar[str] = "incomplete.codon"
     JOURNALED: ClassVar[bool] = False

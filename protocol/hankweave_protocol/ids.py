@@ -1,4 +1,4 @@
-"""The names of things: each id is its own type, so that none is passed where another is meant."""
+"""Ids and names, each of its own type so that a type checker tells them apart."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def is_sha(text: str) -> bool:
 
 
 def is_sha_prefix(text: str) -> bool:
-    """Tells whether the text can name a commit: four to forty lower-case hex digits."""
+    """Return True if the text can name a commit: four to forty lower-case hex digits."""
     return _SHA_PREFIX.fullmatch(text) is not None
 
 
 def iteration_id(codon: str, iteration: int) -> CodonId:
-    """Names a loop body's codon in one iteration (seed 002, "Execution Plan")."""
+    """Return the id of a loop body's codon in one iteration (seed 002, "Execution Plan")."""
     return CodonId(f"{codon}#{iteration}")
 
 
 def branch_of(run: RunId) -> str:
-    """The shadow repository's branch of a run (seed 000, "Branches Per Run")."""
+    """Return the shadow repository's branch of a run (seed 000, "Branches Per Run")."""
     return f"run-{run}"

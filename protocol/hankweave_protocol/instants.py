@@ -1,4 +1,4 @@
-"""Moments as the files and the wire write them: UTC, milliseconds, a trailing `Z`."""
+"""Timestamps of files and frames: UTC, milliseconds, a trailing `Z`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 
 def to_text(moment: datetime) -> str:
-    """Writes `2025-01-04T12:00:00.000Z`; the moment must know its time zone."""
+    """Return a text like `2025-01-04T12:00:00.000Z`; the moment must have a time zone."""
     in_utc = moment.astimezone(UTC)
     return in_utc.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def from_text(text: str) -> datetime:
-    """Reads any ISO 8601 moment with an offset or `Z`; raises ValueError for anything else."""
+    """Parse an ISO 8601 timestamp with an offset or `Z`; raise ValueError for anything else."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")

@@ -1,8 +1,8 @@
-"""The shapes of `events.query`: Codebolt's query language over our journal (seed 004).
+"""The shapes of `events.query`: Codebolt's query language for the journal (seed 004).
 
-Names of operators, aggregates, directions and fields are plain text here: the server knows them,
-and answers a wrong one with the nearest right one. Unknown *keys* are refused, unlike elsewhere: a
-misspelt filter would answer another question than the one that was asked.
+Names of operators, aggregates, directions and fields are plain text here; the server checks them
+and suggests the nearest valid one. Unlike elsewhere, unknown *keys* are refused: with a misspelt
+filter, the answer would be that to a different query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Condition(Value, forbid_unknown_fields=True):
     """A dotted path: `type`, `seq`, `data.codonId`, `data.files.0.path`."""
     op: str | None = None
     operator: str | None = None
-    """Codebolt's name of `op`; one of the two."""
+    """Codebolt's name for `op`; use one of the two."""
     value: Any = msgspec.UNSET
     all_of: tuple[Condition, ...] | None = msgspec.field(name="and", default=None)
     any_of: tuple[Condition, ...] | None = msgspec.field(name="or", default=None)
@@ -34,27 +34,27 @@ class Order(Value, forbid_unknown_fields=True):
 
 
 class Reduction(Value, forbid_unknown_fields=True):
-    """One aggregate over all that matches, or over each group of it."""
+    """One aggregate over all matching events, or over each group of them."""
 
     type: str
     field: str | None = None
-    """Needed by every aggregate but `count`."""
+    """Required by every aggregate except `count`."""
     group_by: tuple[str, ...] = ()
 
 
 Where: TypeAlias = Condition | tuple[Condition, ...]
-"""Conditions in a list must all hold."""
+"""All conditions in a list must hold."""
 
 Moment: TypeAlias = int | str
-"""A seq, or a moment as the wire writes it."""
+"""A seq, or a timestamp."""
 
 
 class EventsPage(Value):
-    """The answer to `events.query`: `events`, or `rows` where it selects or reduces."""
+    """The reply to `events.query`: `events`, or `rows` if it selects or reduces."""
 
     events: tuple[msgspec.Raw, ...] | None = None
-    """Journal lines as they are."""
+    """Journal lines, unchanged."""
     rows: tuple[msgspec.Raw, ...] | None = None
     """Objects with one key for each selected path, or for each group's path and the aggregate."""
     cursor: str | None = None
-    """Give it back, with the same query, to get the next page; absent on the last one."""
+    """Send it with the same query to get the next page; absent on the last one."""

@@ -1,4 +1,4 @@
-"""Records that stand in files of their own or inside events: lock, meta, checkpoints, reports."""
+"""Records in files of their own or in events: lock, metadata, checkpoints, reports, intents."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CheckpointKind = Literal[
     "manual",
     "safety",
 ]
-"""The seeds' kinds and ours (DESIGN 2); `initial` is the state before any codon (seed 002)."""
+"""Hankweave's kinds, and those of this server; `initial` is the state before any codon."""
 
 CodonCheckpointType = Literal["start", "end", "rig-setup", "completed", "error", "skipped"]
-"""What `rollback.toCodon` may name: four kinds and two aliases (seed 000, "Rolling Back")."""
+"""The targets of `rollback.toCodon`: four kinds and two aliases (seed 000, "Rolling Back")."""
 
 
 class PendingPermission(Value):
-    """A call that an agent waits for leave to make."""
+    """A tool call that waits for permission."""
 
     codon_id: CodonId
     request_id: str
@@ -39,7 +39,7 @@ class PendingPermission(Value):
 
 
 class RuntimeLock(Value):
-    """runtime.lock (seed 001): who serves here. It informs; it never grants (DESIGN 6)."""
+    """runtime.lock: the server of this directory. For information; it does not grant ownership."""
 
     pid: int
     run_id: RunId | None
@@ -49,14 +49,14 @@ class RuntimeLock(Value):
 
 
 ProblemCode = Literal["INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS"]
-"""What a server can live with, and goes on in spite of."""
+"""Problems that do not stop a server."""
 
 
 StoreOperation = Literal["capture", "restore", "gc", "fsck", "branch"]
-"""Work on checkpoints that may take long."""
+"""Operations on checkpoints that may take long."""
 
 ProgressUnit = Literal["files", "bytes", "objects", "checkpoints"]
-"""What is counted while it goes on."""
+"""The unit of the progress counters."""
 
 
 class Problem(Value):
@@ -80,14 +80,14 @@ class ExecutionMeta(Value):
     created_at: str
     last_used: str
     in_place: bool = False
-    """True where the work tree is the directory itself: a person's own project."""
+    """True if the work tree is the directory itself: a project that is served in place."""
     origin: Origin | None = None
-    """Where a branch comes from."""
+    """The origin of a branch."""
 
 
 class TrafficMetadata(Value):
     size: int
-    """Bytes of the frame as it went over the wire, before redaction."""
+    """Bytes of the frame on the wire, before redaction."""
     error: str | None = None
 
 
@@ -101,7 +101,7 @@ class TrafficRecord(Value):
 
 
 class Coordinate(Value):
-    """A moment that can be gone back to (seed 004, "What a checkpoint actually is")."""
+    """A moment that a rollback can go back to (seed 004, "What a checkpoint actually is")."""
 
     checkpoint_sha: Sha
     event_seq: int
@@ -114,7 +114,7 @@ class Coordinate(Value):
 
 
 class Origin(Value):
-    """The execution, and the moment of it, that a branch was made from."""
+    """The execution that a branch was made from, and the moment in it."""
 
     execution_path: str
     coordinate: Coordinate
@@ -127,16 +127,16 @@ class SkippedFile(Value):
 
 
 class Conversation(Value):
-    """How far an agent's conversation had come."""
+    """The position in an agent's conversation."""
 
     session_id: str
     message_id: str | None = None
-    """The newest message after which no tool call was open, by the agent's own name for it; null
-    where it gives its messages none."""
+    """The agent's id of the newest message after which no tool call was open; null if it does not
+    assign ids to its messages."""
 
 
 class CheckpointRecord(Value):
-    """What is known of one checkpoint."""
+    """One checkpoint."""
 
     sha: Sha
     kind: CheckpointKind
@@ -146,14 +146,14 @@ class CheckpointRecord(Value):
     operation_id: str
     label: str | None = None
     partial: bool = False
-    """True where something could not be captured; `skipped` names it."""
+    """True if some files could not be captured; `skipped` lists them."""
     skipped: tuple[SkippedFile, ...] = ()
     pinned: bool = False
-    """True where it is never pruned, because a person said so."""
+    """True if it was pinned and is never pruned."""
     name: str | None = None
-    """What the person who pinned it calls it."""
+    """The name given to it when it was pinned."""
     conversation: Conversation | None = None
-    """Of the agent that was at work; null where none was."""
+    """Of the agent that was working; null if there was none."""
 
 
 class TouchedFile(Value):
@@ -167,69 +167,70 @@ class KeptFile(Value):
 
 
 class ForeseenDiff(Value):
-    """What a rollback would do to one file, line by line."""
+    """The changes of a rollback to one file, line by line."""
 
     path: str
     status: Literal["created", "modified", "deleted"]
     added: int
     removed: int
     patch: str
-    """Unified diff from the file as it is to the file as it would be."""
+    """Unified diff from the current file to the restored one."""
 
 
 class RollbackReport(Value):
-    """What a rollback did, or, as a preview, would do."""
+    """The changes that a rollback made or, in a preview, would make."""
 
     target: Coordinate
     source: Coordinate | None
     safety: Coordinate | None
-    """Holds all that the rollback overwrote or removed; null in a preview, or if nothing was."""
+    """Holds everything the rollback overwrote or removed; null in a preview, or if nothing was."""
     added: tuple[TouchedFile, ...]
     updated: tuple[TouchedFile, ...]
     removed: tuple[TouchedFile, ...]
     kept: tuple[KeptFile, ...]
-    """Left as they are because `keepEdits` asked for it."""
+    """Files left unchanged because of `keepEdits`."""
     conflicts: tuple[KeptFile, ...]
     """Files that a person changed after an agent or rig last wrote them."""
     skipped: tuple[KeptFile, ...]
     recovered: bool
-    """True where a crash interrupted it and the next start finished it."""
+    """True if a crash interrupted it and the next start finished it."""
     external_effects: tuple[str, ...] = ()
-    """Tool calls between target and now whose effects lie outside the work tree, and stay."""
+    """Tool calls since the target whose effects outside the work tree are not undone."""
     diffs: tuple[ForeseenDiff, ...] = ()
-    """Only in a preview that asked for them."""
+    """Only in a preview with `patch`."""
     note: str | None = None
-    """What the caller should know about the target, such as the run it was found in."""
+    """Information about the target, such as the run it was found in."""
 
 
 Direction = Literal["back", "undo", "redo"]
-"""A rollback, the undo of one, or the redo of what was undone."""
+"""A rollback, the undo of one, or the redo of an undone one."""
 
 Movement = Direction | Literal["retry"]
-"""A `retry` takes files, and in the midst of a codon what agents remember, back to where an attempt
-began; no run ends, and nothing undoes it: the failed attempt's checkpoint holds what it takes."""
+"""A `retry` restores the files and, in the middle of a codon, the agents' sessions to the start of
+an attempt; no run ends. It cannot be undone; the failed attempt's checkpoint keeps its work.
+"""
 
 
 class Travel(Value):
-    """One rollback, as far as its undo (or for an undo: its redo) needs to know it."""
+    """The facts of a rollback that its undo needs (or of an undo, that its redo needs)."""
 
     operation_id: str
     safety: Sha
-    """The checkpoint of everything it touched, as it was before."""
+    """The checkpoint of everything it changed, as it was before."""
     source: Coordinate | None
-    """Where the execution stood before it; null where no codon had a checkpoint yet."""
+    """The position of the execution before it; null if no codon had a checkpoint yet."""
     in_place: bool = False
-    """Only files moved: no run ended, and the plan stands where it stood."""
+    """True if only files were restored: no run ended, and the position in the plan is the same."""
     paths: tuple[str, ...] | None = None
-    """The files and folders it was confined to; null for the whole work tree."""
+    """The files and folders it was limited to; null for the whole work tree."""
     edits: dict[str, str] = msgspec.field(default_factory=dict)
-    """People's edits that it took away, with the SHA-256 of each where it is known."""
+    """People's edits that it removed, with the SHA-256 of each if known."""
     rewound_memory: bool = False
-    """Agents and sentinels forgot what they knew; the epoch of the safety checkpoint has it."""
+    """True if sessions were restored too; the safety checkpoint holds the previous ones."""
 
 
 class Notice(Value):
-    """What an agent is to be told at its next step: that it was rolled back, to where and why."""
+    """The message about a rollback that an agent gets at its next step: target and reason."""
 
     operation_id: str
     direction: Direction
@@ -240,16 +241,16 @@ class Notice(Value):
 
 
 class RollbackIntent(Value):
-    """`rollback.intent`: durable before the first file moves, gone when all is told (DESIGN 8)."""
+    """`rollback.intent`: durable before the first file changes, removed after the last event."""
 
     operation_id: str
     target: CheckpointRecord
-    """The files: a checkpoint, or for an undo the safety checkpoint of what is undone."""
+    """The checkpoint to restore; for an undo, the safety checkpoint of the undone rollback."""
     safety: CheckpointRecord
     source: Coordinate | None
     from_run: RunId
     to_run: RunId | None
-    """The run that begins; null where only files move."""
+    """The run that begins; null if only files are restored."""
     after_codon: CodonId | None
     checkpoint_type: str
     codons_to_process: tuple[CodonId, ...]
@@ -257,18 +258,18 @@ class RollbackIntent(Value):
     started_at: str
     direction: Movement = "back"
     place: Coordinate | None = None
-    """From where work goes on, where that is not the target's own coordinate."""
+    """Where work continues, if that is not the target's own coordinate."""
     paths: tuple[str, ...] | None = None
     keep: tuple[bytes, ...] = ()
-    """Paths to leave alone; base64 in the file, because names need not be text."""
+    """Paths to leave unchanged; base64 in the file, because names may not be text."""
     edits: dict[str, str] = msgspec.field(default_factory=dict)
     restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
     reason: str | None = None
     rewind_memory: bool = False
     undone: str | None = None
-    """The operation that this one takes back."""
+    """The operation that this one undoes."""
     note: str | None = None
-    """Passed on to the report."""
+    """Copied to the report."""
 
 
 class MovedRef(Value):
@@ -277,28 +278,28 @@ class MovedRef(Value):
     ref: str
     was: Sha
     now: Sha | None
-    """The checkpoint that it names now; null where it was moved aside altogether."""
+    """The checkpoint that it names now; null if the ref was removed."""
 
 
 class StoreRepair(Value):
-    """What a repair of the shadow repository did."""
+    """The result of a repair of the shadow repository."""
 
     rewritten: tuple[Sha, ...] = ()
-    """Objects that could not be read and can be now; at most a thousand are listed."""
+    """Objects that were unreadable and are restored; at most a thousand are listed."""
     lost: tuple[Sha, ...] = ()
-    """Checkpoints that were given up: not all of their objects could be found."""
+    """Checkpoints that were given up, because some of their objects could not be found."""
     moved_refs: tuple[MovedRef, ...] = ()
     unknown_permissions: tuple[Sha, ...] = ()
-    """Checkpoints of which permissions and empty folders may be lost; their files are whole."""
+    """Checkpoints that may have lost permissions and empty folders; their files are complete."""
     quarantine: str | None = None
-    """The folder of the shadow repository with everything that was moved aside."""
+    """The folder of the shadow repository that holds the files it replaced."""
 
 
 class BranchIntent(Value):
-    """`branch.intent`: durable before anything of a branch is made, gone when all is told."""
+    """`branch.intent`: durable before a branch is created, removed after the last event."""
 
     temporary: str
-    """Where it is built; a start that finds it removes it."""
+    """The directory in which it is built; a start that finds it removes it."""
     execution_path: str
     run_id: RunId
     coordinate: Coordinate
@@ -306,47 +307,47 @@ class BranchIntent(Value):
 
 
 class PruneIntent(Value):
-    """`prune.intent`: durable before the first checkpoint is let go, gone when all is told."""
+    """`prune.intent`: durable before a checkpoint is pruned, removed after the last event."""
 
     checkpoints: tuple[Sha, ...]
     started_at: str
 
 
 class ArchivePlace(Value):
-    """Where in a loop something was archived."""
+    """The position in a loop at which something was archived."""
 
     loop_id: str
     iteration: int
 
 
 class ArchiveEntry(Value):
-    """One file, or one empty folder, that lies in rigArchive (Hankweave, archives)."""
+    """One file, or one empty folder, in rigArchive."""
 
     source_path: str
-    """Below agentRoot."""
+    """Relative to agentRoot."""
     archive_path: str
-    """Below the execution directory."""
+    """Relative to the execution directory."""
     codon_id: str
     """The codon, or the loop, that it was archived for."""
     checkpoint_sha: str
-    """The checkpoint of the end after which it was archived; `orphan` where there was none."""
+    """The codon's last checkpoint before it was archived; `orphan` if there was none."""
     timestamp: str
     loop_context: ArchivePlace | None = None
 
 
 class ArchiveTravel(Value):
-    """What one rollback moved between rigArchive and agentRoot, so that its undo can reverse it."""
+    """The files one rollback moved between rigArchive and agentRoot; its undo moves them back."""
 
     restored: tuple[ArchiveEntry, ...] = ()
     archived: tuple[ArchiveEntry, ...] = ()
     folders: tuple[str, ...] = ()
-    """Folders of agentRoot that were made for what was restored."""
+    """Folders of agentRoot that were created for restored files."""
     failed: dict[str, str] = msgspec.field(default_factory=dict)
-    """What could not be moved, and why."""
+    """Files that could not be moved, and why."""
 
 
 class ArchiveManifest(Value):
-    """archive-manifest.json: what lies in rigArchive, and where it came from."""
+    """archive-manifest.json: the content of rigArchive, and where it came from."""
 
     version: str
     entries: tuple[ArchiveEntry, ...]
@@ -355,45 +356,45 @@ class ArchiveManifest(Value):
 
 
 class ArchiveMove(Value):
-    """One rename; names are base64 in the file, because they need not be text."""
+    """One rename; names are base64 in the file, because they may not be text."""
 
     source: bytes
     target: bytes
 
 
 class ArchiveIntent(Value):
-    """`archive.intent`: durable before the first file moves, gone when all is told."""
+    """`archive.intent`: durable before the first file moves, removed after the last event."""
 
     operation_id: str
     run_id: RunId
     codon_id: CodonId
     """The codon that has ended."""
     archived_for: str
-    """The codon, or the loop, in whose name this is archived."""
+    """The codon or loop that this is archived for."""
     checkpoint_sha: str
     started_at: str
     loop_context: ArchivePlace | None = None
     displaced: tuple[ArchiveMove, ...] = ()
-    """What is in the way in rigArchive gets another name there."""
+    """Renames in rigArchive of files that are in the way."""
     moves: tuple[ArchiveMove, ...] = ()
     """From agentRoot to rigArchive."""
     folders: tuple[ArchiveMove, ...] = ()
-    """Folders that go along, the inner ones first."""
+    """Folders that are moved as well, the inner ones first."""
     empty: tuple[bytes, ...] = ()
-    """Those of them that held nothing."""
+    """Those of them that were empty."""
     failed: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class AftermathIntent(Value):
-    """`aftermath.intent`: durable before a codon begins whose success has consequences, gone when
-    its files are handed out and archived."""
+    """`aftermath.intent`: durable before a codon begins whose files are exported or archived after
+    its success, removed when that is done."""
 
     run_id: RunId
     codon_id: CodonId
 
 
 class ValidationError(Value):
-    """A fault of state.json that prevents continuation (seed 002, "State Validation")."""
+    """A fault in state.json that prevents a resume (seed 002, "State Validation")."""
 
     type: Literal["missing_run", "invalid_codon", "corrupted_data"]
     message: str

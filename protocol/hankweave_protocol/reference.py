@@ -1,14 +1,14 @@
-"""What a client written for Hankweave 0.12 receives: our events in the shapes of its schemas.
+"""Projection of events to the schemas of Hankweave 0.12, for clients written for it.
 
 A client that sends no `protocolVersion` parses each event with Hankweave's schemas and drops what
 does not fit. `project` turns a line of the journal (or an event frame) into the frame for such a
-client, or into nothing. Everything is an allow-list: a type without a shape, a field that a shape
+client, or into None. Everything is an allow-list: a type without a shape, a field that a shape
 does not name and a value that it does not allow never leave the server, so an event type that is
 added later stays invisible to these clients until it is entered here.
 
 Two tables do the work. `_ADAPTERS` rewrites the payloads that need it (a node of the file tree gets
-the date that Hankweave requires) and drops what Hankweave has no words for; `SHAPES` says which
-fields go out, and checks them. The envelope keeps Hankweave's four fields. Projecting twice changes
+the date that Hankweave requires) and drops what Hankweave cannot express; `SHAPES` lists the fields
+to send, and checks them. The envelope keeps Hankweave's four fields. Projecting twice changes
 nothing.
 """
 
@@ -33,11 +33,11 @@ Payload = dict[str, Any]
 
 
 class Unrepresentable(ValueError):
-    """An event of a type that Hankweave has, in a shape that it does not allow."""
+    """An event has one of Hankweave's types, but does not fit its schema."""
 
 
 class _Line(Value, kw_only=True):
-    """An event as it stands in the journal; the payload stays encoded until it is wanted."""
+    """An event of the journal; the payload stays encoded until it is needed."""
 
     id: str
     timestamp: str
@@ -47,7 +47,7 @@ class _Line(Value, kw_only=True):
 
 
 class _Frame(Value):
-    """An event as Hankweave frames it."""
+    """An event frame of Hankweave."""
 
     id: str
     timestamp: str
@@ -56,11 +56,11 @@ class _Frame(Value):
 
 
 Adapted = Payload | tuple[str, Payload] | None
-"""A payload, one under another type, or None where the client receives nothing."""
+"""A payload, a payload with another type, or None if the client receives nothing."""
 
 
 def project(line: bytes) -> bytes | None:
-    """Return the frame for a client of Hankweave, or None where it receives none."""
+    """Return the frame for a client of Hankweave, or None if it receives none."""
     try:
         return convert(line)
     except Unrepresentable:
@@ -68,7 +68,7 @@ def project(line: bytes) -> bytes | None:
 
 
 def convert(line: bytes) -> bytes | None:
-    """Do the same, but raise Unrepresentable where a known type does not fit its shape."""
+    """Do the same, but raise Unrepresentable if a known type does not fit its shape."""
     event = _line_decoder.decode(line)
     shape = shapes.SHAPES.get(event.type)
     adapter = _ADAPTERS.get(event.type)
@@ -112,7 +112,7 @@ def _server_ready(data: Payload, event: _Line) -> Adapted:
 
 
 def _server_idle(data: Payload, event: _Line) -> Adapted:
-    """Hankweave says nothing when a codon fails or is stopped: `codon.completed` has said it."""
+    """Drop the event after a failed or stopped codon, for which Hankweave sends none."""
     return data if data["reason"] in get_args(shapes.IdleReason) else None
 
 
@@ -126,9 +126,9 @@ def _server_recovered(data: Payload, event: _Line) -> Adapted:
 
 
 def _state_snapshot(data: Payload, event: _Line) -> Adapted:
-    """Hankweave's own snapshots have an empty tree.
+    """Send an empty tree, as Hankweave does.
 
-    `recentFileAccess` is left out: its schema wants a `Date` object, which JSON cannot hold.
+    `recentFileAccess` is omitted: its schema requires a `Date` object, which JSON cannot hold.
     """
     current = data.get("currentCodon")
     return data | {
@@ -144,7 +144,7 @@ def _execution(codon: Payload) -> Payload:
 
 
 def _failure(reason: Payload) -> Payload:
-    """Hankweave has no checks, so a failed one is a failure of unknown type there."""
+    """Report a failed check, which Hankweave does not have, as a failure of unknown type."""
     known = reason["type"] in get_args(shapes.FailureType)
     return reason if known else reason | {"type": "unknown"}
 
@@ -159,9 +159,9 @@ def _codon_completed(data: Payload, event: _Line) -> Adapted:
 
 
 def _codon_extended(data: Payload, event: _Line) -> Adapted:
-    """Ours counts all tokens in one number and has the four counts beside it.
+    """Replace the sum of all tokens by the four counts.
 
-    A journal of an earlier version has the number alone, which stands as input.
+    A journal of an earlier version has only the sum, which is reported as input tokens.
     """
     tokens = data["cumulativeTokens"]
     if isinstance(tokens, dict):
@@ -177,7 +177,7 @@ def _codon_extended(data: Payload, event: _Line) -> Adapted:
 
 
 def _token_usage(data: Payload, event: _Line) -> Adapted:
-    """An agent's own account of its models is passed on where it has Hankweave's form."""
+    """Drop an agent's own usage by model unless it fits Hankweave's schema."""
     try:
         msgspec.convert(data.get("modelUsage"), dict[str, shapes.ModelUsage] | None)
     except msgspec.ValidationError:
@@ -187,10 +187,10 @@ def _token_usage(data: Payload, event: _Line) -> Adapted:
 
 
 def _file_updated(data: Payload, event: _Line) -> Adapted:
-    """Hankweave tells of files that tools write and of those that lie there at a codon's start.
+    """Keep events about files that tools wrote or that existed at a codon's start.
 
-    It never tells of deletions, of files that are gone again and of links (their checksum would be
-    none), of rigs, people or the archive; a client learns of these by the next `filetree.updated`.
+    Hankweave sends none for deletions, for files that no longer exist and links (which have no
+    checksum), and for rigs, people and the archive; the next `filetree.updated` shows them.
     """
     source = data["source"]
     by_tool = source["kind"] == "tool_use" and source.get("toolUseId")
@@ -202,7 +202,7 @@ def _file_updated(data: Payload, event: _Line) -> Adapted:
 
 
 def _filetree_updated(data: Payload, event: _Line) -> Adapted:
-    """A file of unknown date, as in journals of earlier versions, is as old as the event."""
+    """Give files without a date, as in journals of earlier versions, that of the event."""
     return {"tree": [_node(node, event.timestamp) for node in data["tree"]]}
 
 
@@ -220,18 +220,18 @@ def _loop_iteration_completed(data: Payload, event: _Line) -> Adapted:
 
 
 def _sentinel_error(data: Payload, event: _Line) -> Adapted:
-    """Hankweave only logs the triggers that it drops."""
+    """Drop reports of dropped triggers, which Hankweave only logs."""
     return data if data["errorType"] in get_args(shapes.SentinelErrorType) else None
 
 
 def _sentinel_output(data: Payload, event: _Line) -> Adapted:
-    """A list has no place in Hankweave's schema, so it goes out as text."""
+    """Encode a list as text, because Hankweave's schema does not allow lists."""
     content = data["content"]
     return data | {"content": json.dumps(content)} if isinstance(content, list) else data
 
 
 def _checkpoint_list(data: Payload, event: _Line) -> Adapted:
-    """The kinds that Hankweave lists; only a codon has such checkpoints, in a known state."""
+    """Keep the kinds that Hankweave lists; each belongs to a codon with a known status."""
     known = [
         item
         for item in data["checkpoints"]
@@ -245,7 +245,7 @@ def _checkpoint_list(data: Payload, event: _Line) -> Adapted:
 
 
 def _rollback_started(data: Payload, event: _Line) -> Adapted:
-    """A rollback to the very beginning leads to no codon: it goes by the checkpoint's kind."""
+    """Use the checkpoint's kind as the codon if the target is before the first codon."""
     return data | {
         "fromCodon": data.get("fromCodon") or "",
         "toCodon": data.get("toCodon") or data["checkpointType"],

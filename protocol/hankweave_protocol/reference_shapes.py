@@ -1,8 +1,8 @@
 """The event shapes of Hankweave 0.12, as a client written for it parses them.
 
 One class per payload, with the fields and the values that its schemas allow and no others; `SHAPES`
-finds them by event type. Source: `server/schemas/event-schemas.ts` of hankweave-runtime 0.11 and
-0.12 (event schema version 2). `reference` projects our events on them.
+maps event types to them. Source: `server/schemas/event-schemas.ts` of hankweave-runtime 0.11 and
+0.12 (event schema version 2). `reference` projects events to them.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class AssistantAction(Value):
     tool_use_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Hold what the schema says of a call: other events refer to it by its id."""
+        """Require an id for a tool call, because other events refer to it."""
         if self.action == "tool_use" and (not self.tool_use_id or self.tool_name is None):
             raise ValueError("a call of a tool needs toolName and toolUseId")
 

@@ -1,7 +1,7 @@
-"""What the server says to one client: the handshake and the answers to commands.
+"""The handshake, and the replies to commands.
 
 Only a client that sent `protocolVersion` in its handshake gets `command.succeeded` and
-`command.failed`; the others get Hankweave's events instead (DESIGN 9).
+`command.failed`; other clients get Hankweave's events instead.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class HandshakeData(Value):
     send_previous_events: bool = False
     protocol_version: int | None = None
     since_seq: int | None = None
-    """The last seq the client has; it gets all later events, without gap or duplicate."""
+    """The last seq that the client has; it gets all later events, without gap or duplicate."""
     token: str | None = None
     client_name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-    """What the client calls itself, for whoever reads websocket.log; it grants nothing."""
+    """The client's name in websocket.log; it grants nothing."""
     progress: bool = False
-    """Whether the client wants to be told of `store.progress`."""
+    """Whether the client wants `store.progress` events."""
 
 
 class Handshake(Value, tag_field="type", tag="handshake"):
@@ -49,9 +49,9 @@ class Handshake(Value, tag_field="type", tag="handshake"):
 class HandshakeResponseData(Value):
     client_id: ClientId
     mode: Mode
-    """What was granted: never more than the token's role allows."""
+    """The granted mode: never more than the token's role allows."""
     event_history: tuple[msgspec.Raw, ...]
-    """Newest first, at most 50; only where `sendPreviousEvents` asked for it."""
+    """Newest first, at most 50; empty unless `sendPreviousEvents` was set."""
     total_events: int
 
 
@@ -63,54 +63,54 @@ class CommandSucceeded(Value, tag_field="type", tag="command.succeeded"):
     in_reply_to: CommandId
     timestamp: str
     data: msgspec.Raw
-    """`null` where the command answers with nothing but that it was done."""
+    """`null` if the reply to the command has no data."""
 
 
 class Failure(Value):
     code: ErrorCode
     message: str
     path: str | None = None
-    """JSON path into the command."""
+    """JSON path in the command."""
     hint: str | None = None
 
 
 class CommandFailed(Value, tag_field="type", tag="command.failed"):
     in_reply_to: CommandId | None
-    """Null where the frame had no readable id."""
+    """Null if the frame had no readable id."""
     timestamp: str
     data: Failure
 
 
 class CodonChosen(Value):
-    """The answer to `codon.next` and `codon.redo`: what it is that starts."""
+    """The reply to `codon.next` and `codon.redo`: the codon that starts."""
 
     codon_id: CodonId
 
 
 class CheckpointPage(Value):
-    """The answer to `checkpoint.list`: newest first."""
+    """The reply to `checkpoint.list`, newest first."""
 
     checkpoints: tuple[CheckpointRecord, ...]
     current_branch: str | None
-    """None while HEAD is detached, after a rollback and before the next checkpoint."""
+    """Null while HEAD is detached: after a rollback and before the next checkpoint."""
     cursor: str | None = None
-    """Give it back to get the next page; absent on the last one."""
+    """Send it to get the next page; absent on the last one."""
 
 
 class FileDifference(Value, gc=False):
-    """What became of one file between two moments."""
+    """The difference of one file between two moments."""
 
     path: str
     status: Literal["created", "modified", "deleted"]
     added: int
-    """Lines; 0 where the content is binary or too large to be compared by lines."""
+    """Lines; 0 if the content is binary or too large to be compared by lines."""
     removed: int
     patch: str | None = None
-    """A unified diff, if asked for; absent where it would not fit into an answer."""
+    """A unified diff, if requested; absent if it would not fit into a reply."""
 
 
 class DiffStats(Value):
-    """What a whole comparison comes to, be it one page or many."""
+    """The totals of a comparison, over all pages."""
 
     files: int
     added: int
@@ -118,33 +118,34 @@ class DiffStats(Value):
 
 
 class DiffPage(Value, kw_only=True):
-    """The answer to `checkpoint.diff`, in the order of paths."""
+    """The reply to `checkpoint.diff`, ordered by path."""
 
     from_sha: Sha = msgspec.field(name="from")
     to_sha: Sha | None = msgspec.field(name="to")
-    """Null: the work tree as it was found."""
+    """Null for the work tree."""
     files: tuple[FileDifference, ...]
     stats: DiffStats
     cursor: str | None = None
 
 
 class FileRange(Value):
-    """The answer to `checkpoint.readFile`: the whole file, or a range of its bytes."""
+    """The reply to `checkpoint.readFile`: the whole file, or a range of its bytes."""
 
     content: str
     encoding: Literal["utf-8", "base64"]
-    """Each range has its own: one that is no whole UTF-8 text comes in base64."""
+    """Of this range: base64 if it is not valid UTF-8."""
     size: int
-    """Of the whole file, in bytes."""
+    """Size of the whole file in bytes."""
     mode: int
     """Type and permissions as in `st_mode`; the content of a link is its target."""
     offset: int = 0
     next_offset: int | None = None
-    """Where the next range begins; absent at the end of the file."""
+    """The offset of the next range; absent at the end of the file."""
 
 
+# There may be many thousands: gc=False keeps the garbage collector from visiting each of them.
 class TreeFile(Value, gc=False):
-    """One file of many thousands; gc=False keeps the collector from visiting each of them."""
+    """One file of a tree."""
 
     path: str
     size: int
@@ -158,22 +159,22 @@ class TreeStats(Value):
 
 
 class EventSlice(Value):
-    """The events from the begin of the run to the moment; both ends belong to it."""
+    """The events from the start of the run to the moment, both included."""
 
     from_seq: int = msgspec.field(name="from")
     to_seq: int = msgspec.field(name="to")
 
 
 class PastView(Value):
-    """The answer to `replay.view`: files and state as they were."""
+    """The reply to `replay.view`: files and state at a past moment."""
 
     coordinate: Coordinate | None
-    """The checkpoint whose files are shown; null before the first one."""
+    """The checkpoint whose files are shown; null before the first checkpoint."""
     tree: tuple[TreeFile, ...]
     stats: TreeStats
-    """Of all selected files, be the tree in one page or many."""
+    """Of all selected files, over all pages."""
     state: State | None
-    """Null on later pages, and where the journal does not reach back to the moment."""
+    """Null on later pages, and if the journal does not reach back to the moment."""
     events: EventSlice | None
     previous: DiffPage | None = None
     now: DiffPage | None = None
@@ -181,7 +182,7 @@ class PastView(Value):
 
 
 class BranchMade(Value):
-    """The answer to `execution.branch`."""
+    """The reply to `execution.branch`."""
 
     execution_path: str
     run_id: RunId
@@ -189,14 +190,14 @@ class BranchMade(Value):
 
 
 class AgentToolsGranted(Value):
-    """What `hankweave mcp` may give to agents, as the hank says."""
+    """The tools that `hankweave mcp` offers to agents, as configured in the hank."""
 
     enabled: bool
     rollback_paths: bool
 
 
 class ServerStatus(Value):
-    """The answer to `server.status`."""
+    """The reply to `server.status`."""
 
     server_version: str
     pid: int
@@ -217,36 +218,37 @@ class ServerStatus(Value):
     """Size of the shadow repository on disk."""
     store_packs: int
     store_loose_objects: int
-    """Objects that no pack holds yet; where they pile up they are packed in the background."""
+    """Objects outside packs; many of them are packed in the background."""
     containment: Literal["cgroup", "subreaper"]
-    """What holds an agent's processes together: a control group of its own, or its keeper alone."""
+    """How an agent's processes are contained: by a control group, or by its keeper alone."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong, the oldest first; none where all is well."""
+    """Current problems, the oldest first."""
     pending_permissions: tuple[PendingPermission, ...] = ()
-    """What agents wait for leave to do, the oldest first."""
+    """Tool calls that wait for permission, the oldest first."""
     agent_tools: AgentToolsGranted = AgentToolsGranted(enabled=True, rollback_paths=False)
     active_allowance: BudgetFigures | None = None
-    """What the codon that runs may use in all: the tightest of its own budget, its loop's and the
-    hank's; absent where no codon runs."""
+    """The limits of the running codon: the lowest of its own budget, its loop's and the hank's;
+    absent if no codon runs."""
     data_path: str | None = None
-    """Where the execution's data is reached: `read_only_data_source` in the work tree, or, in a
-    project that is served in place, in its `.hankweave`; absent where there is no data."""
+    """The path of the execution's data: `read_only_data_source` in the work tree or, in a project
+    that is served in place, in its `.hankweave`; absent if there is no data."""
 
 
 class Consolidation(Value):
-    """How the store's objects lay before and after they were packed together."""
+    """Packs and loose objects of the store before and after packing."""
 
     packs_before: int
     packs_after: int
     loose_before: int
     loose_after: int
     finished: bool
-    """False where something more urgent came in between; the server goes on with it later."""
+    """False if something more urgent interrupted it; the server continues later."""
 
 
 KeepReason = Literal["pinned", "completed", "thread", "undo", "kind", "ancestor", "limits"]
-"""Why a checkpoint stays: pinned; `completed`; the execution thread needs it; the next undo or redo
-does; no such kind was asked for; one that stays descends from it; it is within the limits."""
+"""Why a checkpoint is kept: it is pinned; it is `completed`; the execution thread needs it; the
+next undo or redo needs it; its kind was not selected; a kept one descends from it; it is within
+the limits."""
 
 
 class KeptCheckpoint(Value):
@@ -256,31 +258,31 @@ class KeptCheckpoint(Value):
 
 
 class GcReport(Value):
-    """The answer to `store.gc`."""
+    """The reply to `store.gc`."""
 
     dry_run: bool
     pruned: tuple[CheckpointRecord, ...]
-    """What went or, in a dry run, would go: newest first."""
+    """The pruned checkpoints or, in a dry run, those that would be pruned; newest first."""
     kept: int
     kept_because: tuple[KeptCheckpoint, ...]
-    """All that stay, newest first; the first reason that holds."""
+    """All kept checkpoints, newest first, each with the first reason that applies."""
     bytes_before: int
     bytes_after: int
-    """In a dry run an estimate, from what the pruned ones alone need."""
+    """In a dry run an estimate, from the objects that only pruned checkpoints need."""
     consolidated: Consolidation | None
     """Null in a dry run."""
     undos_lost: int = 0
-    """Rollbacks that can be undone now and not after it, because their safety checkpoints go."""
+    """Rollbacks that cannot be undone afterwards, because their safety checkpoints are pruned."""
     redos_lost: int = 0
     unreadable: Sha | None = None
-    """A lost object that may hide what is needed: no garbage was removed because of it."""
+    """A lost object that may refer to others; because of it, no garbage was removed."""
 
 
 class DamagedObject(Value):
     sha: Sha
     kind: Literal["blob", "tree", "commit"]
     path: str
-    """Where it stands in the checkpoint; empty for the commit and the top."""
+    """Its path in the checkpoint; empty for the commit and the root tree."""
 
 
 class DamagedCheckpoint(Value):
@@ -289,12 +291,12 @@ class DamagedCheckpoint(Value):
 
 
 class FsckReport(Value):
-    """The answer to `store.fsck`."""
+    """The reply to `store.fsck`."""
 
     checked: int
-    """Checkpoints that were read down to each blob."""
+    """Number of checkpoints that were read down to each blob."""
     damages: tuple[DamagedCheckpoint, ...]
     missing: tuple[Sha, ...]
-    """Checkpoints that the journal names, that nobody pruned, and that are gone."""
+    """Checkpoints that the journal names, that were not pruned, and that do not exist."""
     repair: StoreRepair | None = None
-    """What was repaired before this was checked; null where no repair was asked for."""
+    """The result of the repair before this check; null if none was requested."""

@@ -27,10 +27,10 @@ Schema = dict[str, Any]
 
 
 def hank_schema() -> Schema:
-    """Returns a Draft 2020-12 schema that editors use for completion."""
+    """Return the Draft 2020-12 schema of hank.json, for completion in editors."""
     kinds = (Hank, sentinels.SentinelConfig)
     (root, config), defs = components(kinds)
-    # A step of the hank that does not say what it is, is a codon; the loader puts it in.
+    # A step of the hank without a `type` is a codon; the loader adds it.
     defs[Codon.__name__]["required"].remove("type")
     entry = defs[SentinelEntry.__name__]["properties"]["sentinelConfig"]
     entry["anyOf"] = [{"type": "string"}, config]
@@ -40,7 +40,7 @@ def hank_schema() -> Schema:
 def components(
     kinds: Iterable[Any], reference: str = REFERENCE
 ) -> tuple[list[Schema], dict[str, Schema]]:
-    """Returns a schema of each kind, and by name those of the shapes that they are made of."""
+    """Return a schema of each kind, and by name those of the shapes they refer to."""
     schemas, defs = msgspec.json.schema_components(
         kinds, schema_hook=_anything, ref_template=reference
     )
@@ -56,7 +56,7 @@ def components(
 
 
 def _without_noise(schema: Any) -> None:
-    """Takes out what editors do not read: that null is the default, and OpenAPI's words."""
+    """Remove what editors ignore: null defaults and OpenAPI's discriminators."""
     match schema:
         case dict():
             schema.pop("discriminator", None)
@@ -73,13 +73,13 @@ def _without_noise(schema: Any) -> None:
 
 
 def _anything(kind: type) -> Schema:
-    """Describes what is not ours to describe: any JSON value."""
+    """Return the schema of encoded JSON: any value."""
     return {"description": "Any JSON value."}
 
 
 @cache
 def _described_fields() -> dict[tuple[str, str], str]:
-    """Collects what the source says below fields, by the names of class and field in JSON."""
+    """Return the strings below fields, by class name and the field's name in JSON."""
     kinds = list(_structs(msgspec.Struct))
     own = {
         (owner, field): text
@@ -95,7 +95,7 @@ def _described_fields() -> dict[tuple[str, str], str]:
 
 
 def _nearest_text(kind: type, field: str, own: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """Yields what the class says of the field, or else the class that it has the field from."""
+    """Yield the description from the class itself, or from the base class that has the field."""
     owners = (base.__name__ for base in kind.__mro__)
     yield from islice((own[owner, field] for owner in owners if (owner, field) in own), 1)
 

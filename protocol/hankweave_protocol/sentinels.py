@@ -1,9 +1,9 @@
-"""The shapes of a sentinel's configuration: a file that a hank names, or an object inside it.
+"""The shapes of a sentinel's configuration: a file that a hank names, or an object in the hank.
 
 Field names, ranges and defaults are Hankweave's, so that its sentinels load unchanged; `jsonSchema`
-and `jsonSchemaFile` are ours. The sentinel itself is strict, what it holds is open: an unknown key
-there is dropped with a warning. What must hold beyond the shape (event types, paths of conditions,
-fields that exclude each other) is for the loader.
+and `jsonSchemaFile` are extensions. The sentinel itself is strict, its values are open: their
+unknown keys are dropped with a warning. The loader checks what a shape cannot express (event types,
+paths of conditions, fields that exclude each other).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ LONGEST_WINDOW_MS = 3_600_000
 
 
 class Condition(OpenHankValue):
-    """Something that must hold of an event's data."""
+    """A condition on an event's data."""
 
     operator: Operator
     path: Text
-    """Field names of the event's `data` with dots between; a number is an index."""
+    """A dotted path in the event's `data`; a number is an index."""
     value: object
 
 
 class EventTrigger(OpenHankValue, tag_field="type", tag="event"):
-    """Fires at every event of these types of which all conditions hold."""
+    """A trigger that fires at every event of these types for which all conditions hold."""
 
     on: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Types of events, or `*`."""
+    """Event types, or `*`."""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -59,11 +59,11 @@ class PatternStep(OpenHankValue):
 
 class SequenceOptions(OpenHankValue):
     consecutive: bool = True
-    """False lets other events of the filter stand between the steps."""
+    """If false, other events of the filter may occur between the steps."""
 
 
 class SequenceTrigger(OpenHankValue, tag_field="type", tag="sequence"):
-    """Fires when events have come in the order of the pattern."""
+    """A trigger that fires when events have occurred in the order of the pattern."""
 
     interest_filter: InterestFilter
     pattern: Annotated[tuple[PatternStep, ...], Meta(min_length=1)]
@@ -75,25 +75,25 @@ class ImmediateExecution(OpenHankValue, tag_field="strategy", tag="immediate"):
 
 
 class DebounceExecution(OpenHankValue, tag_field="strategy", tag="debounce"):
-    """One call when nothing has fired for so long."""
+    """One call after a period without firings."""
 
     milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_DEBOUNCE_MS)]
 
 
 class CountExecution(OpenHankValue, tag_field="strategy", tag="count"):
-    """One call for each so many firings."""
+    """One call for every N firings."""
 
     threshold: Annotated[int, Meta(ge=1, le=1000)]
 
 
 class TimeWindowExecution(OpenHankValue, tag_field="strategy", tag="timeWindow"):
-    """One call at each end of a window in which something fired."""
+    """One call at the end of each window with a firing."""
 
     milliseconds: Annotated[int, Meta(ge=1, le=LONGEST_WINDOW_MS)]
 
 
 class MaxTurns(OpenHankValue, tag_field="type", tag="maxTurns"):
-    """Keeps the newest exchanges: a question and its answer are one turn."""
+    """A limit to the newest turns; a question and its answer are one turn."""
 
     max_turns: Annotated[int, Meta(ge=1, le=100)]
 
@@ -103,11 +103,11 @@ class MaxTokens(OpenHankValue, tag_field="type", tag="maxTokens"):
 
 
 class Conversational(OpenHankValue):
-    """The sentinel remembers what was said."""
+    """The conversation of a sentinel that remembers earlier turns."""
 
     trimming_strategy: MaxTurns | MaxTokens
     continue_on_error: bool = False
-    """False: a call that failed ends the conversation, and the sentinel with it."""
+    """If false, a failed call ends the conversation and the sentinel."""
 
 
 class ErrorHandling(OpenHankValue):
@@ -117,21 +117,21 @@ class ErrorHandling(OpenHankValue):
 
 class LlmParams(OpenHankValue):
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Sent only where it is given: there are models that refuse it."""
+    """Sent only if set, because some models refuse it."""
     max_output_tokens: PositiveInt = 8192
     max_retries: Annotated[int, Meta(ge=0, le=10)] = 2
 
 
 class StructuredOutput(OpenHankValue):
-    """An answer that is JSON: of one of the four schemas, or one of `enumValues`."""
+    """An answer in JSON: according to one of the four schemas, or one of `enumValues`."""
 
     output: Literal["object", "array", "enum"]
     schema_str: str | None = None
-    """A JavaScript expression that is a zod schema; evaluated in QuickJS, which reaches nothing."""
+    """A JavaScript expression for a zod schema; evaluated in isolation, in QuickJS."""
     schema_file: str | None = None
-    """The path of such a text, or of a module that exports a schema."""
+    """The path of such an expression, or of a module that exports a schema."""
     json_schema: dict[str, object] | None = None
-    """Ours: of the object, or of one element of the array."""
+    """Not in Hankweave: the schema of the object, or of one element of the array."""
     json_schema_file: str | None = None
     enum_values: tuple[str, ...] | None = None
     schema_name: str | None = None
@@ -146,7 +146,7 @@ class SentinelOutputPlace(OpenHankValue):
 
 
 class SentinelConfig(HankValue):
-    """A whole sentinel."""
+    """The configuration of a sentinel."""
 
     id: Text
     name: Text
@@ -160,13 +160,13 @@ class SentinelConfig(HankValue):
     user_prompt_file: Texts | None = None
     user_prompt_text: str | None = None
     template_engine: Literal["eta", "jinja"] | None = None
-    """Ours: the language of the prompts. Absent: jinja for files that end in `.j2`, `.jinja` or
-    `.jinja2`, else Eta as in Hankweave."""
+    """Not in Hankweave: the template language of the prompts. By default, jinja for files that end
+    in `.j2`, `.jinja` or `.jinja2`, otherwise Eta as in Hankweave."""
     conversational: Conversational | None = None
     error_handling: ErrorHandling = ErrorHandling()
     llm_params: LlmParams = LlmParams()
     structured_output: StructuredOutput | None = None
     join_string: str | None = None
-    """Stands before each text in the log; `\\n`, `\\t`, `\\r` and `\\\\` mean what they say."""
+    """Precedes each text in the log; `\\n`, `\\t`, `\\r` and `\\\\` are escapes."""
     report_to_websocket: SentinelReports | None = None
     output: SentinelOutputPlace | None = None

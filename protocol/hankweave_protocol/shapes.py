@@ -1,9 +1,9 @@
-"""How every value here is shaped: frozen, keyword-only, camelCase outside, snake_case inside.
+"""The base classes of all values: frozen, keyword-only, camelCase in JSON, snake_case in Python.
 
-Two kinds of union stand on the wire. A *status* union (codon states, starting conditions) carries
-its tag among its own fields and is a msgspec tagged union. A *typed* union (events, commands,
-transitions) carries `type` beside `data`; its members name their type in a `TYPE` class variable
-and are found through a `Registry`, so that a reader can keep what it does not know.
+There are two kinds of union. A *status* union (codon states, starting conditions) has its tag among
+its own fields and is a msgspec tagged union. A *typed* union (events, commands, transitions) has
+`type` beside `data`; its members name their type in the class variable `TYPE` and are found through
+a `Registry`, so that a reader can preserve members it does not know.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class _ValueMeta(msgspec.StructMeta):
-    """msgspec hands neither `kw_only` nor `frozen` down to subclasses; here every one has both.
+    """Make every subclass frozen and keyword-only, which msgspec does not inherit.
 
-    (mypy learns `frozen` from here but not `kw_only`: where a required field follows an inherited
-    optional one, the class says `kw_only=True` itself.)
+    mypy infers `frozen` from this class but not `kw_only`: a class in which a required field
+    follows an inherited optional one must set `kw_only=True` itself.
     """
 
     def __new__(
@@ -37,11 +37,11 @@ class Value(
     rename="camel",
     omit_defaults=True,
 ):
-    """A value of the wire or of a file; fields that hold their default are not written."""
+    """A value in a frame or file; fields with their default value are omitted."""
 
 
 class Typed(Value):
-    """The `data` of a typed union's member."""
+    """The `data` of a member of a typed union."""
 
     TYPE: ClassVar[str]
 

@@ -1,7 +1,7 @@
 """state.json (seed 002): runs, codon executions and the execution plan.
 
-Each of the eight codon states is a class of its own, told apart by `status`, and has just the
-fields that seed 002 gives that state. All values are frozen: a transition makes a new one.
+Each of the eight codon states is a class of its own, discriminated by `status`, with exactly the
+fields that seed 002 lists for that state. All values are frozen: a transition creates a new one.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ NO_TOKENS = Tokens(input_tokens=0, output_tokens=0, cache_creation_tokens=0, cac
 
 
 class LoopContext(Value):
-    """Where in a loop a codon stands: rollback and resume depend on it."""
+    """The position of a codon in a loop; rollback and resume depend on it."""
 
     loop_id: str
     iteration: int
     """0-indexed."""
     codon_index_in_loop: int
     loop_budget: ContainerBudget | None = None
-    """What the whole loop may use, as the hank said when the iteration was laid out."""
+    """The budget of the whole loop, as in the hank when the iteration was added to the plan."""
 
 
 class FailureReason(Value):
@@ -73,7 +73,7 @@ class FailureReason(Value):
 
 
 class BudgetExceeded(Value):
-    """Which limit ended a codon, and how much it had used by then."""
+    """The limit that ended a codon, and how much it had used."""
 
     currency: Literal["cost", "outputTokens", "contextTokens", "duration"]
     """USD, tokens, or seconds."""
@@ -82,16 +82,16 @@ class BudgetExceeded(Value):
 
 
 class Captured(Value):
-    """A codon's answer, for the codons after it (`outputVar`)."""
+    """A codon's answer, for later codons (`outputVar`)."""
 
     name: str
     value: str
     truncated: bool = False
-    """True where the answer was longer; all of it is in the codon's log."""
+    """True if the answer was longer; the whole answer is in the codon's log."""
 
 
 class SentinelState(Value, kw_only=True):
-    """What one sentinel did during one codon; costs in USD."""
+    """The work of one sentinel during one codon; costs in USD."""
 
     id: str
     model: str
@@ -105,7 +105,7 @@ class SentinelState(Value, kw_only=True):
     last_llm_call_at: str | None = None
     unload_reason: str | None = None
     dropped_triggers: int = 0
-    """Triggers that were never called for: no room, or no time at the codon's end."""
+    """Number of triggers without a call: the queue was full, or the codon had ended."""
 
 
 class LoadedSentinels(Value):
@@ -116,7 +116,7 @@ class LoadedSentinels(Value):
 
 
 class ExecutedSentinels(Value):
-    """Sentinels of a terminal codon: the key's name says that all is final (seed 002)."""
+    """Sentinels of a terminal codon; the values are final (seed 002)."""
 
     executed: tuple[SentinelState, ...]
     total_cost: float
@@ -130,7 +130,7 @@ class CodonBase(Value, kw_only=True, tag_field="status"):
     start_time: str
     loop_context: LoopContext | None = None
     attempt: int = 1
-    """1 for the first try in this run, one more for each retry or redo."""
+    """1 for the first attempt in this run, one more for each retry or redo."""
 
 
 class PreparingCodon(CodonBase, kw_only=True, tag="preparing"):
@@ -145,7 +145,7 @@ class StartingCodon(CodonBase, kw_only=True, tag="starting"):
 
 
 class InitializingCodon(CodonBase, kw_only=True, tag="initializing"):
-    """The agent lives; its session id is awaited."""
+    """The agent has started; its session id is not known yet."""
 
     sentinels: LoadedSentinels
     claude_pid: int
@@ -155,7 +155,7 @@ class InitializingCodon(CodonBase, kw_only=True, tag="initializing"):
 
 
 class WorkingCodon(CodonBase, kw_only=True):
-    """What `running` and `completing-sentinels` share; costs in USD."""
+    """The fields that `running` and `completing-sentinels` share; costs in USD."""
 
     sentinels: LoadedSentinels
     claude_pid: int
@@ -170,17 +170,17 @@ class WorkingCodon(CodonBase, kw_only=True):
 
 
 class RunningCodon(WorkingCodon, kw_only=True, tag="running"):
-    """The agent works."""
+    """The agent is working."""
 
 
 class CompletingSentinelsCodon(WorkingCodon, kw_only=True, tag="completing-sentinels"):
-    """The agent has ended; sentinels finish what they began."""
+    """The agent has ended; sentinels finish their pending work."""
 
 
 class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     """Terminal: success; cost and tokens are final.
 
-    Session and log path are empty where the budget was spent before: no agent was started.
+    Session and log path are empty if no agent was started because the budget was already spent.
     """
 
     end_time: str
@@ -196,20 +196,20 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     extension_count: int = 0
     assistant_message_count: int = 0
     context_exceeded: bool = False
-    """It ended because the agent's context was full, which codon or loop had asked for."""
+    """True if it ended because the agent's context was full, as configured in the codon or loop."""
     budget_exceeded: BudgetExceeded | None = None
     captured: Captured | None = None
     warnings: tuple[str, ...] = ()
-    """Ours: why its work should be looked at, although it was completed."""
+    """Not in Hankweave: why its work should be checked although it is completed."""
 
 
 class FailedCodon(CodonBase, kw_only=True, tag="failed"):
-    """Terminal: where and why it went wrong."""
+    """Terminal: failed, with the phase and the reason."""
 
     end_time: str
     failed_during: ActiveStatus
     exit_code: int
-    """The agent's exit code; -1 where there was none."""
+    """The agent's exit code; -1 if there was none."""
     failure_reason: FailureReason
     partial_cost: float
     partial_tokens: Tokens
@@ -225,7 +225,7 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
 
 
 class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
-    """Terminal: skipped by a person or its condition, or its time ran out at its start."""
+    """Terminal: skipped by a person or its condition, or timed out at its start."""
 
     end_time: str
     skipped_during: ActiveStatus
@@ -240,7 +240,7 @@ class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
     skip_checkpoint: Sha | None = None
     budget_exceeded: BudgetExceeded | None = None
     condition: str | None = None
-    """The condition that did not hold."""
+    """The condition that was false."""
 
 
 ActiveCodon = (
@@ -260,7 +260,7 @@ CodonExecution = (
 
 
 class FreshStart(Value, tag_field="type", tag="fresh"):
-    """A run with no past."""
+    """A run that does not continue from an earlier one."""
 
     initial_checkpoint_sha: Sha | None = None
 
@@ -269,16 +269,16 @@ class ContinuationSource(Value):
     run_id: RunId
     """The run that owns the checkpoint."""
     after_codon: CodonId | None
-    """The codon after which to go on; null: from the beginning."""
+    """The codon after which the run continues; null: from the beginning."""
     checkpoint_sha: Sha | None
-    """What the files were restored to; null where they were left as they were, or where Hankweave
-    wrote the state."""
+    """The checkpoint that was restored; null if the files were not changed, or if Hankweave wrote
+    the state."""
     conversation: Conversation | None = None
-    """Where in the work of its first codon the run goes on; null where that begins anew."""
+    """Where in the work of its first codon the run continues; null if the codon starts anew."""
 
 
 class Continuation(Value, tag_field="type", tag="continuation"):
-    """A run that goes on from a checkpoint of an earlier one."""
+    """A run that continues from a checkpoint of an earlier one."""
 
     source: ContinuationSource
     reason: Literal["rollback", "retry", "continue"]
@@ -288,7 +288,7 @@ StartingConditions = FreshStart | Continuation
 
 
 class Run(Value):
-    """One line of work from a start or a rollback to its end."""
+    """A line of work from a start or a rollback to its end."""
 
     run_id: RunId
     run_folder: str
@@ -303,7 +303,7 @@ class Run(Value):
 
 
 class PlanEntry(Value):
-    """One codon that will run or has run; loops stand unrolled, one iteration at a time."""
+    """One codon that will run or has run; loops are unrolled, one iteration at a time."""
 
     codon: Codon
     codon_id: CodonId
@@ -311,16 +311,16 @@ class PlanEntry(Value):
 
 
 class State(Value):
-    """The whole of state.json: what the journal folds to."""
+    """The content of state.json: the fold of the journal."""
 
     runs: tuple[Run, ...]
     """Newest first."""
     current_run_id: RunId | None
-    """The run of the server that lives, which may have ended; None where no server runs."""
+    """The run of the current server, which may have ended; null if no server is running."""
     execution_plan: tuple[PlanEntry, ...]
     initial_checkpoint: Sha | None = None
     schema_version: int = msgspec.field(default=0)
-    """`SCHEMA_VERSION` in what we write; 0 in a file that Hankweave wrote."""
+    """`SCHEMA_VERSION`; 0 in a file written by Hankweave."""
     last_event_seq: int = 0
     undo: tuple[Travel, ...] = ()
     """Rollbacks that can be undone, the newest last."""
@@ -329,7 +329,7 @@ class State(Value):
     edits: dict[str, str] = msgspec.field(default_factory=dict)
     """Files that people changed after an agent or rig last wrote them, with their SHA-256."""
     notice: Notice | None = None
-    """The last rollback, while no agent has been told of it."""
+    """The last rollback, until an agent has got the message about it."""
 
 
 EMPTY_STATE = State(runs=(), current_run_id=None, execution_plan=(), schema_version=SCHEMA_VERSION)

@@ -1,7 +1,7 @@
-"""What can happen to the state: the payloads of `state.transition`.
+"""The changes of the state: the payloads of `state.transition`.
 
 state.json is the fold of these, in journal order; `hankweave_server.domain.reducer` applies them.
-A transition carries facts, never instructions, so that it means the same whenever it is folded.
+A transition holds facts, not instructions, so that its meaning never changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hankweave_protocol.state import (
 
 
 class Transition(Typed):
-    """A member of the union; `TYPE` is Hankweave's name of it where it has one."""
+    """A member of the union; `TYPE` is Hankweave's name if it has one."""
 
 
 class RunStarted(Transition):
-    """A new run becomes the newest and the current one."""
+    """A run was started; it is the newest and the current one."""
 
     TYPE: ClassVar[str] = "RunStarted"
     run: Run
 
 
 class RunCompleted(Transition):
-    """A run came to its end; it stays the current one until its server stops or another begins."""
+    """A run has ended; it stays current until its server stops or another run begins."""
 
     TYPE: ClassVar[str] = "RunCompleted"
     run_id: RunId
@@ -43,7 +43,7 @@ class RunCompleted(Transition):
 
 
 class RunFailed(Transition):
-    """The same of a run whose newest codon failed for good."""
+    """A run has ended because its newest codon finally failed."""
 
     TYPE: ClassVar[str] = "RunFailed"
     run_id: RunId
@@ -51,9 +51,9 @@ class RunFailed(Transition):
 
 
 class RunCrashed(Transition):
-    """The server that drove the run died, so the run is no longer the current one.
+    """The server of the run died; the run is no longer current.
 
-    Its active codons are failed by events of their own.
+    Separate events mark its active codons as failed.
     """
 
     TYPE: ClassVar[str] = "RunCrashed"
@@ -63,15 +63,15 @@ class RunCrashed(Transition):
 
 
 class CurrentRunCleared(Transition):
-    """No run is current any more: the server that drove it stops, or is found to have stopped."""
+    """No run is current any more: its server stops, or was found to have stopped."""
 
     TYPE: ClassVar[str] = "CurrentRunCleared"
     run_id: RunId
-    """The one that was current."""
+    """The run that was current."""
 
 
 class CodonStarted(Transition):
-    """A codon's record is appended to the current run."""
+    """A codon's record was added to the current run."""
 
     TYPE: ClassVar[str] = "CodonStarted"
     run_id: RunId
@@ -79,7 +79,7 @@ class CodonStarted(Transition):
 
 
 class CodonTransitioned(Transition):
-    """The newest record of a codon takes another state; `codon` is the record as it now stands."""
+    """The newest record of a codon has a new state; `codon` is the new record."""
 
     TYPE: ClassVar[str] = "CodonTransitioned"
     run_id: RunId
@@ -96,11 +96,11 @@ class CostsIncremented(Transition):
     cost: float
     tokens: Tokens
     messages: int = 0
-    """How many assistant messages are counted with it."""
+    """The number of assistant messages it counts for."""
 
 
 class CostsUpdated(Transition):
-    """The codon's totals as the agent reported them at its end replace the running sums."""
+    """The agent reported the codon's totals at its end; they replace the running sums."""
 
     TYPE: ClassVar[str] = "CostsUpdated"
     run_id: RunId
@@ -110,7 +110,7 @@ class CostsUpdated(Transition):
 
 
 class SentinelStatesUpdated(Transition):
-    """The sentinels of an active codon, as they now stand."""
+    """The current sentinels of an active codon."""
 
     TYPE: ClassVar[str] = "SentinelStatesUpdated"
     run_id: RunId
@@ -119,23 +119,23 @@ class SentinelStatesUpdated(Transition):
 
 
 class ExtensionCountUpdated(Transition):
-    """How often a working codon's agent was sent on with `exhaustWithPrompt`."""
+    """The number of times that `exhaustWithPrompt` was sent to a codon's agent."""
 
     TYPE: ClassVar[str] = "ExtensionCountUpdated"
     run_id: RunId
     codon_id: CodonId
     extension_count: int
     session_id: str | None = None
-    """The session that the agent goes on in, where it gave it another name."""
+    """The agent continues in a session with another id."""
 
 
 class CheckpointCreated(Transition):
-    """A commit of the shadow repository is on record."""
+    """A checkpoint was recorded."""
 
     TYPE: ClassVar[str] = "CheckpointCreated"
     checkpoint: CheckpointRecord
     recovered: bool = False
-    """True where the commit was found at a start, made by a server that died before it said so."""
+    """True if a start found the commit of a server that died before it recorded it."""
 
 
 class InitialCheckpointSet(Transition):
@@ -144,46 +144,46 @@ class InitialCheckpointSet(Transition):
 
 
 class PlanSet(Transition):
-    """The execution plan is laid out anew: at the start, after an iteration, after a rollback."""
+    """The execution plan was set: at the start, after an iteration, or after a rollback."""
 
     TYPE: ClassVar[str] = "PlanSet"
     execution_plan: tuple[PlanEntry, ...]
 
 
 class TimeTravelled(Transition):
-    """The files went to another moment: a rollback, the undo of one, or a redo."""
+    """The files were restored: by a rollback, the undo of one, or a redo."""
 
     TYPE: ClassVar[str] = "TimeTravelled"
     direction: Direction
     travel: Travel
-    """The journey just made; its `edits` are those it took away."""
+    """The rollback; its `edits` are those it removed."""
     restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
     notice: Notice | None = None
 
 
 class TravelsForgotten(Transition):
-    """Rollbacks that cannot be undone, or redone, any more: their safety checkpoints are gone."""
+    """Rollbacks can no longer be undone or redone: their safety checkpoints were pruned."""
 
     TYPE: ClassVar[str] = "TravelsForgotten"
     operation_ids: tuple[str, ...]
 
 
 class EditsNoticed(Transition):
-    """People changed these files since an agent or rig last wrote them (SHA-256; empty: gone)."""
+    """People changed files after an agent or rig last wrote them (SHA-256; empty: deleted)."""
 
     TYPE: ClassVar[str] = "EditsNoticed"
     edits: dict[str, str]
 
 
 class EditsOvertaken(Transition):
-    """An agent or rig wrote these files after people had."""
+    """An agent or rig wrote files that people had changed."""
 
     TYPE: ClassVar[str] = "EditsOvertaken"
     paths: tuple[str, ...]
 
 
 class AgentTold(Transition):
-    """An agent has learned of the last rollback."""
+    """An agent got the message about the last rollback."""
 
     TYPE: ClassVar[str] = "AgentTold"
     operation_id: str

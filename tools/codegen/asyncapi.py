@@ -18,14 +18,14 @@ from hankweave_protocol.shapes import Typed
 
 _CHANNEL = "#/channels/wire"
 _ABOUT = """\
-One JSON object in one text frame, both ways. The first frame of a client is a handshake; then it \
-sends commands, and gets events, in the order of the journal, and a reply to each command. The \
-words to this, and the files beside the wire, are in protocol/README.md."""
+Each text frame is one JSON object, in both directions. The first frame of a client is a \
+handshake; then it sends commands, and receives events in journal order and a reply to each \
+command. protocol/README.md has the details, and describes the files."""
 _LOOPBACK = """\
-The port is in `.hankweave/runtime.lock` of the execution directory. The bare address without \
-`/ws` is taken, too."""
-_BEARER = "What is in `.hankweave/server.token`, or in `.hankweave/server.viewer-token` to look."
-_QUERY = "The same, for clients that can only take an address. A handshake may bring it instead."
+The port is in `.hankweave/runtime.lock` of the execution directory. The address without `/ws` \
+works as well."""
+_BEARER = "The content of `.hankweave/server.token`, or of `server.viewer-token` to read only."
+_QUERY = "The same, for clients that only accept an address. It may be in the handshake instead."
 
 
 def asyncapi() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _server() -> dict[str, Any]:
         "host": "127.0.0.1:{port}",
         "protocol": "ws",
         "description": _LOOPBACK,
-        "variables": {"port": {"description": "Chosen at each start, if `--port` does not."}},
+        "variables": {"port": {"description": "Chosen at each start, unless `--port` is given."}},
         "security": [
             {"$ref": "#/components/securitySchemes/bearer"},
             {"$ref": "#/components/securitySchemes/query"},
@@ -75,7 +75,7 @@ def _channel() -> dict[str, Any]:
     query = {"type": "object", "properties": {"token": {"type": "string"}}}
     return {
         "address": "/ws",
-        "description": "The one socket of a client.",
+        "description": "The socket of a client.",
         "messages": {
             name: {"$ref": f"#/components/messages/{name}"} for name in catalogue.frames()
         },
@@ -90,7 +90,7 @@ def _handshake() -> dict[str, Any]:
     return {
         "action": "receive",
         "channel": {"$ref": _CHANNEL},
-        "summary": "Says who a client is, and from where on it wants events.",
+        "summary": "Identify the client, and say from where on it wants events.",
         "messages": _of_channel("handshake"),
         "reply": _reply("handshake.response", "command.failed"),
     }
@@ -121,7 +121,7 @@ def _events() -> dict[str, Any]:
     return {
         "action": "send",
         "channel": {"$ref": _CHANNEL},
-        "summary": "What happens, in the order of the journal.",
+        "summary": "The events, in journal order.",
         "messages": _of_channel(*names),
     }
 

@@ -25,30 +25,30 @@ _ENVELOPES = {"AnyEvent", "Command", "CommandSucceeded", "Event", "Transition"}
 """Written by hand in `_FRAMES`, generic in their `type`."""
 
 _HEADER = """\
-// What goes over the wire of Hankweave, and what lies in its files, from the protocol's own shapes.
-// `scripts/export-schema --update` writes it. It needs nothing else: copy it where you want it.
+// The wire format and files of Hankweave, generated from the types of the protocol by
+// `scripts/export-schema --update`. It has no imports: copy it to where you need it.
 //
-// A field that holds its default is not written, so that it is `?` here. A newer server may send
-// events, fields and words that are not here: keep what you do not know.
+// Fields with a default value may be omitted, so they are `?` here. A newer server may send events,
+// fields and values that are not listed here: ignore or preserve them.
 """
 
 _FRAMES = """\
-/** What a client sends. */
+/** A frame from a client. */
 export type ClientFrame = Handshake | AnyCommand;
 
-/** What a server sends: `type` tells which it is. */
+/** A frame from a server, discriminated by `type`. */
 export type ServerFrame = HandshakeResponse | AnyReply | CommandFailed | AnyEvent;
 
 export type CommandType = keyof Commands;
 
-/** A command; `data` may be left out where it would be empty. */
+/** A command; `data` may be omitted if it is empty. */
 export type CommandOf<T extends CommandType> = { id: string; type: T } & ({} extends Commands[T]
   ? { data?: Commands[T] }
   : { data: Commands[T] });
 
 export type AnyCommand = { [T in CommandType]: CommandOf<T> }[CommandType];
 
-/** The answer to a command that was done. */
+/** The reply to a command that succeeded. */
 export interface ReplyTo<T extends CommandType> {
   type: "command.succeeded";
   /** The id of the command. */
@@ -61,11 +61,11 @@ export type AnyReply = { [T in CommandType]: ReplyTo<T> }[CommandType];
 
 export type EventType = keyof Events;
 
-/** An event, as it comes over the wire and as it stands in the journal. */
+/** An event, on the wire and in the journal. */
 export interface EventOf<T extends EventType> {
   /** A UUID. */
   id: string;
-  /** The place in the journal; absent where the event is for one client alone. */
+  /** The position in the journal; absent if the event is for one client only. */
   seq?: number;
   /** UTC, milliseconds, `Z`. */
   timestamp: string;
@@ -73,7 +73,7 @@ export interface EventOf<T extends EventType> {
   data: Events[T];
   runId?: string;
   codonId?: string;
-  /** Seqs of the events, or the id of the command, that led to this one. */
+  /** Seqs of the events, or the id of the command, that caused this one. */
   causes?: (number | string)[];
 }
 
@@ -98,12 +98,10 @@ def typescript() -> str:
     parts = [
         _HEADER,
         _FRAMES,
-        _map("Commands", "What a client may ask for.", _by_type(commands)),
-        _map("Replies", "What the `data` of the answer is.", answers),
-        _map("Events", "What happens.", _by_type(EVENTS.members.values())),
-        _map(
-            "Transitions", "What can happen to the state.", _by_type(TRANSITIONS.members.values())
-        ),
+        _map("Commands", "The data of each command.", _by_type(commands)),
+        _map("Replies", "The data of the reply to each command.", answers),
+        _map("Events", "The data of each event.", _by_type(EVENTS.members.values())),
+        _map("Transitions", "The data of each transition.", _by_type(TRANSITIONS.members.values())),
         *(_shape(name, schema) for name, schema in catalogue.shapes().items()),
     ]
     return "\n".join(part for part in parts if part)
