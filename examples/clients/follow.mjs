@@ -1,11 +1,11 @@
 #!/usr/bin/env -S node --experimental-websocket
 // @ts-check
-// Follows an execution until its work is over, then goes back to the end of a codon.
+// Follow an execution until its work is done, then roll it back to the end of a codon.
 //
 //     node --experimental-websocket examples/clients/follow.mjs EXECUTION CODON
 //
-// Without any package; from Node 22 on the flag is not needed. When the connection is lost it
-// connects again and misses nothing: the one number that a client has to keep is `lastSeq`.
+// It needs no package, and the flag only before Node 22. After a lost connection it reconnects
+// without missing an event: the only number that a client has to keep is `lastSeq`.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

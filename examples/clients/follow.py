@@ -1,9 +1,8 @@
-"""Follows an execution until its work is over, then goes back to the end of a codon.
+"""Follow an execution until its work is done, then roll it back to the end of a codon.
 
     python examples/clients/follow.py EXECUTION CODON
 
-With hankweave_client, which finds the server, hands out values instead of JSON, and connects again
-by itself when the connection is lost.
+Uses hankweave_client, which finds the server, decodes JSON, and reconnects after a lost connection.
 """
 
 import sys
@@ -18,7 +17,7 @@ from hankweave_protocol.ids import CodonId
 
 
 async def follow(client: Client) -> None:
-    """Tells of codons as they begin and end; returns when no more will begin."""
+    """Print the start and end of codons; return when no more will start."""
     is_over = False
     async for event in client.events():
         match event.data:
@@ -26,11 +25,11 @@ async def follow(client: Client) -> None:
                 is_over = False
                 print(event.seq, event.type, codon, flush=True)
             case ServerIdle(reason=reason, message=message):
-                # After these two the plan may go on by itself.
+                # After these two, the plan may continue by itself.
                 is_over = is_over or reason not in ("startup", "rollback-completed")
                 print(event.seq, event.type, message, flush=True)
 
-        # What lies before this is the past: work may have gone on there.
+        # Earlier events are history: more work may have followed.
         if is_over and event.seq >= client.snapshot.last_event_seq:
             return
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Follows an execution until its work is over, then goes back to the end of a codon.
+# Follow an execution until its work is done, then roll it back to the end of a codon.
 #
 #     examples/clients/follow.sh EXECUTION CODON
 #
-# Needs jq, and one program that gives a WebSocket stdin and stdout: websocat, or a Python that has
-# the websockets package, as every environment of Hankweave does (PYTHON names it). A server that
-# goes away ends it; to go on as the other two clients do, hand the last seq to `sinceSeq`.
+# Needs jq, and a program that connects a WebSocket to stdin and stdout: websocat, or a Python with
+# the websockets package, as in every environment of Hankweave (PYTHON names it). It ends when the
+# connection is lost; to reconnect as the other two clients do, send the last seq as `sinceSeq`.
 set -euo pipefail
 
 if [ $# != 2 ]; then
@@ -21,7 +21,7 @@ end() {
 
 has_websockets() { "$1" -c 'import websockets' 2>/dev/null; }
 
-# Frames go in and out by lines. What the Python program draws around them, sed takes off.
+# One frame per line. sed removes the decoration that the Python program adds.
 by_lines() {
     local python top
     top="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

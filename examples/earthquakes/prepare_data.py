@@ -1,11 +1,11 @@
-"""Makes data/earthquakes.json from the feed as it was published: how the committed file came about.
+"""Create data/earthquakes.json, the committed file, from the published feed.
 
     python3 prepare_data.py PATH_OF_THE_PUBLISHED_FILE
 
 The published file is 1.2 MB. Four of its properties repeat others (`url`, `detail` and `code` hold
 the id again, `title` the magnitude and the place) and three are the feed's own bookkeeping (`ids`,
 `sources`, `types`: which catalogues and products mention the event). Without these seven, and
-otherwise unchanged, the 1,707 events take 0.7 MB. data/LICENSE-DATA.md says whose they are.
+otherwise unchanged, the 1,707 events take 0.7 MB. data/LICENSE-DATA.md names the source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TARGET = Path(__file__).parent / "data" / "earthquakes.json"
 
 
 def trimmed(published: str) -> str:
-    """Returns the collection without what repeats or only keeps books, one event a line."""
+    """Return the collection without these properties, one event per line."""
     collection: dict[str, Any] = json.loads(published)
     features = collection.pop("features")
     bounds = collection.pop("bbox")

@@ -1,8 +1,7 @@
-"""The checks that generated code is put together from. Stands beside it, needs only Python.
+"""The checks that generated code uses. This module is copied beside it and needs only Python.
 
-A check takes a value and where it stands, and yields the problems it finds. It never stops at the
-first one: a row that is wrong in three fields says so three times. The rules are those of JSON
-Schema and have its names.
+A check takes a value and its location, and yields all problems: a row with errors in three fields
+has three problems. The rules and their names are those of JSON Schema.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Check = Callable[[object, str], Iterator["Problem"]]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One rule that one value breaks; `pointer` is the value's JSON Pointer."""
+    """A rule that a value violates; `pointer` is the value's JSON Pointer."""
 
     pointer: str
     rule: str
@@ -24,7 +23,7 @@ class Problem:
 
 
 class Invalid(ValueError):
-    """A value that is not what the schema says, with every problem in it."""
+    """A value does not match the schema; holds all its problems."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems

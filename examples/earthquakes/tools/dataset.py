@@ -1,4 +1,4 @@
-"""Reads the data set: its rows are the events, the `features` of a GeoJSON collection."""
+"""Read the data set; its rows are the events, the `features` of a GeoJSON collection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE_NAME = "earthquakes.json"
 
 
 def data_file() -> Path:
-    """Returns the path of the data, which lies beside the work tree and is never written."""
+    """Return the path of the data, which is outside the work tree and read-only."""
     return Path(os.environ.get("HANKWEAVE_DATA_DIR", "read_only_data_source")) / FILE_NAME
 
 
@@ -28,7 +28,7 @@ def count(rows: list[Row]) -> str:
 
 
 def leaves(value: object, pointer: str = "") -> Iterator[tuple[str, object]]:
-    """Yields every scalar of a row with its JSON Pointer, as in `/geometry/coordinates/2`."""
+    """Yield every scalar of a row with its JSON Pointer, such as `/geometry/coordinates/2`."""
     if isinstance(value, dict):
         for name, member in value.items():
             yield from leaves(member, f"{pointer}/{name}")
@@ -40,7 +40,7 @@ def leaves(value: object, pointer: str = "") -> Iterator[tuple[str, object]]:
 
 
 def json_type(value: object) -> str:
-    """Names the JSON Schema type of a value; a number written with a fraction is a `number`."""
+    """Return the JSON Schema type of a value; a number with a fraction is a `number`."""
     match value:
         case None:
             return "null"

@@ -1,6 +1,6 @@
-"""Codon 3: turns the schema into Python: a frozen dataclass per object, and a check per field.
+"""Codon 3: generate Python from the schema: a frozen dataclass per object, a check per field.
 
-Writes the package src/earthquakes, which stands alone:
+Writes the package src/earthquakes, which has no dependencies:
 
     import earthquakes
     event = earthquakes.parse(row)      # an Earthquake, or earthquakes.Invalid with all problems
@@ -25,7 +25,7 @@ PACKAGE = "src/earthquakes"
 
 
 def package_of(schema: Schema) -> dict[str, str]:
-    """Returns the files of the package by path; the same schema gives the same bytes."""
+    """Return the files of the package by path; the same schema produces the same bytes."""
     root = schema["title"]
     return {
         f"{PACKAGE}/__init__.py": init_of(root),
@@ -40,7 +40,7 @@ def read_schema() -> Schema:
 
 
 def generated_code() -> Any:
-    """Imports the package as it lies in the work tree now."""
+    """Import the current package in the work tree."""
     sys.path.insert(0, str(Path(PACKAGE).parent))
     return importlib.import_module(Path(PACKAGE).name)
 

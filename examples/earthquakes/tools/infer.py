@@ -1,8 +1,8 @@
-"""Codon 2: draws a JSON Schema (draft 2020-12) from the first rows.
+"""Codon 2: infer a JSON Schema (draft 2020-12) from the first rows.
 
-It reads the top of the file only, as a person or a model would: cheap, and wrong in the usual ways.
-A value, a range or a null that first shows up further down is not in the schema. Finding that out
-is the work of the review loop, which has every row checked.
+It reads only the top of the file, as a person or a model would: cheap, and wrong in the usual ways.
+The schema lacks values, ranges and nulls that first occur further down. The review loop, which
+checks every row, finds them.
 
 Writes schema/earthquake.schema.json.
 """
@@ -33,7 +33,7 @@ def schema_of(rows: list[Row]) -> Schema:
 
 
 def describe(values: list[Any]) -> Schema:
-    """Returns a schema that holds all these values of one field, and not much more."""
+    """Return a schema that allows all these values of a field, and little more."""
     types = sorted_types({json_type(value) for value in values})
     schema: Schema = {"type": types[0] if len(types) == 1 else types}
     vocabulary = {value for value in values if isinstance(value, str)}
@@ -54,7 +54,7 @@ def describe(values: list[Any]) -> Schema:
 
 
 def sorted_types(types: set[str]) -> list[str]:
-    """Orders types with `null` last; an integer is a number, so `number` stands for both."""
+    """Sort types with `null` last; `number` includes `integer`."""
     if "number" in types:
         types = types - {"integer"}
 
@@ -62,9 +62,9 @@ def sorted_types(types: set[str]) -> list[str]:
 
 
 def upper_bound(value: float) -> float:
-    """Rounds up to one digit, since a bound is about the field, not about the rows seen.
+    """Round up to one digit, because a bound describes the field, not the rows seen.
 
-    853 becomes 900 and 0.31 becomes 0.4; whatever is below zero may as well be zero.
+    853 becomes 900 and 0.31 becomes 0.4; a negative bound becomes zero.
     """
     if value <= 0:
         return 0
@@ -91,7 +91,7 @@ def _describe_members(objects: list[dict[str, Any]]) -> Schema:
 
 
 def _describe_positions(arrays: list[list[Any]]) -> Schema:
-    """Describes arrays of one length, place by place: a coordinate is a longitude or a depth."""
+    """Describe arrays of one length, item by item: a coordinate is a longitude or a depth."""
     positions = [describe(list(column)) for column in zip(*arrays, strict=True)]
     return {
         "prefixItems": positions,

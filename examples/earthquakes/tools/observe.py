@@ -1,4 +1,4 @@
-"""Codon 1: profiles the data. Counts everything, judges little.
+"""Codon 1: profile the data.
 
 Writes notes/profile.json (for the next steps) and notes/observations.md (for people).
 """
@@ -20,7 +20,7 @@ COMMON_VALUES = 5  # how many of a field's most frequent values are kept as exam
 
 
 def profile_of(rows: list[Row]) -> dict[str, Profile]:
-    """Returns what each field holds over all rows, by JSON Pointer and in the data's order."""
+    """Return a profile of each field over all rows, by JSON Pointer, in the data's order."""
     values: dict[str, list[object]] = {}
     for row in rows:
         for pointer, value in leaves(row):
@@ -58,7 +58,7 @@ REMARKS: list[tuple[str, Callable[[Profile], bool]]] = [
     ("One value only", lambda field: field["distinct"] == 1),
     ("A different value in every row", lambda field: field["distinct"] == field["present"]),
 ]
-"""What is worth a remark: a sentence, and whether it is true of a field."""
+"""Remarks: a sentence, and whether it applies to a field."""
 
 
 def observations(fields: dict[str, Profile], rows: int) -> str:

@@ -1,6 +1,6 @@
-"""Renders a schema as Python: a word list per vocabulary, a dataclass and a check per object.
+"""Render a schema as Python: a literal type per vocabulary, a dataclass and a check per object.
 
-Pure: a schema goes in, the text of a module comes out, the same for the same schema.
+Pure: the same schema always produces the same text.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def class_names_of(root: str, schema: Schema) -> list[str]:
 
 
 def _nodes(name: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yields the schema and everything in it with the names they get, the inner ones first."""
+    """Yield the schema and its inner objects with their names, the innermost first."""
     for member, node in schema.get("properties", {}).items():
         yield from _nodes(_inner(name, member), node)
 
@@ -165,7 +165,7 @@ def _check(opening: str, name: str, schema: Schema) -> str:
 
 
 def _list(opening: str, items: list[str], closing: str) -> str:
-    """Puts the items on one line if they fit, else gives each a line of its own."""
+    """Put the items on one line if they fit, otherwise each on its own line."""
     one_line = f"{opening}{', '.join(items)}{closing}"
     if len(one_line) <= LINE_LENGTH:
         return one_line

@@ -1,6 +1,6 @@
-"""Codon 5: sums up for people. Reads the rows through the generated types, as a program would.
+"""Codon 5: write a summary for people, reading the rows through the generated types.
 
-Writes reports/summary.md: what the reviews found, the strongest events, a dictionary of the data.
+Writes reports/summary.md: the findings of the reviews, the strongest events, a data dictionary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from generate import generated_code, read_schema
 from infer import Schema
 from transcript import Transcript
 
-HEADING = "kit/heading.md"  # The codon's rig puts it there, and it is archived when we are done.
+HEADING = "kit/heading.md"  # The codon's rig copies it, and it is archived after success.
 STRONGEST = 5
 
 

@@ -1,9 +1,8 @@
-"""Codon 4, the body of the loop: validates every row with the generated code, mends the schema.
+"""Codon 4, the body of the loop: validate every row with the generated code, and fix the schema.
 
-Each iteration writes reports/review-<n>.json. If rows fail because the schema is too narrow (a
-word, a range, a type or a null it has not met), it is widened by just that and the code is
-generated anew; the next iteration tells whether that was enough. A row of the wrong structure is
-not the schema's fault: it is reported, and stays reported.
+Each iteration writes reports/review-<n>.json. If rows fail because the schema is too narrow (an
+unknown word, range, type or null), it is widened accordingly and the code is generated again; the
+next iteration shows whether that was enough. A row with the wrong structure is only reported.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def failures_of(
 
 
 def findings_of(failures: list[Failure]) -> list[Finding]:
-    """Gathers the problems by place and rule: what the schema has to learn, or the row to mend."""
+    """Group the problems by location and rule."""
     findings: dict[tuple[str, str], Finding] = {}
     for number, row_id, problems in failures:
         for problem in problems:
@@ -61,7 +60,7 @@ def findings_of(failures: list[Failure]) -> list[Finding]:
 
 
 def mend(schema: Schema, finding: Finding) -> bool:
-    """Widens the schema by what was found and returns True; False if the rows are to blame."""
+    """Widen the schema by a finding and return True; return False if the rows are wrong."""
     parent, _, name = finding["pointer"].rpartition("/")
     found: list[Any] = finding["found"]
     match finding["rule"]:
@@ -86,7 +85,7 @@ def mend(schema: Schema, finding: Finding) -> bool:
 
 
 def _node(schema: Schema, pointer: str) -> Schema:
-    """Follows a value's pointer to the part of the schema that speaks of it."""
+    """Return the part of the schema that describes the value at a pointer."""
     for step in pointer.split("/")[1:]:
         inside: Any = schema["properties"] if "properties" in schema else schema["prefixItems"]
         schema = inside[step] if isinstance(inside, dict) else inside[int(step)]
@@ -103,7 +102,7 @@ def _are_scalars(node: Schema, found: list[Any]) -> bool:
 
 
 def reports_so_far() -> int:
-    """Counts the reviews in the work tree, which a rollback takes back with everything else."""
+    """Count the reviews in the work tree, where a rollback removes them as well."""
     return len(list(Path("reports").glob("review-*.json")))
 
 

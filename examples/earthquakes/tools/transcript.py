@@ -1,12 +1,12 @@
-"""Reports an agent's work as it happens: one JSON object a line on stdout.
+"""Report an agent's work as it happens: one JSON object per line on stdout.
 
-The lines have the shape of Claude's `stream-json`, so whoever watches a run sees the same thing
-whether a model or a program like ours does the work:
+The lines have the format of Claude's `stream-json`, so that a run looks the same whether a model or
+a program does the work:
 
-    system     who works here, and in which session
-    assistant  something said, or a tool about to be used
-    user       what the tool answered
-    result     how it ended, what it cost
+    system     the agent and its session
+    assistant  a message, or a tool call
+    user       the result of a tool call
+    result     the outcome and the cost
 
 A tool in this directory uses it like this:
 
@@ -14,16 +14,16 @@ A tool in this directory uses it like this:
         transcript.say("Reading the data.")
         transcript.write("notes/profile.json", text)
 
-Tokens are estimated at four characters each, and the cost is what that many tokens would cost at
-$3 (in), $0.30 (read again) and $15 (out) a million. No model is called and nothing is spent; the
-numbers are there so that costs and budgets can be watched without an API key.
+Tokens are estimated at four characters each, and the cost is that of so many tokens at $3 (input),
+$0.30 (cache read) and $15 (output) per million. No model is called and nothing is spent; the
+numbers make costs and budgets visible without an API key.
 
-With `HANKWEAVE_EXAMPLE_OVERLOAD=1` the first attempt of a codon that is tried again fails as if the
-model had been busy, to show what `"onFailure": "retry"` does.
+With `HANKWEAVE_EXAMPLE_OVERLOAD=1` the first attempt of a codon with retries fails as if the model
+had been overloaded, to show the effect of `"onFailure": "retry"`.
 
-`HANKWEAVE_EXAMPLE_PACE` is about how many seconds a codon takes (0.3 unless told): a person who
-watches wants it slower, a test wants 0. Hankweave hands a `HANKWEAVE_X` of the server to its agents
-as `X`, so both names are read.
+`HANKWEAVE_EXAMPLE_PACE` is the approximate number of seconds that a codon takes (default 0.3): more
+for a person who watches, 0 for a test. Hankweave passes the server's `HANKWEAVE_X` to its agents as
+`X`, so both names are read.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ PAUSES_PER_CODON = 6  # about as many messages as one of our tools sends
 
 
 class Overloaded(Exception):
-    """What a busy model answers with."""
+    """The answer of an overloaded model."""
 
 
 class Transcript:
-    """The messages of one agent from its first to its last, told while the work is done."""
+    """The messages of one agent, printed during the work."""
 
     def __init__(self, task: str) -> None:
         self.agent_root = Path(os.environ.get("HANKWEAVE_AGENT_ROOT", ".")).absolute()
@@ -93,7 +93,7 @@ class Transcript:
         return self
 
     def be_overloaded_once(self) -> None:
-        """Fails the first attempt, where that is asked for; no checkpoint tracks the mark."""
+        """Fail the first attempt if requested; the marker file is not in any checkpoint."""
         mark = self.agent_root / ".overloaded-once"
         if mark.exists():
             mark.unlink()
@@ -102,12 +102,12 @@ class Transcript:
             raise Overloaded("the model is busy, so this is tried again (a demonstration)")
 
     def say(self, text: str) -> None:
-        """Says something; the last thing said is also the result."""
+        """Print a message; the last one is also the result."""
         self._last_words = text
         self._assistant({"type": "text", "text": text})
 
     def write(self, path: str, content: str) -> None:
-        """Writes a file of the work tree, announced before and confirmed after."""
+        """Write a file of the work tree, as a tool call with a result."""
         target = self.agent_root / path
 
         def act() -> str:
@@ -124,7 +124,7 @@ class Transcript:
         act: Callable[[], Outcome],
         answer: Callable[[Outcome], str] = str,
     ) -> Outcome:
-        """Uses a tool: announces it, acts, reports what came of it and returns that."""
+        """Print a tool call, run it, print its result and return it."""
         tool_use_id = f"toolu_{self._next_id()}"
         self._assistant({"type": "tool_use", "id": tool_use_id, "name": tool, "input": arguments})
         outcome = act()
@@ -144,7 +144,7 @@ class Transcript:
         problem: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        """Ends with the result line; a failure is told here and then raised, so that it exits 1."""
+        """Print the result line; a failure is also raised again, so that the exit code is 1."""
         _emit(
             type="result",
             subtype="success" if problem is None else "error",
@@ -195,7 +195,7 @@ def _emit(**line: Any) -> None:
 
 
 def _named(what: str) -> uuid.UUID:
-    """Makes an id of a name: each run has its own sessions, and nothing is left to chance."""
+    """Return an id derived from a name, deterministic for each run."""
     return uuid.uuid5(uuid.NAMESPACE_OID, f"hankweave example, {what}")
 
 
