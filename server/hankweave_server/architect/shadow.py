@@ -40,12 +40,11 @@ from hankweave_server.architect.model import (
     mark_in,
 )
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import Stop
-from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.executions import layout_in
+from hankweave_server.local.reader import reading_store
 from hankweave_server.local.server_session import at_server, look
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
@@ -146,7 +145,7 @@ def reading(layout: Layout) -> Iterator[ShadowHistory]:
         yield ShadowHistory(None)
         return
 
-    with CheckpointEngine.for_reading(layout) as engine:
+    with reading_store(layout) as engine:
         yield ShadowHistory(engine)
 
 
@@ -298,11 +297,6 @@ class Shadow:
                 return thread.submit(work).result()
             except Stop as stop:
                 raise CheckpointError(stop.message, stop.hint or "") from None
-            except (ShadowRepositoryError, CheckpointDamaged) as damage:
-                raise CheckpointError(
-                    f"The shadow repository of {self._layout.root} cannot be read: {damage}.",
-                    "`hankweave fsck` shows what is damaged.",
-                ) from None
 
 
 def _meant_by(commit: str, history: ShadowHistory) -> list[Sha]:

@@ -11,7 +11,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -31,9 +31,9 @@ from hankweave_server.cli.remote import execution_option, follow_from, json_opti
 from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.ledger.history import open_for_reading
-from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.journal import Journal
 from hankweave_server.local.progress import ReportProgress
+from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 
 _SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
@@ -379,7 +379,7 @@ def events(
             _require_followable(query, limit)
 
         root = root_of(execution)
-        with _journal(root) as journal:
+        with reading_journal(Layout.of_execution(root)) as journal:
             printed = format_of("jsonl" if as_json else form, query)
             if follow:
                 _follow(root, journal, query, printed)
@@ -433,24 +433,6 @@ def _say(lines: Iterable[str]) -> None:
     for line in lines:
         # With color=None, click would strip what looks like a colour sequence from an agent's text.
         click.echo(line, color=True)
-
-
-@contextmanager
-def _journal(root: Path) -> Iterator[Journal]:
-    """Open the journal for reading; raise Stop, without a partial answer, if it is damaged."""
-    try:
-        journal = open_for_reading(Layout.of_execution(root))
-    except FileNotFoundError:
-        raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT) from None
-    except JournalCorrupt as damage:
-        raise Stop(
-            str(damage),
-            ExitCode.BAD_DATA,
-            hint="`hankweave log` shows the events before that line.",
-        ) from None
-
-    with closing(journal):
-        yield journal
 
 
 @contextmanager

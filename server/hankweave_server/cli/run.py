@@ -49,7 +49,6 @@ from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import LoadedHank, no_hank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.ledger.history import Moments, has_past
-from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.local import ephemeral_server, executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.reader import reading_journal
@@ -65,7 +64,7 @@ def plan_on_record(layout: Layout) -> LoadedHank:
     meta = read_meta(layout)
     try:
         plan = _plan_of(layout) if has_past(layout) else ()
-    except JournalCorrupt:
+    except Stop:
         plan = ()  # Opening the ledger reports the damage and ends the server.
 
     if meta is None or not plan:

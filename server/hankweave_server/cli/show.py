@@ -33,7 +33,7 @@ from hankweave_server.cli.remote import (
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.domain.timelines import RunLine, timelines
-from hankweave_server.local.reader import reading_journal
+from hankweave_server.local.reader import journal_lines, reading_journal
 from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
@@ -324,11 +324,10 @@ def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
     kinds = (ExecutionOrigin, ExecutionBranched)
     words = [f'"type":"{kind.TYPE}"'.encode() for kind in kinds]
     found: list[ExecutionOrigin | ExecutionBranched] = []
-    with reading_journal(layout) as journal:
-        for since in range(0, journal.last_seq, PAGE):
-            lines = (line for line in journal.read(since, PAGE) if any(w in line for w in words))
-            told = (codec.decode_event(line).data for line in lines)
-            found += [data for data in told if isinstance(data, kinds)]
+    for line in journal_lines(layout):
+        if any(word in line for word in words):
+            data = codec.decode_event(line).data
+            found += [data] if isinstance(data, kinds) else []
 
     return found
 

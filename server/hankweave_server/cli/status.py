@@ -27,8 +27,7 @@ from hankweave_server.cli.remote import (
     print_json,
 )
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.ledger.history import whole_lines
-from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.local.reader import journal_lines
 from hankweave_server.local.targeting import require_execution, root_of
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
@@ -137,15 +136,10 @@ def log(execution: Path | None, follow: bool, graph: bool) -> None:
 
 def _journal(root: Path) -> Iterator[Event]:
     """Read the journal file; skip a last line that is still being written."""
+    require_execution(root)
     layout = Layout.of_execution(root)
-    try:
-        for number, line in enumerate(whole_lines(layout), start=1):
-            yield _event(layout.journal, number, line)
-    except FileNotFoundError:
-        require_execution(root)
-        return
-    except JournalCorrupt as damage:
-        raise Stop(str(damage), ExitCode.BAD_DATA) from None
+    for number, line in enumerate(journal_lines(layout), start=1):
+        yield _event(layout.journal, number, line)
 
 
 def _event(path: Path, number: int, line: bytes) -> Event:

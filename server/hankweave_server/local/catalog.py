@@ -19,17 +19,15 @@ from hankweave_protocol import instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ExecutionMeta, RuntimeLock
 from hankweave_protocol.shapes import Value
-from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.history import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
 from hankweave_server.errors import Stop
-from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger import typescript_format
-from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.typescript_format import decode_state
+from hankweave_server.local.reader import journal_lines, reading_store
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, lock_file
 from hankweave_server.runtime_lock.lock_file import decoded, read_record
@@ -321,10 +319,10 @@ def _checkpoints(each: ListedExecution) -> int | None:
     layout = Layout.of_execution(Path(each.path))
     try:
         if layout.journal.exists() and not typescript_format.find(layout.journal):
-            return len(on_record(whole_lines(layout)).standing)
+            return len(on_record(journal_lines(layout)).standing)
 
         # Hankweave's events do not name checkpoints.
-        with CheckpointEngine.for_reading(layout) as engine:
+        with reading_store(layout) as engine:
             return sum(1 for _ in engine.commits())
-    except (OSError, msgspec.MsgspecError, ShadowRepositoryError):
+    except (OSError, msgspec.MsgspecError, Stop):
         return None if layout.shadow_repository.exists() else 0

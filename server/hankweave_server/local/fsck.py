@@ -30,10 +30,9 @@ from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.ledger.history import whole_lines
-from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.progress import ReportProgress, tell_of
+from hankweave_server.local.reader import journal_lines
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -67,11 +66,7 @@ def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport
 
 def _recorded(layout: Layout) -> OnRecord:
     try:
-        return on_record(whole_lines(layout))
-    except FileNotFoundError:
-        return OnRecord(standing=frozenset(), pruned=frozenset())
-    except JournalCorrupt as damage:
-        raise Stop(str(damage), ExitCode.BAD_DATA) from None
+        return on_record(journal_lines(layout))
     except msgspec.MsgspecError as fault:
         raise Stop(
             f"{layout.journal} has a line that is not an event: {fault}",

@@ -1,14 +1,17 @@
-"""Reads without a server: the same answers, from the files of an execution.
+"""Read the files of an execution without its server.
 
 Journal and shadow repository are opened for reading only: nothing is repaired, locked, cleared or
-saved, so that a server may start or run at the same time. `look` asks the server if one is
-running, otherwise the files.
+saved, so that a server may start or run at the same time. Damage is raised as Stop, by all alike.
+
+`on_files` answers a server's read-only commands; `reading_journal` and `reading_store` open what
+lies behind them; `journal_lines` is for a quick search. `server_session.look` asks the server if
+one is running, otherwise the files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -32,6 +35,7 @@ from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain.checkpoint_records import on_record
@@ -40,7 +44,13 @@ from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.ledger.history import Moment, Moments, has_past, open_for_reading
+from hankweave_server.ledger.history import (
+    Moment,
+    Moments,
+    has_past,
+    open_for_reading,
+    whole_lines,
+)
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.open import KnownShas
 from hankweave_server.paths import Layout
@@ -64,7 +74,39 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
         raise Stop(
             f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
         ) from None
-    except ShadowRepositoryError as damage:
+
+
+@contextmanager
+def reading_journal(layout: Layout, known_shas: KnownShas = tuple) -> Iterator[Journal]:
+    """Open the journal; raise Stop if there is none, or if what the block reads is damaged."""
+    with _stopping_at_damage():
+        try:
+            journal = open_for_reading(layout, known_shas)
+        except FileNotFoundError:
+            raise _nothing_in(layout) from None
+
+        with closing(journal):
+            yield journal
+
+
+def journal_lines(layout: Layout) -> Iterator[bytes]:
+    """Yield the journal's lines without checking them; none if there is no journal."""
+    with _stopping_at_damage(), suppress(FileNotFoundError):
+        yield from whole_lines(layout)
+
+
+@contextmanager
+def reading_store(layout: Layout) -> Iterator[CheckpointEngine]:
+    """Open the checkpoints; raise Stop if there are none, or if what the block reads is damaged."""
+    with _stopping_at_damage(), CheckpointEngine.for_reading(layout) as engine:
+        yield engine
+
+
+@contextmanager
+def _stopping_at_damage() -> Iterator[None]:
+    try:
+        yield
+    except (ShadowRepositoryError, CheckpointDamaged) as damage:
         raise Stop(
             f"The checkpoints cannot be read: {damage}.",
             ExitCode.BAD_DATA,
@@ -74,22 +116,9 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
         raise Stop(
             f"The journal cannot be read: {damage}.",
             ExitCode.BAD_DATA,
-            hint="Start the server on this execution; it repairs or reports the damage.",
+            hint="`hankweave log` shows the events before that line. A start of the server "
+            "repairs or reports the damage.",
         ) from None
-
-
-@contextmanager
-def reading_journal(layout: Layout, known_shas: KnownShas = tuple) -> Iterator[Journal]:
-    """Open the journal for reading; raise Stop if there is none."""
-    try:
-        journal = open_for_reading(layout, known_shas)
-    except FileNotFoundError:
-        raise _nothing_in(layout) from None
-
-    try:
-        yield journal
-    finally:
-        journal.close()
 
 
 def _nothing_in(layout: Layout) -> Stop:
@@ -106,7 +135,7 @@ def _opened(layout: Layout) -> Iterator[Calls]:
         raise _nothing_in(layout)
 
     with (
-        CheckpointEngine.for_reading(layout) as engine,
+        reading_store(layout) as engine,
         reading_journal(layout, lambda: [facts.sha for facts in engine.commits()]) as journal,
     ):
         yield _FileCalls(layout, journal, engine)

@@ -20,10 +20,10 @@ from hankweave_server.clock import Clock
 from hankweave_server.domain.checkpoint_records import on_record, salvage
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.ledger.history import whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
+from hankweave_server.local.reader import journal_lines
 from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
 
 
@@ -39,9 +39,9 @@ def refuse_moved_store(layout: Layout) -> None:
 
     _refuse_lost_state(layout)
     try:
-        named = len(on_record(whole_lines(layout)).standing)
-    except (OSError, JournalCorrupt, msgspec.MsgspecError):
-        return  # There is no journal, or opening it will report what is wrong with it.
+        named = len(on_record(journal_lines(layout)).standing)
+    except (OSError, Stop, msgspec.MsgspecError):
+        return  # Opening the journal will report what is wrong with it.
 
     if named:
         raise Stop(

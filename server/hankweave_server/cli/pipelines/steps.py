@@ -23,7 +23,6 @@ from hankweave_server.architect import (
 from hankweave_server.architect.shadow import reading
 from hankweave_server.cli.remote import root_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.local import executions
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.paths import STATE_DIRECTORY
@@ -149,5 +148,3 @@ def sentences() -> Iterator[None]:
             click.echo(f"hankweave: {each.message}", err=True)
     except CheckpointError as error:
         raise Stop(error.message, ExitCode.FAILED, hint=error.hint or None) from None
-    except ShadowRepositoryError as error:
-        raise Stop(f"The checkpoints cannot be read: {error}.", ExitCode.BAD_DATA) from None
