@@ -230,13 +230,14 @@ def test_the_steps_of_recovery_are_those_of_its_module() -> None:
 
 def test_a_start_does_what_the_page_says_in_its_order() -> None:
     """Lock, sweep, open, announce, validate, recover, begin, serve."""
-    source = (SERVER / "daemon.py").read_text()
+    source = (SERVER / "daemon" / "daemon.py").read_text()
+    startup = (SERVER / "daemon" / "startup.py").read_text()
     opening = ["run_sync(acquire", "sweep_agents(", "open_engine(", "open_ledger(", "_live_with("]
-    assert _in_order(_body_of(source, "live"), ["_watch_signals", "_live_in("])
+    assert _in_order(_body_of(source, "live"), ["_signals.watch", "_live_in("])
     assert _in_order(_body_of(source, "_live_in"), opening)
-    assert _in_order(_body_of(source, "_live_with"), ["_recover(", "_serve("])
-    recovery = ["_say_hello(", "_validate(", "recovery.recover(", "begin_if_new("]
-    assert _in_order(_body_of(source, "_recover"), recovery)
+    assert _in_order(_body_of(source, "_live_with"), ["recover(", "_serve("])
+    recovery = ["_announce(", "_validate(", "recovery.recover(", "begin_if_new("]
+    assert _in_order(_body_of(startup, "recover"), recovery)
 
 
 def test_the_check_of_order_can_fail() -> None:
@@ -248,7 +249,8 @@ def test_the_check_of_order_can_fail() -> None:
 
 def _body_of(source: str, function: str) -> str:
     found = re.search(
-        rf"^    (?:async )?def {function}\(.*?(?=^    (?:async )?def |^    @|^    # ---|^\S|\Z)",
+        rf"^(?:    )?(?:async )?def {function}\("
+        r".*?(?=^    (?:async )?def |^    @|^    # ---|^\S|\Z)",
         source,
         re.DOTALL | re.MULTILINE,
     )

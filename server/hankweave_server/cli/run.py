@@ -42,7 +42,8 @@ from hankweave_server.cli.shared.run_settings import (
 )
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.config import NO_PROXY
-from hankweave_server.daemon import Choice, Daemon
+from hankweave_server.daemon.daemon import Daemon
+from hankweave_server.daemon.shutdown import Choice
 from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.agents import BY_NAME

@@ -41,7 +41,7 @@ It is longer than the lock of another program is watched for signs of life
 """
 
 END_SECONDS = 15.0
-"""Time for an orderly end, which takes eight seconds (`daemon.LAST_SECONDS`)."""
+"""Time for an orderly end, which takes eight seconds (`daemon/shutdown.py`, LAST_SECONDS)."""
 
 _BETWEEN_TRIES = 0.05
 _MAIN = "from hankweave_server.cli.app import main; main()"

@@ -1,0 +1,8 @@
+"""The life of a server: take over the directory, recover, serve, end.
+
+Modules, in reading order:
+
+- `daemon`: the order of it all, on one exit stack
+- `startup`: from the opened execution until it can be served
+- `shutdown`: requests to stop, signals, and the end by force
+"""

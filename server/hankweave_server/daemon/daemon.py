@@ -1,0 +1,369 @@
+"""The life of the server, on one exit stack: lock, recover, listen, run, drain, release.
+
+Every resource registers its own cleanup, so shutdown is startup in reverse: nothing writes after
+the ledger is closed, and the lock is released last, after all writers have ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.events import (
+    ErrorEvent,
+    Info,
+    ServerIdle,
+    ServerReady,
+    ServerStopping,
+    StateTransition,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import State
+from hankweave_protocol.transitions import RunStarted
+from hankweave_server import __version__, fsutil
+from hankweave_server.app import App, OpenedExecution
+from hankweave_server.background_tasks import alongside
+from hankweave_server.clock import Clock
+from hankweave_server.daemon.shutdown import (
+    AsksAtInterrupt,
+    Signals,
+    StopSwitch,
+    fence,
+    kill,
+    require_lock,
+)
+from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
+from hankweave_server.domain.costs import Prices
+from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.lifecycle import reason_of_stop
+from hankweave_server.errors import ExitCode
+from hankweave_server.execution.codon.run import Halt
+from hankweave_server.execution.event_log import EventLog
+from hankweave_server.execution.runner import Outcome
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.hank.advice import advice
+from hankweave_server.hank.load import LoadedHank
+from hankweave_server.ledger.disk_space import Space
+from hankweave_server.ledger.writer import LedgerFailed, Published
+from hankweave_server.local.executions import (
+    ChosenExecution,
+    hide,
+    prepare,
+)
+from hankweave_server.local.takeover import (
+    disk_stop,
+    open_engine,
+    open_ledger,
+    refuse_moved_store,
+    sweep_agents,
+)
+from hankweave_server.logs import logger, server_log
+from hankweave_server.paths import Layout
+from hankweave_server.runtime_lock import HeldLock, acquire
+from hankweave_server.settings import RunSettings
+from hankweave_server.transport.listener import ListenerSettings, serve
+from hankweave_server.transport.sockets import Port
+
+log = logger(__name__)
+
+DRAIN_SECONDS = 6.0
+"""How long the agent, the exit checkpoint and a running rollback may take to end."""
+
+DRAIN_SECONDS_WITHOUT_ROOM = 4.0
+"""The same on a full disk: enough for the agent, and the rest is unlikely to succeed."""
+
+FIRST_CLIENT_SECONDS = 2.0
+"""How long the plan waits for a client, so that it sees the first codon start."""
+
+INDEX_SECONDS = 1.0
+"""How long shutdown waits for the index that stock git reads; else the next start writes it."""
+
+CLOSING_SECONDS = 7.2
+"""Seconds after the request to stop by which clients must have disconnected."""
+
+
+class Daemon:
+    """The life of one server in one execution directory."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        chosen: ChosenExecution,
+        hank: LoadedHank,
+        clock: Clock,
+        *,
+        prices: Prices,
+        tell_ready: Callable[[ServerReady, Callable[[], State]], None],
+        tell_event: Callable[[Published], None],
+        port: Port | None = None,
+        interrupts: AsksAtInterrupt | None = None,
+    ) -> None:
+        """`port` was reserved for this server before anything on the disk was changed.
+
+        `interrupts` asks at the first Ctrl-C what to do with a running codon.
+        """
+        self._settings = settings
+        self._port = port
+        self._chosen = chosen
+        self._hank = hank
+        self._clock = clock
+        self._prices = prices
+        self._tell_ready = tell_ready
+        self._tell_event = tell_event
+        self._switch = StopSwitch()
+        self._signals = Signals(self._switch, interrupts, is_headless=settings.headless)
+        self._exits_at_once = False
+
+    async def live(self) -> ExitCode:
+        """Serve until a request to stop; raise Stop if it cannot serve at all."""
+        failure: Exception | None = None
+        async with anyio.create_task_group() as watch:
+            # From here on no signal interrupts an operation halfway, recovery included.
+            await watch.start(self._signals.watch)
+            try:
+                await self._live_in(self._chosen.layout)
+            except Exception as error:
+                failure = error  # Raised below: the group would wrap it.
+
+            watch.cancel_scope.cancel()
+
+        if failure is not None:
+            raise failure
+
+        return self._switch.exit_code
+
+    async def _live_in(self, layout: Layout) -> None:
+        async with AsyncExitStack() as stack:
+            refuse_moved_store(layout)
+            fsutil.make_private_directory(layout.state_directory)
+            hide(layout)
+            # In a thread: it may have to watch another program's heartbeat for a minute.
+            lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
+            self._switch.hold(lock)
+            stack.callback(lock.release)
+            for folder in layout.folders_of_small_files:
+                fsutil.clear_temporaries(folder)
+
+            fsutil.make_private_directory(layout.server_log.parent)
+            settings = self._settings
+            stack.enter_context(
+                server_log(
+                    layout.server_log,
+                    logging.getLevelName(settings.log_level.upper()),
+                    as_json=settings.log_format == "json",
+                )
+            )
+            log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
+            for sentence in advice(self._hank):
+                log.warning("hank.json: %s", sentence)
+
+            stack.callback(self._log_the_end)
+            differences = prepare(self._chosen, self._hank, self._settings, self._clock)
+            agents = await sweep_agents(layout)
+            engine = await open_engine(layout)
+            stack.callback(engine.close)
+            ledger = await open_ledger(layout, self._clock, engine)
+            stack.enter_context(ledger.subscribe(self._tell_event))
+            stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
+            stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
+            past = StartFindings(differences, agents, engine.leftovers)
+            opened = OpenedExecution(
+                layout,
+                self._clock,
+                lock,
+                ledger,
+                engine,
+                self._hank,
+                self._settings,
+                self._prices,
+            )
+            await self._live_with(opened, past)
+
+    async def _live_with(self, opened: OpenedExecution, past: StartFindings) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(opened.ledger.run)
+                tasks.start_soon(opened.ledger.space.watch)
+                tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
+                app = App(
+                    opened,
+                    stop=self._switch.flip,
+                    kill=kill,
+                    require_lock=partial(require_lock, opened.lock),
+                    on_rest=self._on_rest,
+                )
+                await recover(app, opened, past)
+                await self._serve(app, opened, tasks)
+                await opened.ledger.aclose()
+                tasks.cancel_scope.cancel()
+        except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
+            raise disk_stop(failures.exceptions[0]) from None
+        finally:
+            await opened.ledger.space.release()
+
+    # --- service -------------------------------------------------------------------------------
+
+    async def _serve(self, app: App, opened: OpenedExecution, tasks: anyio.abc.TaskGroup) -> None:
+        layout = opened.layout
+        settings = ListenerSettings(
+            controller_token=layout.controller_token,
+            viewer_token=layout.viewer_token,
+            traffic_log=layout.traffic_log,
+            port=self._settings.port,
+            no_token=self._settings.no_token,
+        )
+        async with serve(app.doors(), settings, self._clock, self._port) as listener:
+            app.attach(listener)
+            opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
+            publish = listener.hub.publish
+            with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
+                log.info("Starting HankweaveRuntime on port %d", listener.port)
+                # Long-lived objects need no visit by each garbage collection, which would block the
+                # event loop for that time.
+                gc.freeze()
+                self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
+                self._exits_at_once = app.exit_policy.is_immediate
+                self._signals.attach(app.runner)
+                tasks.start_soon(app.runner.run)
+                tasks.start_soon(app.packing.run)
+                tasks.start_soon(app.git_index.run)
+                tasks.start_soon(app.checkpointer.progress.run)
+                tasks.start_soon(app.time_watch.run)
+                tasks.start_soon(app.rollback.finish_when_there_is_room)
+                opened.ledger.space.be_patient()
+                # A request to stop does not wait for the disk space to record the beginning.
+                begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)
+                async with alongside(begin, end):
+                    reason = await self._switch.wait()
+
+                await self._drain(app, opened, reason)
+                with anyio.move_on_after(min(INDEX_SECONDS, self._switch.left_of(CLOSING_SECONDS))):
+                    await app.git_index.write()
+
+                listener.hurry(self._switch.left_of(CLOSING_SECONDS))
+
+    async def _begin(self, app: App, opened: OpenedExecution) -> None:
+        """Continue with the plan, or record why not."""
+        if not app.ctx.has_hank:
+            await opened.ledger.record(
+                ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
+            )
+        elif app.runner.outcome is Outcome.FAILED:
+            self._on_rest(Outcome.FAILED)
+        elif self._settings.begin_at is not None:
+            await self._await_first_client(app)
+            await self._begin_at(self._settings.begin_at, app)
+        elif next_codon(app.ctx.state) is None:
+            await self._tell_nothing_to_do(app, opened)
+        elif self._settings.autostart:
+            await self._await_first_client(app)
+            if not app.runner.is_busy and not app.runner.is_rolling_back:
+                await app.runner.start_next_if_any()
+        else:
+            await opened.ledger.record(
+                ServerIdle(reason="startup", message="Waiting for a command.")
+            )
+
+    async def _await_first_client(self, app: App) -> None:
+        """Give the client that started the server time to connect before events are published."""
+        if not self._settings.headless:
+            with anyio.move_on_after(FIRST_CLIENT_SECONDS):
+                await app.first_client.wait()
+
+    async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
+        app.runner.outcome = Outcome.COMPLETED
+        name = opened.layout.root.name
+        await opened.ledger.record(
+            Info(
+                message=f"Resumed completed execution {name} — nothing to do. "
+                "All codons already completed. Use --new to run fresh."
+            ),
+            ServerIdle(
+                reason="all-codons-completed",
+                message="Resumed completed execution: nothing to do.",
+            ),
+        )
+        self._on_rest(Outcome.COMPLETED)
+
+    async def _begin_at(self, codon_id: CodonId, app: App) -> None:
+        """Start the codon that the plan begins again with; end the server if it cannot."""
+        try:
+            app.runner.start(codon_id)
+        except Refused as refused:
+            message = " ".join(filter(None, (refused.message, refused.hint)))
+            await app.ctx.ledger.record(ErrorEvent(message=message, fatal=True))
+            self._switch.flip(refused.message, ExitCode.UNAVAILABLE)
+
+    def _on_rest(self, outcome: Outcome) -> None:
+        if self._signals.ends_after_codon and outcome is not Outcome.COMPLETED:
+            self._signals.flip("SIGINT")
+        elif self._signals.ends_after_codon:
+            self._switch.flip("SIGINT")
+        elif self._exits_at_once:
+            self._end_after(outcome)
+
+    async def _end_with_plan(self, app: App) -> None:
+        self._end_after(await app.exit_policy.wait(app.ctx, app.runner))
+
+    def _end_after(self, outcome: Outcome) -> None:
+        match outcome:
+            case Outcome.COMPLETED:
+                self._switch.flip("all codons completed")
+            case Outcome.FAILED:
+                self._switch.flip("a codon failed", ExitCode.FAILED)
+            case Outcome.WAITING:
+                pass
+
+    # --- end -----------------------------------------------------------------------------------
+
+    async def _drain(self, app: App, opened: OpenedExecution, reason: str) -> None:
+        """End the agent, take the `exit` checkpoint, close the run; bounded in time."""
+        log.info("Stopping: %s", reason)
+        app.is_ready = False
+        app.packing.stop()
+        app.branching.stop()
+        app.time_watch.stop()
+        with anyio.move_on_after(self._switch.left_of(DRAIN_SECONDS)) as scope:
+            async with alongside(partial(self._hurry_without_room, opened.ledger.space, scope)):
+                opened.ledger.leave(ServerStopping(reason=reason))
+                halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
+                await app.runner.close(halt)
+                await opened.ledger.flush()
+
+        if not scope.cancelled_caught:
+            return
+
+        log.error("The shutdown took too long; the next start recovers")
+        self._switch.exit_code = ExitCode.SOFTWARE
+        if opened.ledger.space.is_short:
+            # End the waiting for space: it raises the error that the user has to read.
+            self._switch.exit_code = ExitCode.IO_ERROR
+            opened.ledger.space.give_up()
+            await opened.ledger.aclose()
+
+    async def _hurry_without_room(self, space: Space, drain: anyio.CancelScope) -> None:
+        """Shorten the drain as soon as the disk is full, to leave time to report why."""
+        await space.shortage()
+        left = self._switch.left_of(DRAIN_SECONDS_WITHOUT_ROOM)
+        drain.deadline = min(drain.deadline, anyio.current_time() + left)
+
+    def _log_the_end(self) -> None:
+        log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
+
+
+def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
+    """Keep the runId in runtime.lock up to date, and create the folder of a new run."""
+    data = published.event.data
+    if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
+        assert data.run_id is not None
+        lock.update(run_id=data.run_id)
+        make_run_folder(layout, data.run_id)

@@ -1,0 +1,170 @@
+"""The ways in which a server ends: by a request, by a signal, by force.
+
+A request flips the switch, and the daemon then ends in order. From that moment a timer makes sure
+that the process ends, whatever a thread is still busy with.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Literal, Protocol
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from anyio.abc import TaskStatus
+
+from hankweave_server.errors import ExitCode
+from hankweave_server.execution.runner import Runner
+from hankweave_server.logs import logger
+from hankweave_server.runtime_lock import HeldLock, LockLost
+
+log = logger(__name__)
+
+LAST_SECONDS = 7.8
+"""Seconds until the process exits, whatever still runs: a shutdown may take eight in all."""
+
+
+class StopSwitch:
+    """The first request to stop, and the exit code of the process."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.exit_code = ExitCode.DONE
+        self._since = 0.0
+        self._flipped = anyio.Event()
+        self._lock: HeldLock | None = None
+
+    def hold(self, lock: HeldLock) -> None:
+        """Set the lock that even a forced end has to give up."""
+        self._lock = lock
+
+    def flip(self, reason: str, exit_code: ExitCode = ExitCode.DONE) -> None:
+        """Request the end; only the first request counts."""
+        if self.reason is None:
+            self.reason, self.exit_code = reason, exit_code
+            self._since = anyio.current_time()
+            self._flipped.set()
+            self._bound_the_end()
+
+    def left_of(self, seconds: float) -> float:
+        """Return the seconds left of a time span that began with the request to stop."""
+        return max(0.0, self._since + seconds - anyio.current_time())
+
+    async def wait(self) -> str:
+        await self._flipped.wait()
+        assert self.reason is not None
+        return self.reason
+
+    def _bound_the_end(self) -> None:
+        """Make sure that the process ends, whatever a thread is still busy with.
+
+        It is a timer in its own thread, because the event loop may be blocked. It outlives the
+        loop: the interpreter waits for all other threads before it exits.
+        """
+        timer = threading.Timer(LAST_SECONDS, self._end_at_once)
+        timer.daemon = True
+        timer.start()
+
+    def _end_at_once(self) -> None:
+        """End as in a crash, from which the next start recovers, but remove the lock file."""
+        if self._lock is None or self._lock.is_released:
+            os._exit(self.exit_code)  # Everything is recorded; remaining threads only read.
+
+        log.error("The shutdown took too long; the next start recovers")
+        self._lock.abandon()
+        os._exit(ExitCode.SOFTWARE)
+
+
+Choice = Literal["finish", "stop", "go on"]
+"""Choices at Ctrl-C: end after this codon, end at once, or continue."""
+
+
+class AsksAtInterrupt(Protocol):
+    """Asks the user what to do with the running codon."""
+
+    async def ask(self) -> Choice: ...
+
+
+class Signals:
+    """SIGTERM and SIGINT; the first Ctrl-C may ask what to do with the running codon."""
+
+    def __init__(
+        self, switch: StopSwitch, interrupts: AsksAtInterrupt | None, *, is_headless: bool
+    ) -> None:
+        self._switch = switch
+        self._interrupts = interrupts
+        self._is_headless = is_headless
+        self._runner: Runner | None = None
+        self._asking: anyio.CancelScope | None = None
+        self.ends_after_codon = False
+        """True if the user chose to end when the running codon has."""
+
+    def attach(self, runner: Runner) -> None:
+        """Set the runner: a codon may run from now on."""
+        self._runner = runner
+
+    async def watch(self, *, task_status: TaskStatus[None]) -> None:
+        async with anyio.create_task_group() as asking:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                task_status.started()
+                async for number in received:
+                    if number == signal.SIGINT and self._may_ask():
+                        self._asking = anyio.CancelScope()
+                        asking.start_soon(self._ask_what_to_do, self._asking)
+                    else:
+                        if self._asking is not None:
+                            self._asking.cancel()  # An answer would come too late.
+
+                        self.flip(signal.Signals(number).name)
+
+    def _may_ask(self) -> bool:
+        """Return whether a Ctrl-C asks: on a terminal, the first time, while a codon runs."""
+        is_first = self._asking is None and not self.ends_after_codon
+        is_working = self._runner is not None and self._runner.is_busy
+        return self._interrupts is not None and is_first and is_working
+
+    async def _ask_what_to_do(self, asking: anyio.CancelScope) -> None:
+        assert self._interrupts is not None
+        chosen: Choice = "stop"
+        with asking:
+            chosen = await self._interrupts.ask()
+
+        self._asking = None
+        match chosen:
+            case "stop":
+                self.flip("SIGINT")
+            case "finish" if self._runner is not None:
+                self.ends_after_codon = True
+                self._runner.hold()
+                if not self._runner.is_busy:
+                    self.flip("SIGINT")
+            case _:
+                return
+
+    def flip(self, name: str) -> None:
+        self._switch.flip(name, ExitCode.FAILED if self._is_headless else ExitCode.DONE)
+
+
+def kill(reason: str) -> None:
+    """Exit at once; agents die with this process, and the next start recovers."""
+    log.error("Forced to stop: %s", reason)
+    os._exit(ExitCode.FAILED)
+
+
+def require_lock(lock: HeldLock) -> None:
+    """End this process if it does not own the directory any more."""
+    try:
+        lock.verify()
+    except LockLost as lost:
+        fence(lost)
+
+
+def fence(lost: LockLost) -> None:
+    """Fence this server: the new owner of the directory must find no second writer."""
+    log.error("The runtime lock is lost: %s", lost)
+    hint = "" if lost.hint is None else f"\n  hint: {lost.hint}"
+    os.write(2, f"hankweave: {lost}{hint}\n".encode())
+    os._exit(ExitCode.SOFTWARE)
