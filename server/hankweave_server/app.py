@@ -104,27 +104,7 @@ class App:
             sessions=SessionFiles(opened.layout, opened.ledger, roster.agent_for),
             on_head_moved=self.git_index.note,
         )
-        self.ctx = ExecutionContext(
-            layout=opened.layout,
-            clock=opened.clock,
-            ledger=opened.ledger,
-            checkpointer=self.checkpointer,
-            hank=opened.hank,
-            agent_for=roster.agent_for,
-            model_for=roster.model_for,
-            started_monotonic=self._started,
-            idle_timeout=_seconds(opened.settings.default_idle_seconds) or timedelta(minutes=10),
-            idle_override=_seconds(opened.settings.idle_seconds),
-            ignore_rig_failures=opened.settings.ignore_rig_failures,
-            sentinel_persistence=opened.settings.sentinel_persistence,
-            tool_result_limit=opened.settings.tool_result_limit,
-            safe_points=opened.settings.safe_points,
-            price=opened.prices.price_of,
-            models=Models(os.environ),
-            ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
-            output_directory=opened.settings.output,
-            overwrite_output=opened.settings.overwrite_output,
-        )
+        self.ctx = _context(opened, self.checkpointer, roster, self._started)
         self.first_client = anyio.Event()
         """Set when a client has completed its handshake."""
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
@@ -147,19 +127,7 @@ class App:
         )
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.ctx, home=self._branch_home)
-        self._dispatch = Dispatch(
-            self.ctx,
-            control=Control(self.ctx, self.runner, stop=stop, kill=kill),
-            rollbacks=Rollbacks(self.ctx, self.rollback),
-            inspect=Inspect(self.ctx, self.status),
-            queries=Queries(opened.ledger, opened.clock),
-            looks=self._looks(),
-            store=self._store(),
-            branches=Branches(self.ctx, self.branching),
-            space=opened.ledger.space,
-            is_rolling_back=lambda: self.runner.is_rolling_back,
-            broadcast=self._broadcast,
-        )
+        self._dispatch = self._dispatcher(stop, kill)
 
     def attach(self, listener: Listener) -> None:
         """Set the open listener: addresses and client counts are correct from now on."""
@@ -169,6 +137,22 @@ class App:
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.ctx, self.runner, self.rollback, recorded)
+
+    def _dispatcher(self, stop: Callable[[str], None], kill: Callable[[str], None]) -> Dispatch:
+        opened, ledger = self._opened, self._opened.ledger
+        return Dispatch(
+            self.ctx,
+            control=Control(self.ctx, self.runner, stop=stop, kill=kill),
+            rollbacks=Rollbacks(self.ctx, self.rollback),
+            inspect=Inspect(self.ctx, self.status),
+            queries=Queries(ledger, opened.clock),
+            looks=self._looks(),
+            store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
+            branches=Branches(self.ctx, self.branching),
+            space=ledger.space,
+            is_rolling_back=lambda: self.runner.is_rolling_back,
+            broadcast=self._broadcast,
+        )
 
     def _looks(self) -> Looks:
         ledger, checkpointer = self._opened.ledger, self.checkpointer
@@ -193,12 +177,6 @@ class App:
             instants.epoch_ms(opened.clock.now()), None if meta is None else meta.data_hash
         )
         return beside / name
-
-    def _store(self) -> Store:
-        opened = self._opened
-        return Store(
-            opened.layout, opened.ledger, self.checkpointer, self.housekeeper, self.packing
-        )
 
     def doors(self) -> ServerApi:
         """Return the server's interface for the transport."""
@@ -310,6 +288,32 @@ class App:
 
 def _seconds(number: int | None) -> timedelta | None:
     return None if number is None else timedelta(seconds=number)
+
+
+def _context(
+    opened: OpenedExecution, checkpointer: Checkpointer, roster: Roster, started: float
+) -> ExecutionContext:
+    return ExecutionContext(
+        layout=opened.layout,
+        clock=opened.clock,
+        ledger=opened.ledger,
+        checkpointer=checkpointer,
+        hank=opened.hank,
+        agent_for=roster.agent_for,
+        model_for=roster.model_for,
+        started_monotonic=started,
+        idle_timeout=_seconds(opened.settings.default_idle_seconds) or timedelta(minutes=10),
+        idle_override=_seconds(opened.settings.idle_seconds),
+        ignore_rig_failures=opened.settings.ignore_rig_failures,
+        sentinel_persistence=opened.settings.sentinel_persistence,
+        tool_result_limit=opened.settings.tool_result_limit,
+        safe_points=opened.settings.safe_points,
+        price=opened.prices.price_of,
+        models=Models(os.environ),
+        ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
+        output_directory=opened.settings.output,
+        overwrite_output=opened.settings.overwrite_output,
+    )
 
 
 def _roster(opened: OpenedExecution) -> Roster:
