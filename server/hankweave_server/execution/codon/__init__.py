@@ -7,6 +7,7 @@ Modules, in reading order:
 - `setup`: rig and checks
 - `agent_turn`: prompts, sessions and extensions: the agent's conversations
 - `event_recorder`: the agent's signals, turned into events, costs and checkpoints
+- `costs`: tokens and USD, by message and by conversation
 - `file_changes`: changed files, and who changed them
 - `permissions`: permission requests, answered by lists, a client or a timeout
 - `limits`: budget limits, and agents that are refused every tool

@@ -274,7 +274,8 @@ class AgentWork:
 
                 outcome = await session.wait()
 
-        if self._narrator.result is not None and self._narrator.result.is_over_budget:
+        result = self._narrator.conversation.result
+        if result is not None and result.is_over_budget:
             self._budget.agent_stopped()
 
         return self._ending(outcome)
@@ -331,17 +332,17 @@ class AgentWork:
             await self._record.tell(*told(notice, self._record.entry.codon_id, live=live))
 
     def _ending(self, outcome: AgentOutcome) -> Ending:
-        narrator = self._narrator
+        conversation = self._narrator.conversation
         exit_code, timed_out = _exit_of(outcome)
         return Ending(
             exit_code=exit_code,
             timed_out=timed_out,
-            request_timed_out=narrator.request_timed_out,
+            request_timed_out=conversation.request_timed_out,
             had_session=self._record.is_running,
-            result_success=None if narrator.result is None else narrator.result.success,
-            text=narrator.last_words,
-            context_exceeded=narrator.context_exceeded,
-            compacted=narrator.compacted and not self._record.entry.codon.auto_compact,
+            result_success=None if conversation.result is None else conversation.result.success,
+            text=conversation.last_words,
+            context_exceeded=conversation.context_exceeded,
+            compacted=conversation.compacted and not self._record.entry.codon.auto_compact,
         )
 
     def _further_prompt(self, ending: Ending) -> str | None:

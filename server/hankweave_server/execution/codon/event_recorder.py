@@ -19,12 +19,10 @@ from hankweave_protocol.events import (
     AgentOutput,
     AssistantAction,
     FileSource,
-    TokenUsage,
     ToolResult,
 )
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.state import NO_TOKENS, Captured, Tokens
-from hankweave_protocol.transitions import CostsIncremented, CostsUpdated
+from hankweave_protocol.state import Captured, Tokens
 from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
@@ -38,13 +36,13 @@ from hankweave_server.agents.base import (
     SessionStarted,
     Stderr,
     Thought,
-    TokenCounts,
     ToolAnnounced,
     ToolCalled,
     ToolReturned,
     UsageReported,
     WordReceived,
 )
+from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
 from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
     SHORTEST_BETWEEN_LINES,
@@ -91,15 +89,30 @@ class AgentSteps:
 LIMIT = 64 * 1024
 """Characters of an answer that go into the state; the codon's log has all of it."""
 
+LAST_WORDS = 20
+"""Lines of stderr kept to say why an agent failed."""
 
-class AgentAnswer:
-    """The answer of one conversation, as far as it has been received."""
+
+class Conversation:
+    """What one conversation with the agent has come to: its answer, and how it ended."""
 
     def __init__(self) -> None:
+        self.result: ResultReported | None = None
+        self.request_timed_out = False
+        self.context_exceeded = False
+        self.compacted = False
         self._said = ""
         self._printed: list[str] = []
         self._printed_characters = 0
-        self._result = ""
+        self._complaints: deque[str] = deque(maxlen=LAST_WORDS)
+
+    @property
+    def last_words(self) -> str:
+        """The text that says why the agent failed."""
+        if self.result is not None and self.result.text:
+            return self.result.text
+
+        return "\n".join(self._complaints)
 
     def said(self, text: str) -> None:
         self._said = text or self._said
@@ -110,12 +123,14 @@ class AgentAnswer:
             self._printed.append(line)
             self._printed_characters += len(line) + 1
 
-    def concluded(self, text: str) -> None:
-        self._result = text
+    def complained(self, line: str) -> None:
+        """Keep a line that may say why the agent failed."""
+        self._complaints.append(line)
 
     def captured_as(self, name: str) -> Captured:
         """Return the answer as a variable's value."""
-        text = self._result or self._said or "\n".join(self._printed)
+        result = self.result.text if self.result is not None and self.result.success else ""
+        text = result or self._said or "\n".join(self._printed)
         return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
 
 
@@ -134,9 +149,6 @@ CHATTER = 16
 CHATTER_INTERVAL = 0.1
 """Seconds between two scans for an agent that only talks: it may send thousands a second."""
 
-LAST_WORDS = 20
-"""Lines of stderr kept to say why an agent failed."""
-
 
 class EventRecorder:
     """A recorder of one codon's events, which also keeps what the verdict on it needs."""
@@ -154,7 +166,7 @@ class EventRecorder:
         """`saves_before_tools` overrides the settings for an agent that asks for permission."""
         overrides = ctx.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
-        self.answer = AgentAnswer()
+        self.conversation = Conversation()
         self.files = anyio.Lock()
         """Held while the work tree is scanned, and by any task that needs it to stand still."""
         self._saving = anyio.Lock()
@@ -170,13 +182,7 @@ class EventRecorder:
         self._news = FileChangeReporter(ctx)
         self._run_id = run_id
         self._codon_id = codon_id
-        self._model = ""
-        self._counts = False
-        """True once the codon is running: usage reported before its session is not counted."""
-        self._message = ("", NO_TOKENS)
-        self._before: tuple[float, Tokens] = (0.0, NO_TOKENS)
-        """Cost and tokens of the conversations of this codon that have ended."""
-        self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
+        self._costs = CodonCosts(run_id, codon_id, ctx.price)
         self._called_at: dict[str, float] = {}
         self._waits = False
         """The agent waits before it calls a tool that may change files."""
@@ -187,7 +193,6 @@ class EventRecorder:
         self._pace = LookPace(0.0)
         self._announced = ""
         """The call that caused the last scan ahead of a tool."""
-        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
         self._has_changed = False
@@ -196,10 +201,6 @@ class EventRecorder:
         self._looked_at = -math.inf
         self._is_tree_told = False
         self._tree_told_at = -math.inf
-        self.result: ResultReported | None = None
-        self.request_timed_out = False
-        self.context_exceeded = False
-        self.compacted = False
         self.session_id: str | None = None
         self.message_id: str | None = None
         """The newest message after which no tool call is open: one to fork after."""
@@ -214,33 +215,21 @@ class EventRecorder:
         self._waits = waits
         self._asked_ahead = 0
         self._pace = LookPace(anyio.current_time())
-        self._before = self._spent
         self._called_at.clear()
-        self._message = ("", NO_TOKENS)
-        self._last_words.clear()
-        self.answer = AgentAnswer()
-        self.result = None
-        self.request_timed_out = self.context_exceeded = self.compacted = False
-
-    @property
-    def last_words(self) -> str:
-        if self.result is not None and self.result.text:
-            return self.result.text
-
-        return "\n".join(self._last_words)
+        self._costs.begin_conversation()
+        self.conversation = Conversation()
 
     async def tell(self, signal: AgentSignal) -> None:
         """Record the events of one signal; the caller handles a session's start."""
         match signal:
             case SessionStarted(session_id=session_id, model=model):
                 self.session_id = session_id
-                self._model = model
-                self._counts = True
+                self._costs.begin_session(model)
             case MessageNamed(message_id=message_id):
                 self._naming = message_id
             case AgentSaid(text=text):
                 self._note_message()
-                self.answer.said(text)
+                self.conversation.said(text)
                 self._steps.spoke()
                 await self._act("message", text)
                 await self._message_ended()
@@ -254,25 +243,29 @@ class EventRecorder:
             case ToolReturned():
                 await self._tool_returned(signal)
             case UsageReported():
-                await self._count(signal)
+                if entries := self._costs.count(signal):
+                    await self._post(*entries)
+                    self._on_turn(tokens_of(signal.tokens))
             case ResultReported():
-                await self._conclude(signal)
+                self.conversation.result = signal
+                if entries := self._costs.conclude(signal):
+                    await self._post(*entries)
             case PlainOutput(line=line):
-                self.answer.printed(line)
+                self.conversation.printed(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
                 await self._look_between_lines()
             case Stderr(line=line):
-                self._last_words.append(line)
+                self.conversation.complained(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stderr", line=line))
                 await self._look_between_lines()
             case ContextExceeded(reason="compact_boundary"):
-                self.compacted = True
+                self.conversation.compacted = True
             case ContextExceeded(reason=reason):
-                self.context_exceeded = True
-                self._last_words.append(reason)
+                self.conversation.context_exceeded = True
+                self.conversation.complained(reason)
             case RequestTimedOut(reason=reason):
-                self.request_timed_out = True
-                self._last_words.append(reason)
+                self.conversation.request_timed_out = True
+                self.conversation.complained(reason)
             case PermissionAsked(name=name):
                 await self._tool_asked(name)
             case PermissionWithdrawn() | WordReceived():
@@ -438,93 +431,8 @@ class EventRecorder:
         elif has_written:
             await self._reach("tool")
 
-    async def _count(self, usage: UsageReported) -> None:
-        """Count the usage of a message; a later report for the same message replaces it."""
-        if not self._counts:
-            return
-
-        message_id, before = self._message
-        same = bool(message_id) and message_id == usage.message_id
-        total = _tokens(usage.tokens)
-        delta = _difference(total, before) if same else total
-        self._message = (usage.message_id, total)
-        cost = self._cost_of(usage.model, total) - (
-            self._cost_of(usage.model, before) if same else 0
-        )
-        self._spent = (self._spent[0] + cost, self._spent[1] + delta)
-        await self._post(
-            CostsIncremented(
-                run_id=self._run_id,
-                codon_id=self._codon_id,
-                cost=cost,
-                tokens=delta,
-                messages=0 if same else 1,
-            ),
-            _usage_event(self._codon_id, delta, cost, usage.model),
-        )
-        self._on_turn(total)
-
-    async def _conclude(self, result: ResultReported) -> None:
-        self.result = result
-        self.answer.concluded(result.text if result.success else "")
-        if not self._counts or (result.cost_usd is None and result.tokens is None):
-            return
-
-        cost, tokens = self._total(result)
-        self._spent = (cost, tokens)
-        await self._post(
-            CostsUpdated(run_id=self._run_id, codon_id=self._codon_id, cost=cost, tokens=tokens),
-            TokenUsage(
-                codon_id=self._codon_id,
-                input_tokens=tokens.input_tokens,
-                output_tokens=tokens.output_tokens,
-                cache_creation_tokens=tokens.cache_creation_tokens,
-                cache_read_tokens=tokens.cache_read_tokens,
-                total_cost=cost,
-                model_id=self._model or None,
-                model_usage=dict(result.model_usage) or None,
-                final=True,
-            ),
-        )
-
-    def _total(self, result: ResultReported) -> tuple[float, Tokens]:
-        """Return the codon's cost and tokens from what the agent reports for this conversation.
-
-        Missing values are derived: a cost from the tokens, tokens as the sum of messages.
-        """
-        earlier_cost, earlier_tokens = self._before
-        reckoned, tokens = self._spent
-        if result.tokens is not None:
-            tokens = earlier_tokens + _tokens(result.tokens)
-
-        if result.cost_usd is not None:
-            return earlier_cost + result.cost_usd, tokens
-
-        if (
-            reckoned == earlier_cost
-        ):  # No message had a price: an agent that reports only at its end.
-            return earlier_cost + self._cost_of(self._model, tokens), tokens
-
-        return reckoned, tokens
-
-    def _cost_of(self, model: str, tokens: Tokens) -> float:
-        """Return USD by the price list; 0 for a model that is not in it."""
-        return self._ctx.price(model or self._model, tokens) or 0.0
-
     async def _post(self, *entries: Entry) -> None:
         await self._ctx.ledger.post(*entries, run_id=self._run_id, codon_id=self._codon_id)
-
-
-def _usage_event(codon_id: CodonId, tokens: Tokens, cost: float, model: str) -> TokenUsage:
-    return TokenUsage(
-        codon_id=codon_id,
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        cache_creation_tokens=tokens.cache_creation_tokens,
-        cache_read_tokens=tokens.cache_read_tokens,
-        total_cost=cost,
-        model_id=model or None,
-    )
 
 
 def readable(tool_input: dict[str, object]) -> dict[str, object]:
@@ -549,21 +457,3 @@ def _children(value: object) -> Iterable[object]:
         return value.values()
 
     return value if isinstance(value, list) else ()
-
-
-def _tokens(counts: TokenCounts) -> Tokens:
-    return Tokens(
-        input_tokens=counts.input_tokens,
-        output_tokens=counts.output_tokens,
-        cache_creation_tokens=counts.cache_creation_tokens,
-        cache_read_tokens=counts.cache_read_tokens,
-    )
-
-
-def _difference(after: Tokens, before: Tokens) -> Tokens:
-    return Tokens(
-        input_tokens=after.input_tokens - before.input_tokens,
-        output_tokens=after.output_tokens - before.output_tokens,
-        cache_creation_tokens=after.cache_creation_tokens - before.cache_creation_tokens,
-        cache_read_tokens=after.cache_read_tokens - before.cache_read_tokens,
-    )

@@ -171,8 +171,8 @@ class CodonRun:
             self._record,
             checkpoint=self._checkpoint,
             drain_sentinels=self._drain_sentinels,
-            has_result=lambda: self._narrator.result is not None,
-            answer=lambda name: self._narrator.answer.captured_as(name),
+            has_result=lambda: self._narrator.conversation.result is not None,
+            answer=lambda name: self._narrator.conversation.captured_as(name),
             warning=lambda: self._refusals.warning(entry.codon_id),
         )
 
