@@ -1,4 +1,4 @@
-"""Each test of this folder is tried with each kind of agent that can be tried here."""
+"""Run each test of this folder with each kind of agent that is available on this machine."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _named_by_the_test(metafunc: pytest.Metafunc) -> set[str]:
 
 @pytest.fixture
 def kinds(request: pytest.FixtureRequest) -> tuple[Kind, ...]:
-    """The agents of a test: one, where it does not name more itself."""
+    """Return the agents of a test: one kind, unless the test names more itself."""
     return (request.getfixturevalue("kind"),)
 
 
 @pytest.fixture(autouse=True)
 def _can_be_tried(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> None:
-    """Skips, and says why, before anything is started."""
+    """Skip with a reason, before anything is started, when the agent cannot run here."""
     if not {"kind", "kinds"} & set(request.fixturenames):
         return
 

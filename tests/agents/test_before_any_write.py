@@ -1,4 +1,4 @@
-"""Whatever an agent is about to change is saved first, though nobody is asked for leave."""
+"""Files that an agent is about to change are saved first, without a permission request."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ from support.watching import DEADLINE, idle, listed
 async def test_a_persons_edit_is_saved_before_an_agent_writes_over_it(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """A person edits a file while the model thinks; the agent's shell overwrites it, then its
-    file tool writes another. Both edits are in checkpoints that hold nothing of the call."""
+    """An edit by a person is saved before an agent overwrites it.
+
+    The person edits a file while the model thinks; the agent's shell overwrites it, then its file
+    tool writes another. Both edits are in checkpoints that contain nothing of the call.
+    """
     await saves_a_persons_edits(grounds, kind)
 
 
@@ -33,7 +36,7 @@ async def test_a_persons_edit_is_saved_before_an_agent_writes_over_it(
 async def test_gemini_cli_waits_though_its_person_lets_it_edit_unasked(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """A person's settings for their own work do not take the wait before each call away."""
+    """A user's own Gemini CLI settings do not remove the wait before each call."""
     assert grounds.environment
     file = grounds.folder / "home" / ".gemini" / "settings.json"
     settings = json.loads(file.read_text())
@@ -83,7 +86,7 @@ async def saves_a_persons_edits(
 
 @pytest.mark.parametrize("kind", [CODEX], ids=str)
 async def test_codex_runs_no_hook_of_the_work_tree(grounds: Grounds, kind: Kind) -> None:
-    """Our hook is trusted without approval; one that lies in the work tree is not."""
+    """The server's hook is trusted without approval; a hook in the work tree is not."""
     handler = {"type": "command", "command": f"touch {grounds.folder}/was-run"}
     hooks = {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [handler]}]}}
     placed = f"mkdir -p .git .codex && echo '{json.dumps(hooks)}' > .codex/hooks.json"

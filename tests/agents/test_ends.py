@@ -1,4 +1,4 @@
-"""Agents that crash, that hang, and what is left of them: nothing, and no key."""
+"""Agents that crash or hang leave no process and no key behind."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ DEADLINE = 60.0
 
 
 async def in_mid_work(grounds: Grounds) -> list[tuple[psutil.Process, Environment]]:
-    """Waits until the model has been asked; the agent's processes with their environments."""
+    """Wait for a request to the model; return the agent's processes and environments."""
     endpoint = grounds.endpoint
     await anyio.to_thread.run_sync(endpoint.wait_for, lambda: bool(endpoint.turns))
     return processes_of(grounds.execution, keepers=False)
 
 
 def hanging_hank(grounds: Grounds, kind: Kind, **fields: Any) -> Path:
-    """One codon whose model never answers."""
+    """Return a hank of one codon whose model never answers."""
     grounds.endpoint.script.add(Fails(Trouble.SILENCE))
     codon = grounds.codon("one", kind, "Please wait.", **fields)
     return write_hank(grounds.folder / "hank", codon)
 
 
 async def failed(server: RunningServer) -> FailedCodon:
-    """Waits for the end of a run without a person, and returns its one codon."""
+    """Wait for the end of an unattended run, and return its only codon."""
     with anyio.fail_after(DEADLINE):
         assert await server.process.wait() == 1, server.output[-5:]
 
@@ -50,8 +50,9 @@ async def failed(server: RunningServer) -> FailedCodon:
 
 
 async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) -> None:
-    """The codon fails at once and may be tried again. Until then its processes had its own key in
-    their environment, and neither another agent's nor the server's."""
+    """The codon of a killed agent fails at once and is retriable. While its processes ran, they had
+    the agent's own key in their environment, and neither another agent's key nor the server's.
+    """
     everybodys = Grounds(grounds.endpoint, grounds.folder, (kind, *KINDS))
     hank = hanging_hank(grounds, kind)
     async with running_server(
@@ -60,7 +61,7 @@ async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) 
         agents = await in_mid_work(grounds)
         assert_has_only(kind, [environment for _, environment in agents], server.execution)
         for process, _ in agents:
-            with suppress(psutil.NoSuchProcess):  # It may have ended with its parent.
+            with suppress(psutil.NoSuchProcess):  # The process may have ended with its parent.
                 process.kill()
 
         codon = await failed(server)
@@ -72,7 +73,7 @@ async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) 
 
 
 def assert_has_only(kind: Kind, found: list[Environment], execution: Path) -> None:
-    """Told by the keys of all agents and the tokens of the server, which are in its files."""
+    """Check for the keys of all agents and the tokens of the server, read from its files."""
     others = {other.key for other in KINDS} - {kind.key}
     tokens = {path.read_text().strip() for path in execution.rglob("server.*token")}
     assert found
@@ -84,14 +85,15 @@ def assert_has_only(kind: Kind, found: list[Environment], execution: Path) -> No
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
 async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: Kind) -> None:
-    """Stopped processes answer no signal but the last one: the idle timeout ends them all, and
-    says that it was one."""
+    """The idle timeout ends all processes of a hung agent, and the failure says so. Stopped
+    processes respond to no signal but SIGKILL.
+    """
     hank = hanging_hank(grounds, kind, shimIdleTimeout=kind.quiet)
     async with running_server(
         hank, None, grounds.execution, "--headless", env=grounds.environment
     ) as server:
         for process, _ in await in_mid_work(grounds):
-            with suppress(psutil.NoSuchProcess):  # It may have been one of a moment.
+            with suppress(psutil.NoSuchProcess):  # The process may have been short-lived.
                 process.suspend()
 
         codon = await failed(server)
@@ -102,7 +104,7 @@ async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: 
 
 
 def test_where_real_agents_run_there_is_loopback_alone() -> None:
-    """Nothing leads out of there: one interface, and no route to anywhere."""
+    """The sandbox of the real agents has one network interface, loopback, and no route out."""
     if MARK not in os.environ:
         pytest.skip("no namespace was made for real agents: scripts/test --agents makes one")
 

@@ -1,4 +1,4 @@
-"""A hank without `permissions`: an agent does what its prompt asks, and nothing asks a person."""
+"""Without `permissions` in the hank, an agent follows its prompt with no permission request."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ SECRET_OF_DATA = "forty-two earthquakes"
 async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """Its shell runs, its tools read the data outside of the work tree, write and edit files;
-    no call is refused and no permission is requested."""
+    """The agent's shell runs, and its tools read the data outside the work tree, write and edit
+    files. No call is refused and no permission is requested.
+    """
     data = grounds.folder / "data"
     data.mkdir()
     (data / "numbers.txt").write_text(f"{SECRET_OF_DATA}\n")
@@ -65,8 +66,9 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
 async def test_an_agent_that_was_refused_everything_leaves_a_warning(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """Its own mode wants a person's approval for each call, and there is none: it ends well, and
-    its codon is completed with a warning that names the tools."""
+    """The agent's own mode requires approval for each call, and none is possible. The agent ends
+    normally, and its codon is completed with a warning that names the tools.
+    """
     grounds.endpoint.script.add(
         Runs("touch made.txt"),
         Writes(grounds.work_tree / "notes.txt", "a\n"),

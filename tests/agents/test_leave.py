@@ -1,4 +1,4 @@
-"""What an agent may do is the hank's to say, and not its own settings'."""
+"""The hank decides what an agent may do; the agent's own settings do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from support.watching import told
 async def test_a_bold_persons_settings_do_not_answer_for_the_hank(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """Gemini CLI that is set to edit unasked asks all the same where a hank has permissions."""
+    """Gemini CLI asks for permission in a hank with permissions, even if set to edit without
+    asking.
+    """
     environment = grounds.environment
     file = grounds.folder / "home" / ".gemini" / "settings.json"
     settings = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""An agent at work: files, events, checkpoints, and its way back with its conversation."""
+"""One agent at work: its files, events and checkpoints, and rollbacks of files and conversation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from support.watching import DEADLINE, idle, listed, told
 
 
 def writing(grounds: Grounds, name: str, content: str, then: str) -> tuple[Turn, ...]:
-    """What a model does that is asked for a file: a call of a tool, then a last word."""
+    """Return a model script that writes a file: one tool call, then a closing message."""
     return Writes(grounds.work_tree / name, content, saying=f"I write {name}."), Says(then)
 
 
@@ -42,8 +42,10 @@ def two_codons(grounds: Grounds, kind: Kind) -> tuple[dict[str, Any], ...]:
 
 
 async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: Kind) -> None:
-    """The file is there and in the codon's checkpoint, one more was taken in mid-work, and what the
-    agent said, called and used has become events; its model saw its own key alone."""
+    """The file exists and is in the codon's checkpoint, and another checkpoint was taken while the
+    agent worked. The agent's messages, calls and usage have become events. The model saw only its
+    own key.
+    """
     grounds.endpoint.script.add(*writing(grounds, "a.txt", "first\nsecond\n", "A is written."))
     codon = grounds.codon("one", kind, "Please write PROMPT-ONE.")
     hank = write_hank(grounds.folder / "hank", codon)
@@ -74,9 +76,12 @@ async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: 
 
 
 async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: Kind) -> None:
-    """With `continue-previous` the second codon's model is shown all of the first one. After a
-    rollback with rewindMemory its file is gone, and its model, asked again, is shown the first
-    codon and nothing of the second."""
+    """Files and conversation are rolled back together.
+
+    With `continue-previous` the second codon's model is shown the whole first conversation. After a
+    rollback with rewindMemory the second codon's file is gone, and its model, asked again, is shown
+    the first codon and nothing of the second.
+    """
     grounds.endpoint.script.add(*writing(grounds, "a.txt", "a\n", "A is written."))
     grounds.endpoint.script.add(*writing(grounds, "b.txt", "wrong\n", "WRONG is written."))
     hank = write_hank(grounds.folder / "hank", *two_codons(grounds, kind))
@@ -107,8 +112,9 @@ async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: K
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
 async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kind: Kind) -> None:
-    """Rolled back, with its conversation, to the checkpoint after its first tool it knows of that
-    call and of none after it, and is not given its prompt a second time."""
+    """After a rollback with conversation to the checkpoint after its first tool, the agent knows of
+    that call and of no later one, and does not receive its prompt a second time.
+    """
     second = threading.Event()
     script = grounds.endpoint.script
     script.add(Writes(grounds.work_tree / "a.txt", "a\n", saying="I write A."))
@@ -140,8 +146,10 @@ async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kin
 
 
 async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:
-    """Waits for the checkpoint of mid-work that has its file: after the tool, or, of an agent that
-    says late what it has called, at the end of what it says before."""
+    """Wait for the checkpoint, taken while the agent works, that contains the agent's file.
+
+    It follows the tool call; or, for an agent that reports its calls late, the message before it.
+    """
     git = GitWitness(grounds.execution)
     while True:
         for record in await listed(client):
@@ -156,7 +164,7 @@ def is_checkpoint(event: Event) -> bool:
 
 
 def assert_goes_on(shown: list[str]) -> None:
-    """Two requests for each codon, and the second codon's have the first one's words."""
+    """Assert two requests per codon; the second codon's include the first codon's text."""
     assert [("PROMPT-ONE" in text, "PROMPT-TWO" in text) for text in shown] == [
         (True, False),
         (True, False),

@@ -1,4 +1,4 @@
-"""`hankweave agents --test` with the real programs, where only scripted models can be reached."""
+"""`hankweave agents --test` with the real programs, which can reach only scripted models."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ DEADLINE = 200.0
 async def test_every_agent_passes_its_self_test_without_a_network(
     kinds: tuple[Kind, ...], grounds: Grounds
 ) -> None:
-    """With a key in the environment and no login, each does its turn with its usual options: it
-    runs a command that writes the file, and nothing asks for permission."""
+    """With a key in the environment and no login, each agent completes a turn with its usual
+    options: it runs a command that writes the file, and requests no permission.
+    """
     for _ in kinds:
         grounds.endpoint.script.add(Runs("echo hello > hello.txt"), Says("done"))
 

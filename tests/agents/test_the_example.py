@@ -1,4 +1,4 @@
-"""The example of the README, done by Claude Code: `hankweave run HANK DATA --agent claude`."""
+"""Claude Code completes the README's example: `hankweave run HANK DATA --agent claude`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PROMPTS = {
     "review": "Let n be the number of",
     "report": "a dictionary of the fields",
 }
-"""Words that only the prompt of that codon has."""
+"""Words that only this codon's prompt contains."""
 
 
 def work(tool: str, *more: Turn) -> tuple[Turn, ...]:
-    """What the model does in one codon: it runs the program that does the step, in the shell."""
+    """Return the model's part of one codon: it runs the program of the step in the shell."""
     ran = Runs(f"python3 -B tools/{tool}.py </dev/null", saying=f"I run {tool}.")
     return ran, *more, Says(f"{tool} is done.")
 
@@ -62,8 +62,9 @@ def first_line(file: Path) -> str:
 async def test_claude_code_does_the_whole_example_without_a_permission_prompt(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """Five steps and a loop with nothing but a key in the environment: its shell, its Read of the
-    data, its Write and its Edit do real work, no call is refused, and no row fails at the end."""
+    """With nothing but a key in the environment, the agent completes five steps and a loop. Its
+    shell, Read, Write and Edit tools do real work, no call is refused, and no row fails at the end.
+    """
     script(grounds)
     options = ("--agent", "claude", "--headless")
     async with running_server(

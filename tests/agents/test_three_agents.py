@@ -1,4 +1,4 @@
-"""One hank of three codons, each done by another agent, from start to rollback to end."""
+"""A hank of three codons, each run by a different agent: run, rollback and completion."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODONS = ("one", "two", "three")
 
 
 def files(*names: str) -> dict[str, bytes]:
-    """What the agents make: each its file, with the try at which it was made."""
+    """Return the files the agents make; each names the attempt that made it."""
     return {f"{name.split('-')[0]}.txt": f"{name}\n".encode() for name in names}
 
 
@@ -43,7 +43,7 @@ def prompt_of(codon: str) -> str:
 
 
 def script(grounds: Grounds, attempt: str, *codons: str) -> None:
-    """Each codon has its own prompt, and its model the turns that belong to it."""
+    """Return the model script: each codon has its own prompt and its own turns."""
     for codon in codons:
         file = grounds.work_tree / f"{codon}.txt"
         grounds.endpoint.script.on(
@@ -58,9 +58,11 @@ def script(grounds: Grounds, attempt: str, *codons: str) -> None:
 async def test_three_agents_work_go_back_and_come_to_the_end(
     kinds: tuple[Kind, Kind, Kind], grounds: Grounds
 ) -> None:
-    """They hand their files on; a rollback to the end of the first takes files, plan and
-    conversations of the others back, an undo brings all of it again, and after a second rollback
-    they make them anew. Each was asked with its own key alone, and what it cost is in the state."""
+    """Three agents pass files on to each other. A rollback to the end of the first codon restores
+    files, plan and conversations of the others, an undo reverts that, and after a second rollback
+    they make the files again. Each agent was called with its own key only, and its cost is in the
+    state.
+    """
     script(grounds, "1", *CODONS)
     hank = write_hank(
         grounds.folder / "hank",
@@ -103,7 +105,7 @@ async def test_three_agents_work_go_back_and_come_to_the_end(
 
 
 def assert_each_was_asked_for_itself(grounds: Grounds, kinds: tuple[Kind, ...]) -> None:
-    """No conversation has words of another codon, or of a try that was taken back."""
+    """Assert that no conversation contains text of another codon or of a rolled-back attempt."""
     for name, kind in zip(CODONS, kinds, strict=True):
         asked = [turn for turn in grounds.endpoint.turns if prompt_of(name) in turn.shown]
         others = [prompt_of(other) for other in CODONS if other != name]

@@ -1,4 +1,4 @@
-"""Claims about the tools that the daemon offers, with the real Claude Code and a model of ours."""
+"""The tools that the daemon offers, with the real Claude Code and a scripted model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.watching import told
 
 @pytest.fixture
 def claude() -> Path:
-    """The program of the Python package; skips where it cannot be started without a network."""
+    """Return the program of the Python package; skip if it cannot start without a network."""
     if [name for _, name in socket.if_nameindex()] != ["lo"]:
         pytest.skip("real agents are started where there is loopback alone")
 
@@ -35,7 +35,7 @@ def claude() -> Path:
 
 
 def sha_in(shown: str) -> str:
-    """The first sha that a tool has answered."""
+    """Return the first sha in a tool result."""
     found = re.search(r'"sha": ?"([0-9a-f]{40})"', shown)
     assert found is not None, shown
     return found[1]
@@ -44,8 +44,9 @@ def sha_in(shown: str) -> str:
 async def test_claude_code_uses_what_the_daemon_offers(
     claude: Path, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    """Without being asked for leave it takes a checkpoint, writes a file, takes it back (frozen
-    meanwhile) and compares; a server of tools that the work tree names is not started."""
+    """Without a permission request, Claude Code takes a checkpoint, writes a file, rolls it back
+    (frozen meanwhile) and compares. A tool server that the work tree configures is not started.
+    """
     execution, trap = tmp_path / "execution", tmp_path / "trap"
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""What providers do to an agent: each trouble ends its codon as what it was, and in time."""
+"""Each provider failure ends its codon in time, with the right kind of failure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ ENDS: dict[Trouble, End] = {
 
 @pytest.mark.timeout(2 * DEADLINE)
 async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, kind: Kind) -> None:
-    """One codon for each trouble, all ignored: each has failed with its kind and with whether to
-    try again, the plan goes on to its end, and no process of any of them lives."""
+    """One codon for each failure, all ignored: each codon failed with its kind and the right
+    retriable flag, the plan reaches its end, and no process of any agent survives.
+    """
     ends = {t: kind.ends.get(t, end) for t, end in ENDS.items() if t not in kind.spared}
     codons = []
     for trouble in ends:
@@ -55,7 +56,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
 
 
 async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, kind: Kind) -> None:
-    """A provider that is overloaded once costs the codon nothing but the second request."""
+    """A provider that is overloaded once costs the codon only the second request."""
     grounds.endpoint.script.add(Fails(Trouble.OVERLOAD, times=1), Says("Here I am again."))
     codon = grounds.codon("one", kind, "Please say something.", timeoutSeconds=60)
     hank = write_hank(grounds.folder / "hank", codon)

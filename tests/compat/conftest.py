@@ -1,4 +1,4 @@
-"""The hanks run with a program that stands in for Claude Code, and with `--agents` with itself."""
+"""Run the hanks with a stand-in for Claude Code, or with the real program under `--agents`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hanks with the constructs of public Hankweave projects run unchanged, and do their work.
+"""Hanks with the constructs of public Hankweave projects run unchanged and do their work.
 
-Each names no agent and has no permissions: the model selects the agent, and the agent may use its
-shell, read the data and edit files without being asked.
+No hank names an agent or has permissions: the model selects the agent, and the agent may use its
+shell, read the data and edit files without a permission request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def project(grounds: Grounds) -> Path:
-    """The folder of the projects, with data beside the hanks."""
+    """Return the folder of the projects, with data beside the hanks."""
     for name in ("hanks", "data"):
         shutil.copytree(HERE / name, grounds.folder / "project" / name)
 
@@ -34,8 +34,9 @@ def project(grounds: Grounds) -> Path:
 def test_a_hank_of_a_public_project_runs_to_its_end(
     case: Case, grounds: Grounds, project: Path
 ) -> None:
-    """It validates, every codon ends as in Hankweave, files and outputs are what was asked for,
-    nothing asked for permission, and no tool was refused."""
+    """A public hank validates and every codon ends as in Hankweave. Its files and outputs are the
+    requested ones, no permission is requested, and no tool is refused.
+    """
     case.script(grounds.endpoint.script, grounds.work_tree)
     hank, data = project / "hanks" / case.name, project / "data"
     checked = hankweave("validate", str(hank), *case.options, **grounds.environment)
@@ -63,7 +64,7 @@ def test_a_hank_of_a_public_project_runs_to_its_end(
     assert {each.reason for each in unloaded} <= {"codon-complete"}
     assert (project / "data" / "task.md").read_text() == "# Task\n\nProve it.\n"
     assert grounds.endpoint.faults == []
-    # A codon whose outputs could not be copied is finished by the next start.
+    # The next start finishes a codon whose outputs could not be copied.
     pending = ["Left over: .hankweave/aftermath.intent"] if case.name == "before-copy-fails" else []
     assert violations(grounds.execution, Told()) == pending
 
@@ -72,7 +73,7 @@ def test_a_hank_of_a_public_project_runs_to_its_end(
 def test_what_cannot_run_here_is_refused_before_it_starts(
     case: Refused, grounds: Grounds, project: Path
 ) -> None:
-    """`validate` and `run` name the codon's model and what to do, and nothing is left behind."""
+    """`validate` and `run` name the codon's model and the remedy, and leave nothing behind."""
     hank, data = str(project / "hanks" / case.name), str(project / "data")
     for words in (("validate", hank), ("run", hank, data, "--headless")):
         refused = hankweave(*words, **grounds.environment)
@@ -84,14 +85,14 @@ def test_what_cannot_run_here_is_refused_before_it_starts(
 
 
 def test_at_least_twenty_public_hanks_are_stood_for() -> None:
-    """Each folder of hanks has its case, each case its folder."""
+    """Each folder of hanks has a case, each case has a folder, and there are at least twenty."""
     named = {case.name for case in (*CASES, *REFUSED)} | {"bedrock"}
     assert named == {path.name for path in (HERE / "hanks").iterdir()}
     assert len({case.stands_for for case in (*CASES, *REFUSED)}) >= 20
 
 
 def _ended(execution: Path) -> tuple[str, ...]:
-    """Each codon's id and status, over all runs, in the order in which they ran."""
+    """Return each codon's id and status over all runs, in the order in which they ran."""
     runs = reversed(state(execution).runs)
     return tuple(
         f"{codon.codon_id} {codon.__struct_config__.tag}" for run in runs for codon in run.codons
