@@ -1,4 +1,4 @@
-"""Lines are found by their numbers, whatever their sizes, and a journal's numbers weigh nothing."""
+"""The line index finds lines by number at any line size and takes little memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = st.lists(st.integers(1, 200) | st.sampled_from([BYTES_APART - 1, BYTES_A
 def test_every_stretch_is_found_within_its_bookmarks(
     batches: list[list[int]], since: int, limit: int | None
 ) -> None:
-    """The lines asked for stand in the stretch, and little that was not asked for."""
+    """A range contains the requested lines and few others."""
     sizes = [size for batch in batches for size in batch]
     marks = Bookmarks()
     for batch in batches:
@@ -44,7 +44,7 @@ def test_every_stretch_is_found_within_its_bookmarks(
 def test_a_page_is_about_as_long_as_asked_and_never_empty(
     sizes: list[int], since: int, most: int
 ) -> None:
-    """Pages one after the other hold each line once; only a long line makes one longer."""
+    """Consecutive pages hold each line once; only a long line makes a page longer."""
     marks = Bookmarks()
     marks.extend(sizes)
     while since < len(sizes):
@@ -58,7 +58,7 @@ def test_a_page_is_about_as_long_as_asked_and_never_empty(
 
 
 def test_two_million_events_take_two_megabytes() -> None:
-    """A gigabyte of an agent's output does not stay in memory as numbers of its lines."""
+    """The index of two million lines, more than a gigabyte of output, takes about two megabytes."""
     tracemalloc.start()
     try:
         marks = Bookmarks()
@@ -72,7 +72,7 @@ def test_two_million_events_take_two_megabytes() -> None:
 
 
 def test_who_looks_while_lines_are_added_sees_whole_ones() -> None:
-    """A reader in another thread never finds a stretch that ends beyond the lines that stand."""
+    """A reader in another thread never gets a range that ends beyond the lines that exist."""
     marks = Bookmarks()
     marks.extend(repeat(10, 1_000))
     wrong: list[object] = []

@@ -1,4 +1,4 @@
-"""States that Hankweave itself has written, and files that only look like one."""
+"""States that Hankweave itself wrote, and files that only look like one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def run(**codon: Any) -> dict[str, Any]:
 
 
 def test_a_resolved_model_is_read_by_its_name() -> None:
-    """Hankweave writes the model it resolved as an object; its id is what a hank names."""
+    """Hankweave writes the resolved model as an object; its id is the name that a hank uses."""
     model = {"modelId": "sonnet", "id": "provider/sonnet"}
     state = decode_state(json.dumps({"runs": [], "executionPlan": [entry(model=model)]}).encode())
     assert state.execution_plan[0].codon.model == "sonnet"
 
 
 def test_a_status_that_nobody_knows_is_refused_where_it_stands() -> None:
-    """The path is the one in the file, not in the copy that was put right."""
+    """The path is the one in the file, not in the normalised copy."""
     content = {"runs": [run(codonId="one", status="dreaming")]}
     with pytest.raises(Refused) as refused:
         decode_state(json.dumps(content).encode())
@@ -50,6 +50,6 @@ def test_a_status_that_nobody_knows_is_refused_where_it_stands() -> None:
     [b"[]", b"{", b'{"runs": 3}', b'{"schemaVersion": 1, "runs": 3}', b'{"runs": [{}]}'],
 )
 def test_what_no_version_has_written_is_refused(content: bytes) -> None:
-    """Nothing is guessed: it is refused, as it would have been without Hankweave."""
+    """Nothing is guessed: the state is refused, as any malformed state is."""
     with pytest.raises(Refused):
         decode_state(content)

@@ -1,4 +1,4 @@
-"""Claims about looking back: any moment of the journal, at little cost, and always the fold."""
+"""Claims about states of the past: any moment of the journal, always the fold, at a small cost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RUN = RunId("1736000000000-abc123-def456")
 
 
 class MemoryJournal(Journal):
-    """A journal of lines in memory that counts what is read of it; nothing of it is durable."""
+    """A journal of lines in memory that counts reads; it is not durable."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self.path = Path("events.jsonl")
@@ -51,7 +51,7 @@ class MemoryJournal(Journal):
 
 
 def a_history(choices: list[int]) -> list[bytes]:
-    """One legal move for each choice, and an event that changes nothing for each negative one."""
+    """Return one legal transition per choice, and a neutral event per negative choice."""
     lines: list[bytes] = []
     state = EMPTY_STATE
     for seq, choice in enumerate(choices, start=1):
@@ -87,7 +87,7 @@ histories = st.lists(st.integers(-3, 10_000), min_size=1, max_size=60)
 def test_a_moment_is_the_fold_whatever_was_looked_at_before(
     choices: list[int], looks: list[int], transitions_apart: int, lines_apart: int
 ) -> None:
-    """In any order of looks, with landmarks anywhere, each state is the fold of its prefix."""
+    """In any order of queries and with any landmarks, each state is the fold of its prefix."""
     lines = a_history(choices)
     events = [codec.decode_event(line) for line in lines]
     with pytest.MonkeyPatch.context() as patch:
@@ -111,9 +111,10 @@ def _began(events: list[Event]) -> int:
 
 
 def test_a_moment_knows_whose_files_stood_in_the_work_tree() -> None:
-    """The newest checkpoint on record; after a rollback of everything, its target.
+    """A past moment names the checkpoint whose files were in the work tree.
 
-    A rollback of some paths leaves the last whole picture; what an agent prints moves nothing.
+    It is the newest checkpoint on record or, after a rollback of everything, its target. A rollback
+    of some paths keeps the last complete checkpoint; agent output changes nothing.
     """
     report = RollbackReport(
         target=_at(1),
@@ -165,7 +166,7 @@ def _at(number: int) -> Coordinate:
 
 
 def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
-    """A second moment of a long journal reads no more than lies behind the nearest landmark."""
+    """A second query of a long journal reads no further back than to the nearest landmark."""
     choices = list(itertools.islice(itertools.cycle([2, -1, -1, 4, -1]), 20_000))
     journal = MemoryJournal(a_history([choice if choice < 0 else 1 for choice in choices]))
     looking = Moments(journal)
@@ -180,7 +181,7 @@ def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
 
 
 def test_the_journal_may_grow_between_looks() -> None:
-    """What is appended later is folded on from what is known."""
+    """Lines that are appended later are folded onto the known state."""
     lines = a_history([2] + [-1] * 500)
     journal = MemoryJournal(lines[:1])
     looking = Moments(journal)
@@ -190,7 +191,7 @@ def test_the_journal_may_grow_between_looks() -> None:
 
 
 def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
-    """A torn tail is left out and left where it is; damage in the middle is raised."""
+    """A torn tail is ignored and left in the file; damage in the middle raises an error."""
     lines = a_history([2, -1, -1])
     path = tmp_path / "events.jsonl"
     content = b"".join(line + b"\n" for line in lines) + b'{"seq": 4, "ty'

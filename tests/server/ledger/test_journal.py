@@ -1,4 +1,4 @@
-"""The journal's file: what is accepted, what is cut off, what is refused."""
+"""The journal file: which content is accepted, truncated or refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def journal_of(path: Path, content: bytes) -> Path:
 
 
 def test_a_new_journal_is_empty_and_private(path: Path):
-    """It is created with its directory, for the owner alone."""
+    """The journal is created with its directory and is private to its owner."""
     journal, repair = Journal.open(path)
     assert (journal.last_seq, journal.read(0), repair) == (0, [], None)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -55,7 +55,7 @@ def test_a_new_journal_is_empty_and_private(path: Path):
 
 
 def test_what_was_appended_is_read_again_after_opening(path: Path):
-    """Lines come back byte for byte, in order."""
+    """Lines are read back byte for byte and in order."""
     journal, _ = Journal.open(path)
     journal.append(lines(3))
     journal.append([line(4)])
@@ -78,15 +78,18 @@ def test_what_was_appended_is_read_again_after_opening(path: Path):
     ],
 )
 def test_reading_starts_after_a_seq_and_stops_at_a_limit(path: Path, since, limit, seqs):
-    """Any stretch of the journal can be had, and one beyond its end is empty."""
+    """Any range of the journal can be read; a range beyond its end is empty."""
     journal, _ = Journal.open(path)
     journal.append(lines(5))
     assert journal.read(since, limit) == [line(seq) for seq in seqs]
 
 
 def test_a_tail_torn_at_any_byte_is_cut_and_kept(path: Path):
-    """Whatever byte of the last three lines a crash cuts at, inside UTF-8 too, the whole lines
-    before it stay, the fragment is kept elsewhere, and the next append stands intact."""
+    """A torn tail is quarantined, wherever the tear is.
+
+    For a cut at any byte of the last three lines, inside a UTF-8 sequence too, the whole lines
+    before it stay, the fragment is kept in another file, and the next append is intact.
+    """
     whole = text_of(*lines(6))
     start = len(text_of(*lines(3)))
     for cut in range(start, len(whole)):
@@ -112,7 +115,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_kept(path: Path):
 
 @pytest.mark.parametrize("garbage", [b"\0" * 4096, b"\0" * 10 + b"\n", b"{}\n\xff\n", b'[1]\n"x"'])
 def test_garbage_at_the_end_is_cut_and_kept(path: Path, garbage: bytes):
-    """Bytes without one whole event in them are no loss; they are kept all the same."""
+    """Trailing bytes without one whole event are cut off, and kept in another file."""
     journal, repair = Journal.open(journal_of(path, text_of(*lines(2)) + garbage))
     assert journal.last_seq == 2
     assert repair is not None
@@ -121,7 +124,7 @@ def test_garbage_at_the_end_is_cut_and_kept(path: Path, garbage: bytes):
 
 
 def test_quarantined_tails_never_replace_each_other(path: Path):
-    """Each repair gets a file of its own."""
+    """Each repair has its own quarantine file."""
     names = set()
     for _ in range(3):
         journal, repair = Journal.open(journal_of(path, b"torn"))
@@ -146,7 +149,7 @@ def test_quarantined_tails_never_replace_each_other(path: Path):
     ids=["garbage", "fragment", "hole", "gap", "duplicate", "first missing", "no seq"],
 )
 def test_damage_before_whole_events_is_raised_and_touched_by_nobody(path, content, number):
-    """Events that somebody was told of are never cut off: the line is named, the file stays."""
+    """Delivered events are never cut off: the error names the line, and the file is unchanged."""
     journal_of(path, content)
     with pytest.raises(JournalCorrupt) as caught:
         Journal.open(path)
@@ -157,7 +160,9 @@ def test_damage_before_whole_events_is_raised_and_touched_by_nobody(path, conten
 
 
 def test_a_hole_after_all_that_is_known_durable_is_a_torn_tail(path: Path):
-    """Pages of an unsynced write may reach the disk out of order; zeros tell where it began."""
+    """Pages of an unsynced write may reach the disk out of order; zeros mark where the
+    tail begins.
+    """
     content = text_of(line(1), line(2), b"\0" * 100, line(4))
     journal, repair = Journal.open(journal_of(path, content), known_durable=2)
     assert journal.last_seq == 2
@@ -169,7 +174,7 @@ def test_a_hole_after_all_that_is_known_durable_is_a_torn_tail(path: Path):
 
 
 def test_a_journal_behind_a_link_is_not_opened(path: Path, tmp_path: Path):
-    """A link in its place could lead the writer anywhere."""
+    """A symbolic link in place of the journal is refused, because it could point anywhere."""
     path.parent.mkdir()
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
@@ -177,7 +182,7 @@ def test_a_journal_behind_a_link_is_not_opened(path: Path, tmp_path: Path):
 
 
 class FullDisk:
-    """Takes some bytes of a write and then has no room; everything else works."""
+    """A disk that accepts some bytes of a write and is then full; all other calls work."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -193,7 +198,7 @@ class FullDisk:
 
 @pytest.mark.parametrize("room", [0, 1, 40, 100, 150])
 def test_an_append_that_fails_leaves_no_fragment(path: Path, monkeypatch, room: int):
-    """The file is as it was, so the next line fuses with nothing."""
+    """After a failed append the file is unchanged, so the next line joins no fragment."""
     journal, _ = Journal.open(path)
     journal.append([line(1)])
     disk = FullDisk(room)
@@ -215,7 +220,7 @@ def _write_with(disk: FullDisk, descriptor: int, data: bytes) -> None:
 
 
 def test_a_sync_that_fails_takes_the_append_back(path: Path, monkeypatch):
-    """Nobody may be told of lines that may not be on the disk."""
+    """Lines that may not be on the disk are taken back, so they are never delivered."""
     journal, _ = Journal.open(path)
     journal.append([line(1)])
     with monkeypatch.context() as patch:
@@ -234,7 +239,7 @@ def _fails_with(number: int):
 
 
 def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path, monkeypatch):
-    """Where even truncating fails, further appends are refused, and the next open cuts."""
+    """If truncating fails too, further appends are refused, and the next open truncates."""
     journal, _ = Journal.open(path)
     journal.append([line(1)])
     with monkeypatch.context() as patch:
@@ -254,7 +259,7 @@ def test_nothing_is_appended_after_a_fragment_that_could_not_be_taken_back(path,
 
 
 def test_a_second_writer_is_noticed(path: Path):
-    """Lines of another program are not silently taken for our own."""
+    """Lines that another program appended are detected, not taken for lines of this writer."""
     journal, _ = Journal.open(path)
     with path.open("ab") as other:
         other.write(b"hello\n")
@@ -264,7 +269,7 @@ def test_a_second_writer_is_noticed(path: Path):
 
 
 def test_a_long_journal_is_numbered_to_its_end(path: Path):
-    """A hundred thousand events are found, and any of them can be read."""
+    """A hundred thousand events are indexed, and any of them can be read."""
     count = 100_000
     content = text_of(
         *(b'{"id":"x","seq":%d,"type":"info","data":{}}' % n for n in range(1, count + 1))
@@ -282,7 +287,7 @@ def test_a_long_journal_is_numbered_to_its_end(path: Path):
 def test_pages_hold_each_line_once_and_leave_long_ones_on_the_disk(
     path: Path, sizes: list[int], until: int
 ) -> None:
-    """Put together from short lines and parts of long ones, they are the journal up to a seq."""
+    """The pages, short lines and parts of long lines joined, are the journal up to a seq."""
     path.unlink(missing_ok=True)
     journal, _ = Journal.open(path)
     lines = [

@@ -1,4 +1,4 @@
-"""What a start makes of the journal and state files it finds."""
+"""How a start handles the journal and state files that it finds."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def layout(tmp_path: Path) -> Layout:
 
 
 async def opened(layout: Layout, rebuild: Callable[[], State] | None = None) -> Ledger:
-    """Opens and closes the ledger; what it found can still be asked."""
+    """Open and close the ledger, and return it; its findings stay available."""
     ledger = await Ledger.open(layout, SteppingClock(), rebuild=rebuild)
     await ledger.aclose()
     return ledger
 
 
 async def with_history(layout: Layout) -> State:
-    """Lets a server write a history and end in good order."""
+    """Write a history with a server that ends in good order, and return its state."""
     ledger = await Ledger.open(layout, SteppingClock())
     await ledger.post(PlanSet(execution_plan=a_plan("observe", "review#0")))
     await ledger.post(RunStarted(run=a_run()), InitialCheckpointSet(checkpoint_sha=sha(1)))
@@ -101,14 +101,14 @@ def fold_of(layout: Layout) -> State:
 
 
 async def test_a_new_directory_begins_empty_and_says_nothing(layout: Layout):
-    """There is nothing to recover where there was nothing."""
+    """An empty directory has nothing to recover and nothing to report."""
     ledger = await opened(layout)
     assert (ledger.state, ledger.recovery, ledger.repair) == (EMPTY_STATE, None, None)
     assert names(layout) == ["events", "state.json"]
 
 
 async def test_an_orderly_end_is_simply_gone_on_from(layout: Layout):
-    """The next start has the same state and nothing to tell."""
+    """After an orderly end, the next start has the same state and nothing to report."""
     state = await with_history(layout)
     ledger = await opened(layout)
     assert (ledger.state, ledger.recovery, ledger.repair) == (state, None, None)
@@ -116,7 +116,7 @@ async def test_an_orderly_end_is_simply_gone_on_from(layout: Layout):
 
 
 async def test_the_tail_is_replayed_over_an_older_state(layout: Layout):
-    """A server that died before it saved left a state that the journal leads on from."""
+    """If a server died before it saved, the journal's tail is folded onto the older state."""
     state = await with_history(layout)
     layout.state_backup.replace(layout.state)
     ledger = await opened(layout)
@@ -124,7 +124,7 @@ async def test_the_tail_is_replayed_over_an_older_state(layout: Layout):
 
 
 async def test_a_torn_tail_is_cut_and_told(layout: Layout):
-    """The repair says where the bytes are, and the state is that of the whole lines."""
+    """The repair names the file with the cut bytes, and the state is that of the whole lines."""
     state = await with_history(layout)
     with layout.journal.open("ab") as journal:
         journal.write(b'{"id":"torn","seq":17,"ty')
@@ -138,7 +138,7 @@ async def test_a_torn_tail_is_cut_and_told(layout: Layout):
 
 
 async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: Layout):
-    """The backup is older; the journal leads it to where the state was."""
+    """The backup is older; the journal's tail brings it up to date."""
     state = await with_history(layout)
     layout.state.write_bytes(b"\0" * 2048)
     ledger = await opened(layout)
@@ -150,7 +150,7 @@ async def test_zeros_in_the_state_give_way_to_the_backup_and_the_tail(layout: La
 
 
 async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """What the journal folds to is the state that was lost; both originals are kept."""
+    """Folding the journal restores the lost state; both originals are kept."""
     state = await with_history(layout)
     layout.state.write_bytes(b"{}")
     layout.state_backup.write_bytes(b"")
@@ -161,7 +161,7 @@ async def test_two_bad_state_files_are_rebuilt_from_the_journal(layout: Layout):
 
 
 async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
-    """A deleted state.json is no fresh start."""
+    """A deleted state.json is not a fresh start."""
     state = await with_history(layout)
     layout.state.unlink()
     layout.state_backup.unlink()
@@ -171,7 +171,7 @@ async def test_missing_state_files_are_rebuilt_from_the_journal(layout: Layout):
 
 
 async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
-    """Events that the journal lost did not happen; the state is what is left of it folds to."""
+    """Events that the journal lost did not happen; the state is the fold of the remaining ones."""
     await with_history(layout)
     truncated(layout, 5)
     expected = fold_of(layout)
@@ -183,7 +183,7 @@ async def test_a_state_ahead_of_its_journal_is_not_believed(layout: Layout):
 
 
 async def test_a_state_and_backup_ahead_of_the_journal_are_folded_anew(layout: Layout):
-    """Where the backup is ahead as well, the whole journal is folded."""
+    """If the backup is ahead as well, the whole journal is folded."""
     await with_history(layout)
     truncated(layout, 15)
     expected = fold_of(layout)
@@ -196,7 +196,7 @@ async def test_a_state_and_backup_ahead_of_the_journal_are_folded_anew(layout: L
 
 
 async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(layout: Layout):
-    """A state of another history is found out where the tail contradicts it."""
+    """A state of another history is detected where the journal's tail contradicts it."""
     state = await with_history(layout)
     other = msgspec.structs.replace(EMPTY_STATE, last_event_seq=3)
     layout.state.write_bytes(codec.encode(other))
@@ -206,7 +206,9 @@ async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(lay
 
 
 async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Layout):
-    """Nothing is started empty: the state is written down as the first events."""
+    """A lost journal is not an empty start: the state is written as the first events of
+    a new one.
+    """
     state = await with_history(layout)
     layout.journal.unlink()
     ledger = await opened(layout)
@@ -219,7 +221,7 @@ async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Lay
 
 
 async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
-    """What the shadow repository knows becomes the past of a new journal."""
+    """The shadow repository's history becomes the past of a new journal."""
     past = msgspec.structs.replace(
         EMPTY_STATE, runs=(a_run(codons=(running(),)),), initial_checkpoint=sha(1)
     )
@@ -231,7 +233,7 @@ async def test_with_everything_lost_the_repository_is_asked(layout: Layout):
 
 
 async def test_the_repository_is_not_asked_where_the_journal_knows(layout: Layout):
-    """The journal carries more than the commits do."""
+    """The journal is preferred to the repository, because it holds more than the commits do."""
     state = await with_history(layout)
     layout.state.unlink()
     layout.state_backup.unlink()
@@ -245,7 +247,7 @@ async def test_the_repository_is_not_asked_where_the_journal_knows(layout: Layou
 
 
 async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
-    """With neither journal nor repository there is only an empty state, and it is said."""
+    """With neither journal nor repository the state is empty, and this is reported."""
     layout.state_directory.mkdir()
     layout.state.write_bytes(b"garbage")
     ledger = await opened(layout, lambda: EMPTY_STATE)
@@ -256,7 +258,7 @@ async def test_a_fresh_start_over_damaged_files_is_never_silent(layout: Layout):
 
 
 async def test_a_damaged_journal_stops_the_start(layout: Layout):
-    """A bad line before good ones is for a person to decide; nothing is touched."""
+    """A bad line before good ones needs a person's decision; no file is changed."""
     await with_history(layout)
     content = layout.journal.read_bytes().replace(b'"seq":3', b'"seq":x', 1)
     layout.journal.write_bytes(content)
@@ -268,7 +270,7 @@ async def test_a_damaged_journal_stops_the_start(layout: Layout):
 
 
 async def test_a_history_that_contradicts_itself_stops_the_start(layout: Layout):
-    """A transition that cannot be folded is named by its line."""
+    """A transition that cannot be folded is reported with its line number."""
     await with_history(layout)
     layout.state.unlink()
     layout.state_backup.unlink()
@@ -303,7 +305,7 @@ def hankweave_wrote(layout: Layout) -> None:
 
 
 async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
-    """Its events and its state become the past of our journal; its own files are kept."""
+    """Hankweave's events and state become the past of a new journal; its own files are kept."""
     hankweave_wrote(layout)
     old, theirs = layout.journal.read_bytes(), layout.state.read_bytes()
     ledger = await opened(layout)
@@ -321,7 +323,7 @@ async def test_an_execution_of_hankweave_is_taken_over(layout: Layout):
 
 
 async def test_a_takeover_that_died_before_its_save_is_simply_gone_on_from(layout: Layout):
-    """Once the journal has the past, Hankweave's own state file has nothing to say any more."""
+    """Once the journal has the past, Hankweave's own state file is ignored."""
     hankweave_wrote(layout)
     theirs = layout.state.read_bytes()
     state = (await opened(layout)).state
@@ -335,14 +337,14 @@ async def test_a_takeover_that_died_before_its_save_is_simply_gone_on_from(layou
 
 
 class SimulatedCrash(BaseException):
-    """The end of the process: no `except Exception` survives it."""
+    """The end of the process: no `except Exception` catches it."""
 
 
 CHANGES = ("rename", "replace", "unlink", "fsync", "ftruncate", "link", "open")
 
 
 def crash_before(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
-    """Lets the n-th call that can change the disk end the process."""
+    """Make the n-th call that can change the disk end the process."""
     calls = 0
 
     def counting(real):
@@ -379,7 +381,7 @@ def no_journal(layout: Layout) -> None:
 async def test_a_recovery_that_dies_at_any_step_is_done_again(
     tmp_path: Path, monkeypatch, damage: Callable[[Layout], None]
 ):
-    """However often it is interrupted, the next start gets to the same runs."""
+    """However often the recovery is interrupted, the next start reaches the same runs."""
     clock = SteppingClock()
     for nth in range(1, 60):
         layout = Layout.of_execution(tmp_path / str(nth))
@@ -404,7 +406,7 @@ async def test_a_recovery_that_dies_at_any_step_is_done_again(
 
 
 async def test_what_was_found_can_be_recorded(layout: Layout):
-    """The daemon puts repair and recovery on record like any other event."""
+    """The daemon can record repair and recovery like any other event."""
     await with_history(layout)
     both_bad(layout)
     ledger = await Ledger.open(layout, SteppingClock())

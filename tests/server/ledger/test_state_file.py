@@ -1,4 +1,4 @@
-"""The state files: what a save leaves behind, and what a load makes of what it finds."""
+"""The state files: what a save leaves on disk, and how a load handles what it finds."""
 
 from __future__ import annotations
 
@@ -65,13 +65,15 @@ def kept_in(layout: Layout) -> list[str]:
 
 
 def test_a_saved_state_is_read_back(layout: Layout):
-    """What was saved last is what the next start gets."""
+    """The next start loads the state that was saved last."""
     saved(layout, 1, 2)
     assert store_in(layout).load() == FromPrimary(state(2))
 
 
 def test_the_files_are_private_and_pretty(layout: Layout):
-    """Two spaces of indentation as in Hankweave, for the owner alone, and no leftovers."""
+    """The files are indented by two spaces as in Hankweave, private to their owner, without
+    leftovers.
+    """
     saved(layout, 1, 2)
     text = layout.state.read_text(encoding="utf-8")
     assert text == json.dumps(json.loads(text), indent=2) + "\n"
@@ -81,7 +83,7 @@ def test_the_files_are_private_and_pretty(layout: Layout):
 
 
 def test_the_backup_is_the_version_before(layout: Layout):
-    """`.bak` is the outgoing version itself, not a copy of it."""
+    """`.bak` is the previous file itself, not a copy of it."""
     store = saved(layout, 1)
     first = layout.state.stat().st_ino
     store.save(state(2))
@@ -106,7 +108,7 @@ def test_the_backup_is_the_version_before(layout: Layout):
     ids=["empty", "zeros", "half", "list", "shape", "missing run", "deep"],
 )
 def test_a_bad_primary_gives_way_to_its_backup(layout: Layout, content: bytes, kind: str):
-    """The backup is used, the fault is named, and the original is kept."""
+    """The backup is used, the fault is reported, and the original is kept."""
     saved(layout, 1, 2)
     layout.state.write_bytes(content)
     loaded = store_in(layout).load()
@@ -118,7 +120,9 @@ def test_a_bad_primary_gives_way_to_its_backup(layout: Layout, content: bytes, k
 
 
 def test_a_codon_of_the_wrong_shape_is_an_invalid_codon(layout: Layout):
-    """A codon that lacks what its status demands is told from a file that is no state."""
+    """A codon that lacks a field its status demands is distinguished from a file that
+    is no state.
+    """
     store = saved(layout, 1, 2)
     del store
     raw = json.loads(layout.state.read_bytes())
@@ -130,7 +134,9 @@ def test_a_codon_of_the_wrong_shape_is_an_invalid_codon(layout: Layout):
 
 
 def test_a_missing_primary_gives_way_to_its_backup(layout: Layout):
-    """A lost state.json is no fresh start (Hankweave looks at the backup only if it is corrupt)."""
+    """A missing state.json is not a fresh start (Hankweave reads the backup only if it
+    is corrupt).
+    """
     saved(layout, 1, 2)
     layout.state.unlink()
     loaded = store_in(layout).load()
@@ -140,7 +146,7 @@ def test_a_missing_primary_gives_way_to_its_backup(layout: Layout):
 
 
 def test_a_good_backup_is_never_overwritten_by_a_bad_primary(layout: Layout):
-    """After a recovery the next saves leave two good versions and the bad original."""
+    """After a recovery, the next saves leave two good versions and the bad original."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"garbage")
     store = store_in(layout)
@@ -153,7 +159,7 @@ def test_a_good_backup_is_never_overwritten_by_a_bad_primary(layout: Layout):
 
 
 def test_a_primary_that_nobody_verified_is_no_backup(layout: Layout):
-    """A save without a load before it leaves the backup alone."""
+    """A save without a preceding load leaves the backup alone."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"garbage")
     store_in(layout).save(state(3))
@@ -166,7 +172,7 @@ def state_in(path: Path) -> State:
 
 
 def test_two_bad_files_are_both_kept(layout: Layout):
-    """Nothing is started anew over them, and nothing of them is lost."""
+    """Neither file is lost, and no new state is started over them."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"one")
     layout.state_backup.write_bytes(b"two")
@@ -179,12 +185,12 @@ def test_two_bad_files_are_both_kept(layout: Layout):
 
 
 def test_nothing_at_all_is_absent(layout: Layout):
-    """A new directory is told from a damaged one."""
+    """A new directory is distinguished from a damaged one."""
     assert store_in(layout).load() == Absent()
 
 
 def test_a_leftover_temporary_file_loses_against_the_state(layout: Layout):
-    """What a `.tmp` holds was never acknowledged, however new it is."""
+    """The content of a `.tmp` was never acknowledged, however new it is."""
     saved(layout, 1, 2)
     for leftover in ("state.json.tmp", "state.json.bak.tmp"):
         (layout.state_directory / leftover).write_bytes(msgspec.json.encode(state(9)))
@@ -194,7 +200,7 @@ def test_a_leftover_temporary_file_loses_against_the_state(layout: Layout):
 
 
 def test_the_judge_has_the_last_word(layout: Layout):
-    """A state that is whole in itself can still be refused from outside."""
+    """A state that is valid in itself can still be rejected by the caller's check."""
     saved(layout, 1, 2)
 
     def too_new(state: State) -> ValidationError | None:
@@ -207,7 +213,7 @@ def test_the_judge_has_the_last_word(layout: Layout):
 
 
 def test_a_newer_version_of_the_file_is_left_alone(layout: Layout):
-    """To read and save it would lose what this version does not know."""
+    """Reading and saving it would lose fields that this version does not know."""
     content = b'{"runs":[],"currentRunId":null,"executionPlan":[],"schemaVersion":99}'
     layout.state.write_bytes(content)
     with pytest.raises(NewerState):
@@ -217,7 +223,7 @@ def test_a_newer_version_of_the_file_is_left_alone(layout: Layout):
 
 
 def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
-    """File systems without links get the same two versions."""
+    """File systems without hard links get the same two versions."""
 
     def no_links(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -232,11 +238,11 @@ def test_without_hard_links_the_backup_is_a_copy(layout: Layout, monkeypatch):
 
 
 class SimulatedCrash(BaseException):
-    """The end of the process: no `except Exception` survives it."""
+    """The end of the process: no `except Exception` catches it."""
 
 
 def crash_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int) -> None:
-    """Lets the n-th call of a function of `os` end the process."""
+    """Make the n-th call of a function of `os` end the process."""
     real = getattr(os, name)
     calls = 0
 
@@ -259,7 +265,9 @@ STEPS += [("open", 2), ("fsync", 2)]
 def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
     layout: Layout, monkeypatch, name: str, nth: int
 ):
-    """The next start gets the version before or the new one, and so does the start after that."""
+    """The next start loads either the previous version or the new one, as does the
+    start after it.
+    """
     store = saved(layout, 1, 2)
     with monkeypatch.context() as patch:
         crash_before(patch, name, nth)
@@ -281,7 +289,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
 def test_a_crash_while_bad_files_are_put_aside_loses_nothing(
     layout: Layout, monkeypatch, name: str, nth: int
 ):
-    """Recovery that dies is simply done again."""
+    """A recovery that dies is repeated by the next start."""
     saved(layout, 1, 2)
     layout.state.write_bytes(b"one")
     layout.state_backup.write_bytes(b"two")
@@ -312,7 +320,9 @@ def test_a_save_that_fails_leaves_the_state_as_it_was(layout: Layout, monkeypatc
 
 
 def test_a_reader_never_sees_a_torn_or_absent_state(layout: Layout):
-    """Whoever reads either file while it is saved gets a whole version (the backup once it is)."""
+    """A reader of either file during a save gets a whole version (of the backup, once
+    it exists).
+    """
     store = saved(layout, 1, 2)
     stop = threading.Event()
     seen: list[int] = []
@@ -404,7 +414,7 @@ HANKWEAVE_STATE = {
 
 
 def test_a_state_that_hankweave_wrote_is_read(layout: Layout):
-    """Missing sentinels, resolved models and unknown keys do not make it corrupt."""
+    """Missing sentinels, resolved models and unknown keys do not make the state corrupt."""
     layout.state.write_text(json.dumps(HANKWEAVE_STATE), encoding="utf-8")
     loaded = store_in(layout).load()
     assert isinstance(loaded, FromPrimary)
@@ -419,14 +429,16 @@ def test_a_state_that_hankweave_wrote_is_read(layout: Layout):
 
 
 def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):
-    """Leniency is for files of another program: in ours, what is missing is damage."""
+    """Missing fields are tolerated only in files of the TypeScript Hankweave; elsewhere they are
+    damage.
+    """
     raw = HANKWEAVE_STATE | {"schemaVersion": 1}
     layout.state.write_text(json.dumps(raw), encoding="utf-8")
     assert isinstance(store_in(layout).load(), UnreadableState)
 
 
 def test_the_last_saved_seq_can_be_had_without_loading(layout: Layout):
-    """It says how far the journal is known to be durable."""
+    """The last saved seq says how far the journal is known to be durable."""
     store = store_in(layout)
     assert store.saved_seq() is None
     store.save(msgspec.structs.replace(state(7), runs=(a_run(codons=(running(),)),)))

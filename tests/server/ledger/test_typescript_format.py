@@ -1,4 +1,4 @@
-"""Claims about journals that the TypeScript Hankweave wrote: nothing is lost, nothing believed."""
+"""Claims about journals of the TypeScript Hankweave: nothing is lost, everything is verified."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def read(execution: TypescriptExecution) -> list[bytes]:
 
 
 def test_a_compressed_journal_is_restored_byte_for_byte(compressed: TypescriptExecution) -> None:
-    """Bodies stand in their lines again, escaped as JSON.stringify escapes them."""
+    """Bodies are put back into their lines, escaped as JSON.stringify escapes them."""
     assert b"contentRef" not in b"".join(read(compressed))
     assert b"".join(line + b"\n" for line in read(compressed)) == compressed.journal
 
 
 def test_without_its_manifest_it_is_read_all_the_same(compressed: TypescriptExecution) -> None:
-    """Then only nothing proves it."""
+    """A journal without its manifest is read, but not verified."""
     (compressed.events / "journal.meta.json").unlink()
     assert b"".join(line + b"\n" for line in read(compressed)) == compressed.journal
 
 
 def test_a_manifest_of_another_journal_is_damage(compressed: TypescriptExecution) -> None:
-    """The proof is taken after the last line, before anybody is told the journal was read."""
+    """Verification happens after the last line, before the journal is reported as read."""
     path = compressed.events / "journal.meta.json"
     manifest = json.loads(path.read_text()) | {"originalSha256": "0" * 64}
     path.write_text(json.dumps(manifest))
@@ -60,7 +60,7 @@ def test_a_manifest_of_another_journal_is_damage(compressed: TypescriptExecution
 def test_a_body_that_is_gone_stays_a_pointer(
     compressed: TypescriptExecution, damage: bytes
 ) -> None:
-    """The event is read with the fingerprint that the pointer has, and is counted."""
+    """The event is read with the fingerprint of the pointer, and is counted."""
     (body,) = compressed.events.glob("cas/*/*.zst")
     body.write_bytes(damage)
     importing = Importing()
@@ -73,7 +73,9 @@ def test_a_body_that_is_gone_stays_a_pointer(
 
 
 def test_lines_that_are_no_events_are_left_out_and_counted() -> None:
-    """Torn lines, as Hankweave's own readers pass over them, and blank ones, which do not count."""
+    """Torn lines are skipped, as in Hankweave's own readers, and counted; blank ones are not
+    counted.
+    """
     good = {"id": "a", "timestamp": "2025-01-04T12:00:00.000Z", "type": "info"}
     told = [{**good, "data": {"message": str(number)}} for number in range(2)]
     torn = [b'{"id":"a","ti', b"[]", b'"text"', b'{"type":"info","data":[]}', b"\xff", b""]
@@ -84,7 +86,7 @@ def test_lines_that_are_no_events_are_left_out_and_counted() -> None:
 
 
 def test_a_pointer_in_what_an_agent_says_stays_as_it_is(compressed: TypescriptExecution) -> None:
-    """Only file.updated and state.snapshot have bodies; elsewhere the words are somebody's."""
+    """Only file.updated and state.snapshot have bodies; elsewhere a pointer is ordinary text."""
     (body,) = compressed.events.glob("cas/*/*.zst")
     pointer = {"sha256": body.stem, "bytes": 9, "encoding": "utf-8", "ref": "cas"}
     said = {
@@ -104,7 +106,7 @@ def test_a_pointer_in_what_an_agent_says_stays_as_it_is(compressed: TypescriptEx
 
 
 def test_each_line_can_be_decoded_and_is_numbered(compressed: TypescriptExecution) -> None:
-    """What has another shape here has another name; seqs begin with 1 and have no gap."""
+    """Fields of another shape have another name here; seqs begin with 1 and have no gap."""
     layout = Layout.of_execution(compressed.root)
     events = [codec.decode_event(line) for line in whole_lines(layout)]
     assert [event.seq for event in events] == [seq for seq, _ in zip(count(1), events)]
@@ -112,7 +114,7 @@ def test_each_line_can_be_decoded_and_is_numbered(compressed: TypescriptExecutio
 
 
 def test_a_state_without_a_journal_is_a_past(tmp_path: Path) -> None:
-    """An execution whose events were lost is still read by its state."""
+    """An execution whose events were lost is still read from its state."""
     execution = write_execution(tmp_path)
     (execution.events / "events.jsonl").unlink()
     layout = Layout.of_execution(execution.root)

@@ -1,4 +1,4 @@
-"""A ledger on a disk that is full for a while: it waits, keeps the order, and loses nothing."""
+"""On a disk that is full for a while, a ledger waits, keeps the order and loses nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclass
 class Disk:
-    """Full when the test says so: takes half of a write to our files, and then nothing."""
+    """A disk the test can fill: a write to the ledger's files stores half its bytes,
+    then nothing.
+    """
 
     monkeypatch: pytest.MonkeyPatch
     error: int = errno.ENOSPC
@@ -43,7 +45,7 @@ class Disk:
     fails_flushes: bool = False
     pauses: list[float] = field(default_factory=list)
     paused: anyio.Event = field(default_factory=anyio.Event)
-    """Set while somebody waits for room."""
+    """Set while a task waits for disk space."""
     _go_on: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class Disk:
         self.monkeypatch.setattr(os, "fdatasync", flush)
 
     async def pause(self, seconds: float) -> None:
-        """Time that passes when the test lets it."""
+        """Stand in for a sleep that ends when the test says so."""
         self.pauses.append(seconds)
         self.paused.set()
         await self._go_on.wait()
@@ -92,7 +94,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 @asynccontextmanager
 async def waiting_ledger(layout: Layout, disk: Disk) -> AsyncIterator[Ledger]:
-    """A ledger whose server serves: it waits for room."""
+    """Open a ledger that waits for disk space, as one of a serving server does."""
     ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
     ledger.space.be_patient()
     async with anyio.create_task_group() as tasks:
@@ -125,7 +127,7 @@ def messages(layout: Layout) -> list[str]:
 async def test_a_record_waits_for_room_and_is_not_lost(
     layout: Layout, disk: Disk, error: int
 ) -> None:
-    """Nobody is told before it is durable; nothing torn stays; the order is kept."""
+    """It is delivered only when durable, leaves nothing torn, and keeps the order."""
     disk.error, heard = error, list[str]()
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
@@ -160,7 +162,7 @@ async def test_a_record_waits_for_room_and_is_not_lost(
 async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
     layout: Layout, disk: Disk
 ) -> None:
-    """The journal had room, state.json has none: only the rest is tried again."""
+    """If the journal had space and state.json does not, only state.json is retried."""
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
         save, fails = ledger._store.save, [True]
@@ -189,7 +191,7 @@ async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
 async def test_who_does_not_insist_waits_only_while_there_is_room(
     layout: Layout, disk: Disk
 ) -> None:
-    """What was asked for can be refused at once; what must not be lost catches up, and waits."""
+    """A record that is optional is refused at once; one that must not be lost waits."""
     caught_up = list[int]()
 
     async def insist(ledger: Ledger) -> None:
@@ -215,7 +217,9 @@ async def test_who_does_not_insist_waits_only_while_there_is_room(
 
 
 async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: Disk) -> None:
-    """Given up at once, without waiting; and the disk counts as full until it stands again."""
+    """The reserve is released at once, without waiting; until it is back, the disk
+    counts as full.
+    """
     shortages = list[BaseException]()
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
@@ -234,7 +238,7 @@ async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: D
 
 @dataclass
 class _Freeing:
-    """A reserve that really makes room on the disk of this test."""
+    """A reserve whose release frees space on the disk of this test."""
 
     reserve: Reserve
     disk: Disk
@@ -246,7 +250,9 @@ class _Freeing:
 
 
 async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk: Disk) -> None:
-    """Before the server serves, a full disk ends it: nobody could be told."""
+    """Before the server serves, a full disk ends it, because no client could be told of
+    the wait.
+    """
     ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
     disk.is_full = True
     with pytest.RaisesGroup(LedgerFailed):
@@ -260,7 +266,9 @@ async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk
 
 
 async def test_a_wait_can_be_given_up(layout: Layout, disk: Disk) -> None:
-    """Who waited hears that it was not saved, and how much was not; nothing torn stays."""
+    """A waiting caller learns that its batch was not saved, and how much was not; nothing torn
+    stays.
+    """
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger, anyio.create_task_group() as tasks:
             await ledger.record(info("before"))
@@ -284,7 +292,7 @@ async def test_a_wait_can_be_given_up(layout: Layout, disk: Disk) -> None:
 
 
 async def test_a_wait_ends_with_the_task_group_around_it(layout: Layout, disk: Disk) -> None:
-    """A server that fails elsewhere is not held up by a full disk."""
+    """A full disk does not delay the shutdown of a server that fails elsewhere."""
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
@@ -305,7 +313,7 @@ async def test_a_wait_ends_with_the_task_group_around_it(layout: Layout, disk: D
 async def test_a_disk_that_is_broken_is_not_waited_for(
     layout: Layout, disk: Disk, error: int
 ) -> None:
-    """Nothing is tried again, and nothing written after it."""
+    """Nothing is retried, and nothing is written after it."""
     disk.error = error
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
@@ -322,7 +330,7 @@ async def test_a_disk_that_is_broken_is_not_waited_for(
 
 
 async def test_a_flush_that_finds_no_room_is_waited_for(layout: Layout, disk: Disk) -> None:
-    """All before it is durable: the lines are taken back, written anew, and flushed then."""
+    """The failed lines are taken back, written anew and flushed; everything before is durable."""
     async with waiting_ledger(layout, disk) as ledger, anyio.create_task_group() as tasks:
         await ledger.record(info("before"))
         disk.fails_flushes = True
@@ -336,7 +344,9 @@ async def test_a_flush_that_finds_no_room_is_waited_for(layout: Layout, disk: Di
 
 
 async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, disk: Disk) -> None:
-    """The kernel forgets what it could not write: a second flush would only seem to succeed."""
+    """The kernel discards pages it could not write, so a second flush would only seem
+    to succeed.
+    """
     disk.error = errno.EIO
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
@@ -350,7 +360,7 @@ async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, 
 async def test_a_broken_disk_that_somebody_else_has_met_stops_the_ledger(
     layout: Layout, disk: Disk
 ) -> None:
-    """`distrust`: nothing is written or saved any more, not even at the end."""
+    """After `distrust` nothing is written or saved any more, not even at the end."""
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
             await ledger.record(info("before"))
@@ -364,11 +374,13 @@ async def test_a_broken_disk_that_somebody_else_has_met_stops_the_ledger(
     assert layout.state.read_bytes() == saved
 
 
-# --- who else waits -------------------------------------------------------------------------------
+# --- other waiting work ---------------------------------------------------------------------------
 
 
 async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Disk) -> None:
-    """What costs more than a write is tried less and less often; other faults end it at once."""
+    """Work that costs more than a write is retried at growing intervals; other faults end it at
+    once.
+    """
     space, tries = _space(layout, disk), 0
 
     async def work() -> int:
@@ -400,7 +412,7 @@ async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Dis
 async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
     layout: Layout, disk: Disk
 ) -> None:
-    """Not before: what waits needs the room more than the reserve does."""
+    """A shortage does not end earlier: waiting work needs the space more than the reserve does."""
     space, relieved = _space(layout, disk), list[str]()
     space.subscribe(on_relief=lambda: relieved.append("relief"))
     space.be_patient()
@@ -433,7 +445,7 @@ def _space(layout: Layout, disk: Disk) -> Space:
 
 
 def test_the_reserve_really_takes_room(layout: Layout) -> None:
-    """Blocks, not a promise: and for its owner alone."""
+    """The reserve occupies blocks, not only a length, and is private to its owner."""
     fsutil.make_private_directory(layout.state_directory)
     reserve = Reserve(layout.reserve)
     assert reserve.make()
@@ -449,7 +461,7 @@ def test_the_reserve_really_takes_room(layout: Layout) -> None:
 def test_a_reserve_that_cannot_be_made_leaves_nothing(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """A disk without room says so; one that cannot reserve counts as one that has room."""
+    """A full disk is reported; a disk that cannot reserve counts as one with space."""
     fsutil.make_private_directory(layout.state_directory)
 
     def refuse(*_: object) -> None:
@@ -463,7 +475,7 @@ def test_a_reserve_that_cannot_be_made_leaves_nothing(
 def test_a_disk_with_little_room_gets_no_reserve(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take from what others need."""
+    """The reserve would take space that others need."""
     fsutil.make_private_directory(layout.state_directory)
     monkeypatch.setattr(reserve_module, "ROOM_BYTES", 1 << 60)
     assert not Reserve(layout.reserve).make()

@@ -1,4 +1,4 @@
-"""The one writer: one order for state, journal and everybody who listens."""
+"""The single writer keeps one order for the state, the journal and every subscriber."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @asynccontextmanager
 async def open_ledger(layout: Layout) -> AsyncIterator[Ledger]:
-    """An open ledger whose writer runs."""
+    """Open a ledger and run its writer."""
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
@@ -84,8 +84,10 @@ def info(text: str) -> Info:
 
 
 async def test_a_burst_is_told_in_parts(layout: Layout):
-    """Thousands of events at once do not hold the event loop: between two parts others run, and
-    the order stays, also at the end, where the last of them are written."""
+    """A burst of thousands of events does not block the event loop.
+
+    Other tasks run between two parts, and the order holds up to the last event.
+    """
     async with open_ledger(layout) as ledger:
         parts: list[list[int]] = [[]]
         ticks = 0
@@ -123,7 +125,7 @@ async def test_a_burst_is_told_in_parts(layout: Layout):
 
 
 async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: Layout):
-    """When `record` returns, journal and state.json hold the batch."""
+    """When `record` returns, the journal and state.json hold the batch."""
     async with open_ledger(layout) as ledger:
         published = await ledger.record(RunStarted(run=a_run()), info("begun"))
         assert [each.event.seq for each in published] == [1, 2]
@@ -133,7 +135,7 @@ async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: La
 
 
 async def test_a_transition_becomes_an_event_that_says_what_it_led_to(layout: Layout):
-    """`state.transition` carries type, transition, summary and whom it is about."""
+    """`state.transition` carries the type, the transition, the summary and the subject's id."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run()))
         transition = CodonStarted(run_id=RUN, codon=preparing())
@@ -151,7 +153,7 @@ async def test_a_transition_becomes_an_event_that_says_what_it_led_to(layout: La
 
 
 async def test_an_event_is_about_the_current_run_unless_it_says_otherwise(layout: Layout):
-    """The envelope names a run wherever there is one."""
+    """The envelope names the current run wherever there is one."""
     async with open_ledger(layout) as ledger:
         (before,) = await ledger.record(info("before any run"))
         await ledger.record(RunStarted(run=a_run()))
@@ -164,7 +166,7 @@ async def test_an_event_is_about_the_current_run_unless_it_says_otherwise(layout
 
 
 async def test_the_state_is_decided_before_the_first_await(layout: Layout):
-    """Who decides next sees what was decided, though it is not yet written."""
+    """A later decision sees an earlier one even before that one is written."""
     ledger = await Ledger.open(layout, SteppingClock())
     await ledger.post(RunStarted(run=a_run()))
     assert ledger.state.current_run_id == RUN
@@ -175,7 +177,7 @@ async def test_the_state_is_decided_before_the_first_await(layout: Layout):
 
 
 async def test_an_illegal_batch_changes_nothing(layout: Layout):
-    """If one entry cannot be, none of the batch is: no seq, no line, no word to anybody."""
+    """If one entry is illegal, the whole batch is rejected: no seq, no line, no delivery."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         before, lines = ledger.state, journal_in(layout)
@@ -194,7 +196,7 @@ async def test_an_illegal_batch_changes_nothing(layout: Layout):
 
 
 async def test_what_answers_one_client_is_not_for_the_journal(layout: Layout):
-    """A pong is refused, and leaves no gap."""
+    """A pong is refused as a journal entry and leaves no gap."""
     async with open_ledger(layout) as ledger:
         with pytest.raises(ValueError, match="pong"):
             await ledger.record(Pong(message="pong", timestamp=""))
@@ -204,7 +206,7 @@ async def test_what_answers_one_client_is_not_for_the_journal(layout: Layout):
 
 
 async def test_the_state_is_made_of_what_was_written(layout: Layout):
-    """Text that is no Unicode is written readably, and the state holds it as written."""
+    """Text that is not valid Unicode is written readably, and the state holds it as written."""
     async with open_ledger(layout) as ledger:
         run = msgspec.structs.replace(a_run(), run_folder="/executions/caf\udce9")
         await ledger.record(info("caf\udce9"), RunStarted(run=run))
@@ -214,7 +216,7 @@ async def test_the_state_is_made_of_what_was_written(layout: Layout):
 
 
 async def test_a_transition_that_could_not_be_read_again_changes_nothing(layout: Layout):
-    """What the next start could not fold is refused now."""
+    """A transition that the next start could not fold is refused when it is recorded."""
     deep: dict[str, object] = {}
     for _ in range(100):
         deep = {"deeper": deep}
@@ -233,7 +235,7 @@ async def test_a_transition_that_could_not_be_read_again_changes_nothing(layout:
 
 
 class Syncs:
-    """Counts fdatasync calls and lets them do their work."""
+    """Count calls of fdatasync and pass them on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -247,7 +249,7 @@ class Syncs:
 
 
 async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout, monkeypatch):
-    """Posted events, too, are told only when they have been synced; many of them by one sync."""
+    """Posted events, too, are delivered only after a sync; one sync covers many of them."""
     synced, real = 0, os.fdatasync
 
     def noted(descriptor: int) -> None:
@@ -276,7 +278,7 @@ async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout
 
 
 async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, monkeypatch):
-    """A hundred ticks are a few saves, and the last one is saved without another event."""
+    """A hundred ticks cost a few saves, and the last tick is saved without another event."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         saves = 0
@@ -299,7 +301,7 @@ async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, mo
 
 
 async def test_a_posted_transition_is_saved_at_once(layout: Layout):
-    """state.json never lags behind a codon or run transition that was told."""
+    """state.json never lags behind a delivered transition of a codon or run."""
     async with open_ledger(layout) as ledger:
         saved: list[int] = []
 
@@ -314,7 +316,7 @@ async def test_a_posted_transition_is_saved_at_once(layout: Layout):
 
 
 async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
-    """After it, state.json is at the journal's last event."""
+    """After a flush, state.json is at the journal's last event."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         await ledger.post(TICK, info("a"))
@@ -324,7 +326,10 @@ async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
 
 
 async def test_to_catch_up_is_to_be_told_of_all_that_was_decided(layout: Layout):
-    """state.json may lag: only the journal is waited for. Where nothing waits, nothing is done."""
+    """Catching up waits for the journal only; state.json may lag.
+
+    With nothing pending it is a no-op.
+    """
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         ledger.leave(TICK, TICK)
@@ -339,7 +344,7 @@ async def test_to_catch_up_is_to_be_told_of_all_that_was_decided(layout: Layout)
 
 
 async def test_a_cancelled_caller_has_recorded_all_the_same(layout: Layout):
-    """What was decided is written, whoever waits for it."""
+    """A recorded batch is written even if its caller is cancelled."""
     async with open_ledger(layout) as ledger:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -350,7 +355,7 @@ async def test_a_cancelled_caller_has_recorded_all_the_same(layout: Layout):
 
 
 async def test_a_cancelled_writer_writes_what_was_decided(layout: Layout):
-    """Nothing that a caller was given a seq for is lost in an orderly end."""
+    """An orderly end loses no event whose caller has been given a seq."""
     ledger = await Ledger.open(layout, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
@@ -367,7 +372,7 @@ async def test_a_cancelled_writer_writes_what_was_decided(layout: Layout):
 
 
 async def test_closing_twice_or_before_running_is_harmless(layout: Layout):
-    """Whoever ends first, the ledger ends once."""
+    """Closing is idempotent, and closing a ledger that never ran is harmless."""
     ledger = await Ledger.open(layout, SteppingClock())
     await ledger.post(info("one"))
     async with anyio.create_task_group() as tasks:
@@ -379,7 +384,7 @@ async def test_closing_twice_or_before_running_is_harmless(layout: Layout):
 
 
 async def test_posting_waits_for_a_disk_that_cannot_keep_up(layout: Layout, monkeypatch):
-    """The queue is bounded: a talkative agent is held back, and nothing it said is lost."""
+    """The queue is bounded: an agent that prints too fast is held back, and no event is lost."""
     monkeypatch.setattr(ledger_module, "PENDING_LIMIT", 10)
     most = 0
     async with open_ledger(layout) as ledger:
@@ -397,7 +402,7 @@ async def test_posting_waits_for_a_disk_that_cannot_keep_up(layout: Layout, monk
 
 
 async def test_everybody_hears_the_same_events_in_the_journals_order(layout: Layout):
-    """Under many writers at once there is one order, and it has no gap."""
+    """With many concurrent writers there is one order, without gaps."""
     heard: list[list[bytes]] = [[], [], []]
     async with open_ledger(layout) as ledger:
 
@@ -437,7 +442,7 @@ def _message(line: bytes) -> bytes:
 
 
 async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
-    """History and subscription, taken in one stretch at any moment, are the whole journal."""
+    """History and subscription, taken in one step at any moment, add up to the whole journal."""
     async with open_ledger(layout) as ledger:
         joined: list[list[bytes]] = []
 
@@ -462,7 +467,7 @@ async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
 
 
 async def test_the_history_can_be_had_in_pieces(layout: Layout):
-    """`history` pages forward, `tail` takes the newest."""
+    """`history` pages forward, `tail` returns the newest events."""
     async with open_ledger(layout) as ledger:
         for number in range(10):
             await ledger.post(info(str(number)))
@@ -489,7 +494,7 @@ async def test_who_no_longer_listens_hears_nothing(layout: Layout):
 
 
 async def test_the_loop_goes_on_while_the_disk_does_not(layout: Layout, monkeypatch):
-    """A sync that hangs delays who waits for it, and nobody else."""
+    """A sync that hangs delays only the callers that wait for it."""
     release, real = threading.Event(), os.fdatasync
 
     def slow(descriptor: int) -> None:
@@ -533,7 +538,7 @@ FAULTS = [
 
 @dataclass
 class Downfall:
-    """What callers and listeners learned of a ledger whose disk failed."""
+    """What callers and subscribers observed of a ledger whose disk failed."""
 
     heard: list[int] = field(default_factory=list)
     failures: list[LedgerFailed] = field(default_factory=list)
@@ -546,7 +551,7 @@ class Downfall:
 
 
 async def fail_under(layout: Layout, downfall: Downfall, break_disk: Callable[[], None]) -> None:
-    """Breaks the disk under a working ledger, and lets several callers run into it."""
+    """Break the disk under a working ledger while several callers use it."""
     ledger = await Ledger.open(layout, SteppingClock())
     with ledger.subscribe(lambda each: downfall.heard.append(each.event.seq)):
         async with anyio.create_task_group() as tasks:
@@ -567,8 +572,10 @@ async def fail_under(layout: Layout, downfall: Downfall, break_disk: Callable[[]
 async def test_after_a_failed_write_nothing_is_told_or_written(
     layout: Layout, monkeypatch, place, name: str, number: int
 ):
-    """The writer ends, all who wait and all who come later are told why, and the next start reads
-    a journal without a torn line."""
+    """After a failed write the writer ends and every pending and later caller gets the reason.
+
+    The next start reads a journal without a torn line.
+    """
     downfall = Downfall()
     with pytest.raises(ExceptionGroup) as ended:
         await fail_under(layout, downfall, lambda: monkeypatch.setattr(place, name, _fails(number)))
@@ -586,7 +593,7 @@ async def test_after_a_failed_write_nothing_is_told_or_written(
 
 
 async def test_a_journal_that_failed_ends_with_its_last_told_event(layout: Layout, monkeypatch):
-    """The batch that failed leaves not a byte behind."""
+    """The failed batch leaves no byte in the journal."""
     fault = _fails(errno.EIO)
     with pytest.raises(ExceptionGroup):
         await fail_under(
@@ -609,7 +616,9 @@ walks = st.lists(
 @given(walks)
 @settings(max_examples=40)
 def test_the_state_is_the_fold_of_the_journal_at_every_prefix(choices: list[tuple[int, str]]):
-    """However a legal history was recorded, each prefix of the file folds to the state it had."""
+    """However a legal history was recorded, each prefix of the file folds to the state at that
+    time.
+    """
     with tempfile.TemporaryDirectory() as directory:
         anyio.run(_assert_every_prefix_folds, Layout.of_execution(Path(directory)), choices)
 
@@ -643,7 +652,7 @@ async def _assert_every_prefix_folds(layout: Layout, choices: list[tuple[int, st
 
 
 async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch):
-    """Fifty thousand posted events are all there, in order, by far fewer writes than events."""
+    """Fifty thousand posted events are written in order, with far fewer writes than events."""
     writes = 0
     real = fsutil.write_all
 
@@ -664,7 +673,7 @@ async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch
 
 
 async def test_a_terminal_record_ends_what_can_be_counted(layout: Layout):
-    """Costs that come after a codon's end are refused, not put on another record."""
+    """Costs that arrive after a codon's end are refused and not added to another record."""
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
         await ledger.record(CodonTransitioned(run_id=RUN, from_status="running", codon=completed()))
