@@ -1,4 +1,4 @@
-"""What the tests of this room share: a task with sensible defaults, an ear, and a witness."""
+"""Shared fixtures for the agent tests: a default task, a signal collector and a process witness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.registry import CommandAgent
 
 DEADLINE = 30.0
-"""Seconds after which a test that waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def hear() -> Callable:
 
 @pytest.fixture
 def python() -> Callable[[str], CommandAgent]:
-    """Makes an agent of Python source."""
+    """Return a factory that makes an agent from Python source."""
 
     def build(source: str, **changes: object) -> CommandAgent:
         return CommandAgent((sys.executable, "-I", "-S", "-c", source), **changes)
@@ -85,7 +85,7 @@ def python() -> Callable[[str], CommandAgent]:
 
 @pytest.fixture
 def words() -> Callable:
-    """Waits until the agent has printed so many lines, and returns them split into words."""
+    """Return a function that waits until the agent has printed `count` lines, split into words."""
 
     async def read(session: AgentSession, count: int) -> list[list[str]]:
         lines: list[list[str]] = []

@@ -1,4 +1,5 @@
-"""The ACP adapter and its bridge, with a stand-in agent that speaks the protocol by the SDK."""
+"""The ACP adapter and its bridge, tested with a stand-in agent that speaks the protocol with the
+SDK."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def stand_in(*words: str, **changes: Any) -> AcpAgent:
 
 
 def heard_by(task: Any) -> list[dict[str, Any]]:
-    """What the stand-in was told."""
+    """Return the messages that the stand-in received."""
     lines = (task.work_tree / "heard.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -56,7 +57,7 @@ def told(task: Any, what: str) -> Any:
 
 @pytest.fixture
 def converse() -> Callable:
-    """Has a conversation in which every request is answered in the same way."""
+    """Return a function that holds a conversation and answers every request in the same way."""
 
     async def run(agent: AcpAgent, task: Any, verdict: Any) -> list[Any]:
         with anyio.fail_after(DEADLINE):
@@ -73,7 +74,7 @@ def converse() -> Callable:
 
 
 async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch) -> None:
-    """Pieces become messages; a tool is told, asked for, done and returned; then the result."""
+    """Chunks are joined into messages; a tool call, its question and its result come in order."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not yours")
     monkeypatch.setenv("HANKWEAVE_TOKEN", "nobody's")
@@ -110,7 +111,7 @@ async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch)
 
 
 async def test_a_refused_call_is_not_made(a_task, converse) -> None:
-    """A no is the agent's own `reject_once`; its tool fails, and it goes on."""
+    """A refusal selects the agent's own `reject_once`; the tool fails and the turn continues."""
     task = a_task()
     signals = await converse(stand_in("write=a.txt", "say=a pity"), task, Forbidden("No."))
     assert not (task.work_tree / "a.txt").exists()
@@ -123,7 +124,8 @@ async def test_a_refused_call_is_not_made(a_task, converse) -> None:
 async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
     a_task, hear
 ) -> None:
-    """The agent gets command and environment; the log only the names of the variables."""
+    """The agent gets an MCP server's command and environment; the log has only the variable
+    names."""
     server = McpServer("hankweave", ("run", "it"), {"SECRET": "s3cret"})
     task = a_task(tools=(server,))
     await hear(stand_in("say=hi"), task)
@@ -136,7 +138,8 @@ async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
 
 
 async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) -> None:
-    """Not even what an agent tells of it after it has answered."""
+    """The history of a loaded session is not reported again, even if it arrives after the
+    response."""
     task = a_task("on", resume_session="earlier")
     heard = await hear(stand_in("can-load", "late-history", "say=new", "cost=2"), task)
     assert [each.text for each in heard.of(AgentSaid)] == ["new"]
@@ -146,7 +149,7 @@ async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) 
 
 
 async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) -> None:
-    """Nothing is begun: the next codon would go on in the wrong conversation."""
+    """No new session starts: the next codon would continue in the wrong conversation."""
     heard = await hear(stand_in("say=new"), a_task(resume_session="earlier"))
     (result,) = heard.of(ResultReported)
     assert "cannot continue an earlier session" in result.text
@@ -155,7 +158,7 @@ async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) ->
 
 
 async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) -> None:
-    """It is kept at each step, resumed from there, and after a rollback knows nothing of later."""
+    """The conversation is kept at each step, and a rollback removes everything after that step."""
     program = tmp_path / "opencode"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" can-resume "$@"\n')
     program.chmod(0o755)
@@ -178,7 +181,7 @@ async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) ->
 
 
 async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
-    """An agent that has files written by its client finds out that this one does not."""
+    """An agent that asks its client to write files learns that this client does not."""
     task = a_task()
     heard = await hear(stand_in("announce=x"), task)
     assert [each.text for each in heard.of(AgentSaid)] == ["error -32601"]
@@ -186,7 +189,8 @@ async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
 
 
 async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch) -> None:
-    """Only where the agent asks for it, and only by a way that needs no person."""
+    """A key authenticates only if the agent asks for it, by a method that needs no user
+    interaction."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
     task = a_task()
     heard = await hear(stand_in("needs-key", "say=hi", keys=("STAND_IN_KEY",)), task)
@@ -199,7 +203,7 @@ async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch)
 
 
 async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
-    """SIGINT is `session/cancel`; the turn's end is told as a failure."""
+    """SIGINT becomes `session/cancel`, and the end of the turn is reported as a failure."""
     task = a_task(limits=AgentLimits(kill_grace=timedelta(seconds=20)))
     with anyio.fail_after(DEADLINE):
         async with stand_in("say=begun", "write=a.txt", "wait-for-cancel").start(task) as session:
@@ -218,7 +222,8 @@ async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
 
 
 async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
-    """Its own session does not take it out of the tree that the keeper ends."""
+    """An agent that ignores signals is killed with its whole process tree, own sessions
+    included."""
     task = a_task()
     with anyio.fail_after(DEADLINE):
         async with stand_in("say=begun", "think=so", "deaf").start(task) as session:
@@ -239,7 +244,8 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     ],
 )
 async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, expected) -> None:
-    """A failure with what was awaited and what it said last, and an exit code that is none."""
+    """A dead agent gives a failure with the pending request and its last output, and no exit
+    code."""
     heard = await hear(stand_in(*words), a_task())
     (result,) = heard.of(ResultReported)
     assert not result.success
@@ -250,7 +256,7 @@ async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, exp
 
 
 async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
-    """It ends before it has said a word of the protocol."""
+    """An agent that exits before its first protocol message is reported as a failure."""
     heard = await hear(stand_in("early-exit=7"), a_task())
     (result,) = heard.of(ResultReported)
     assert "exit code 7 before it answered initialize" in result.text
@@ -258,7 +264,7 @@ async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
 
 
 async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear) -> None:
-    """Neither garbage nor unknown updates nor a hundred megabytes end a turn."""
+    """Garbage, unknown updates and a line of a hundred megabytes do not end a turn."""
     task = a_task()
     heard = await hear(stand_in("garbage", "odd", "long=3", "long=100", "say=well"), task)
     (result,) = heard.of(ResultReported)
@@ -272,7 +278,7 @@ async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear
 
 
 async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
-    """Before the session by the limit of the start, in a turn by that of silence."""
+    """The start limit applies before the session starts, the idle limit during a turn."""
     limits = AgentLimits(start=timedelta(seconds=1), kill_grace=timedelta(seconds=0.3))
     heard = await hear(stand_in("silent"), a_task(limits=limits))
     assert heard.outcome == TimedOut("start")
@@ -284,7 +290,8 @@ async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
 async def test_what_is_not_installed_is_named_before_anything_starts(
     a_task, hear, monkeypatch
 ) -> None:
-    """The agent's program, and the extra that the bridge needs."""
+    """A missing agent program, or the missing extra that the bridge needs, fails before the
+    start."""
     with pytest.raises(AgentNotFound, match="no-such-agent"):
         await hear(AcpAgent(("no-such-agent", "acp")), a_task())
 
@@ -301,12 +308,12 @@ async def test_what_is_not_installed_is_named_before_anything_starts(
 
 
 async def test_a_codons_environment_cannot_change_the_bridge(a_task, hear, tmp_path) -> None:
-    """Whatever it says to Python reaches the agent alone."""
+    """Python variables in a codon's environment reach only the agent."""
     (tmp_path / "agentRoot").mkdir()
     (tmp_path / "agentRoot" / "acp.py").write_text("raise SystemExit('hijacked')")
     broken = str(tmp_path / "nowhere")
     task = a_task(environment={"PYTHONHOME": broken, "PYTHONSTARTUP": broken})
     heard = await hear(stand_in("say=hi"), task)
     (result,) = heard.of(ResultReported)
-    # The stand-in is Python itself, and cannot begin; the bridge could.
+    # The stand-in is Python itself and cannot start with these variables; the bridge can.
     assert "before it answered initialize" in result.text

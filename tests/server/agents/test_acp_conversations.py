@@ -1,4 +1,4 @@
-"""The conversation of an ACP agent, kept in one file a session."""
+"""Conversations of ACP agents, stored in one file per session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hankweave_server.agents.acp.conversations import ConversationLines, Databas
 
 
 def add(database: Path, word: str) -> None:
-    """What an agent does: it writes ahead, and leaves its log behind."""
+    """Write as an agent does: with a write-ahead log that it leaves behind."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE IF NOT EXISTS said (word)")
@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Database:
 
 
 def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path) -> None:
-    """And knows nothing of a session between, whatever the database of all would hold."""
+    """A session resumes from its own file and contains nothing of a later session."""
     for session, word in (("one", "a"), ("two", "b")):
         database.begin(None)
         add(database.place, word)
@@ -49,7 +49,7 @@ def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path)
 
 
 def test_a_copy_is_whole_while_the_agent_writes(database: Database, tmp_path: Path) -> None:
-    """What is committed is in it, what is not is not, and the agent is not in its way."""
+    """A copy has all committed rows and no uncommitted ones, and does not block the agent."""
     database.begin(None)
     add(database.place, "a")
     with contextlib.closing(sqlite3.connect(database.place)) as agent:
@@ -64,7 +64,7 @@ def test_a_copy_is_whole_while_the_agent_writes(database: Database, tmp_path: Pa
 
 
 def test_what_has_not_changed_is_not_copied_again(database: Database, tmp_path: Path) -> None:
-    """A step without a word costs a look."""
+    """An unchanged conversation is not copied again; the check costs one stat."""
     database.begin(None)
     add(database.place, "a")
     database.keep("one")
@@ -78,7 +78,7 @@ def test_what_has_not_changed_is_not_copied_again(database: Database, tmp_path: 
 
 
 def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
-    """The next conversation begins with the session's file, not with what lay there."""
+    """Files that a crash left behind do not affect the next conversation."""
     crashed = Database(tmp_path)
     crashed.begin(None)
     add(crashed.place, "a")
@@ -93,7 +93,7 @@ def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_a_file_that_would_lie_is_removed(database: Database, tmp_path: Path) -> None:
-    """A broken database is told, and cannot be resumed from."""
+    """A damaged database is reported, removed, and never used to resume."""
     database.begin(None)
     add(database.place, "a")
     database.keep("one")
@@ -120,7 +120,8 @@ def chats(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: Path) -> None:
-    """The longest of the session's files is the conversation; the others only begin it."""
+    """The longest file of a session is its conversation; the shorter ones are only its
+    beginning."""
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\nhal")
     (chats / "session-2026-01-01T00-01-0123abcd.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another, and a long one\n")
@@ -129,7 +130,8 @@ def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: P
 
 
 def test_a_session_is_resumed_from_one_file(tmp_path: Path, chats: Path) -> None:
-    """Of a name that no minute gives: Gemini CLI empties the file of the minute it resumes in."""
+    """The file name cannot match a minute: Gemini CLI empties the file of the minute it resumes
+    in."""
     (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another\n")
@@ -143,7 +145,7 @@ def test_a_session_is_resumed_from_one_file(tmp_path: Path, chats: Path) -> None
 
 @pytest.mark.parametrize("registry", ['{"projects": {}}', "broken", '{"projects": {"/old": "p"}}'])
 def test_an_execution_that_was_moved_takes_its_sessions_with_it(tmp_path, registry) -> None:
-    """The work tree has a place for them, wherever it lies now."""
+    """The conversations of a moved execution are found at its new work tree."""
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "projects.json").write_text(registry)
     (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
@@ -155,7 +157,7 @@ def test_an_execution_that_was_moved_takes_its_sessions_with_it(tmp_path, regist
 
 
 def test_without_a_file_nothing_is_put_in_place(tmp_path: Path, chats: Path) -> None:
-    """The agent says itself that it does not know the session."""
+    """Without a stored file nothing is restored; the agent itself reports the unknown session."""
     lines = ConversationLines(tmp_path, Path("/w"))
     lines.begin(SESSION)
     lines.begin(None)

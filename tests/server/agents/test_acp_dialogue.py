@@ -1,4 +1,4 @@
-"""The order of things with an ACP agent, with an agent made of answers."""
+"""The order of requests to an ACP agent, tested with an agent made of canned responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def says(text: str, kind: str = "message") -> dict[str, Any]:
 
 
 class AnAgent:
-    """Answers each method with what it was given, and remembers what it was asked."""
+    """An agent that returns canned responses and records the requests."""
 
     def __init__(self, story: AcpTranslator, **answers: Any) -> None:
         self._story = story
@@ -71,7 +71,7 @@ class Voice:
 
 
 class Talk:
-    """One dialogue: what came of it, and what was asked."""
+    """One dialogue with its outcome and the recorded requests."""
 
     def __init__(self, order: dict[str, Any], answers: dict[str, Any]) -> None:
         fields = {"command": ("a",), "prompt": "do it", "work_tree": "/w", "model": "large"}
@@ -95,7 +95,8 @@ async def talk(order: dict[str, Any] | None = None, **answers: Any) -> tuple[End
 
 
 async def test_nothing_is_offered_that_the_bridge_does_not_do() -> None:
-    """No file system and no terminal: agents write and run by themselves."""
+    """The bridge offers no file system and no terminal: agents write and run commands
+    themselves."""
     ended, held = await talk()
     assert ended == Ended(True, spent={})
     capabilities = held.agent.asked["initialize"]["clientCapabilities"]
@@ -120,7 +121,8 @@ async def test_nothing_is_offered_that_the_bridge_does_not_do() -> None:
 async def test_the_hanks_model_is_set_where_the_agent_has_it(
     offer, wanted, method, at_work
 ) -> None:
-    """By its whole name, or its only namesake; else the agent's own stays, and that is said."""
+    """A model is matched by full name or unique short name; otherwise the agent's stays, with a
+    note."""
     _, held = await talk({"model": wanted}, session_new={"sessionId": "s1"} | offer)
     setting = {"session/set_config_option", "session/set_model"} & held.agent.asked.keys()
     assert setting == ({method} if method else set())
@@ -129,7 +131,7 @@ async def test_the_hanks_model_is_set_where_the_agent_has_it(
 
 
 async def test_a_name_that_two_makers_have_is_nobodys() -> None:
-    """Which of them was meant, only the hank's author knows."""
+    """A short name that two providers share selects no model, because it is ambiguous."""
     options = [{"value": "a/large"}, {"value": "b/large"}]
     offer = {"sessionId": "s1", "configOptions": [OPTION | {"options": options}]}
     _, held = await talk({"model": "large"}, session_new=offer)
@@ -144,7 +146,7 @@ async def test_a_name_that_two_makers_have_is_nobodys() -> None:
     ],
 )
 async def test_a_mode_is_set_before_the_prompt_or_the_codon_fails(offer) -> None:
-    """A mode says what may be done unasked: nothing is done in another."""
+    """A mode that cannot be set fails the codon: in another mode the agent could act unasked."""
     ended, held = await talk({"mode": "bold"}, session_new={"sessionId": "s1"} | offer)
     assert ended.success
     assert held.agent.asked["session/set_mode"] == {"sessionId": "s1", "modeId": "bold"}
@@ -166,7 +168,7 @@ async def test_a_mode_is_set_before_the_prompt_or_the_codon_fails(offer) -> None
     ],
 )
 async def test_a_session_is_taken_up_as_the_agent_can(within, load, forks, method) -> None:
-    """Forked where that is asked for and possible; else resumed, or loaded with its history."""
+    """A session is forked if that is requested and possible; otherwise it is resumed or loaded."""
     abilities = {"loadSession": load, "sessionCapabilities": within}
     order = {"resume": "s0", "forks": forks}
     answers = {"session/fork": {"sessionId": "s9"}}
@@ -182,7 +184,7 @@ async def test_a_session_is_taken_up_as_the_agent_can(within, load, forks, metho
     "reason", ["max_turn_requests", "refusal", "cancelled", "of_tomorrow", None]
 )
 async def test_a_turn_that_does_not_end_well_has_failed(reason) -> None:
-    """With the protocol's own word for why, but the cancelled one, which says it itself."""
+    """The failure has the protocol's stop reason, except for a cancelled turn."""
     ended, _ = await talk(session_prompt={"stopReason": reason})
     assert not ended.success
     assert reason is None or reason in ended.text
@@ -191,7 +193,7 @@ async def test_a_turn_that_does_not_end_well_has_failed(reason) -> None:
 
 @pytest.mark.parametrize("updates", [[], [says("hm", "thought")]])
 async def test_a_turn_without_an_answer_has_failed(updates) -> None:
-    """An agent that was refused by its model may end its turn as if all were well."""
+    """A turn without an answer fails: an agent refused by its model may end the turn normally."""
     ended, _ = await talk(session_prompt={"stopReason": "end_turn", "updates": updates})
     assert not ended.success
     reason = classify(ended.text, 1, had_session=True)
@@ -199,7 +201,8 @@ async def test_a_turn_without_an_answer_has_failed(updates) -> None:
 
 
 async def test_a_full_context_is_known_as_one() -> None:
-    """By the stop reason and by the errors that agents give; loops and retries heed it."""
+    """A full context is recognised by the stop reason and by agents' errors, for loops and
+    retries."""
     ended, _ = await talk(session_prompt={"stopReason": "max_tokens"})
     overflow = RequestError(
         -32603, "Internal error: too large", {"errorName": "ContextOverflowError"}
@@ -221,18 +224,18 @@ async def test_a_full_context_is_known_as_one() -> None:
     ],
 )
 def test_an_error_says_all_that_it_knows(error: RequestError, text: str) -> None:
-    """Its message, and what its data adds to that."""
+    """The error text has the message and the details from its data."""
     assert said(error) == text
 
 
 async def test_an_agent_of_another_protocol_is_refused() -> None:
-    """Before a session is begun with it."""
+    """An agent with another protocol version is refused before a session starts."""
     with pytest.raises(RequestError, match="speaks ACP 2"):
         await talk(initialize={"protocolVersion": 2})
 
 
 async def test_a_session_without_a_name_is_none() -> None:
-    """Whatever else the agent has answered."""
+    """A response without a session id starts no session, whatever else it contains."""
     ended, _ = await talk(session_new={"sessionId": 7})
     assert ended.text == "The agent answered session/new without a session."
 
@@ -253,7 +256,7 @@ QUOTA = {
     ],
 )
 async def test_tokens_are_counted_as_the_agent_tells_them(answer, tokens) -> None:
-    """As the protocol has them, or as Gemini CLI says them."""
+    """Tokens are counted in the protocol's form and in Gemini CLI's form."""
     ended, _ = await talk(
         session_prompt={"stopReason": "end_turn", "updates": [says("done")]} | answer
     )
@@ -269,7 +272,7 @@ async def test_tokens_are_counted_as_the_agent_tells_them(answer, tokens) -> Non
     ("resumed", "before", "cost"), [(False, [], 3.0), (True, [1], 2.0), (True, [], None)]
 )
 async def test_a_cost_is_that_of_this_conversation(resumed, before, cost) -> None:
-    """Agents tell what the whole session cost: without what it had cost before, nothing is said."""
+    """Agents report a session's total cost: without its earlier cost, no cost is reported."""
 
     def usage(amount: float) -> dict[str, Any]:
         return {"sessionUpdate": "usage_update", "cost": {"amount": amount, "currency": "USD"}}
@@ -285,14 +288,14 @@ async def test_a_cost_is_that_of_this_conversation(resumed, before, cost) -> Non
 
 
 async def test_a_cancel_before_the_prompt_ends_the_dialogue() -> None:
-    """There is no turn yet that the agent could cancel."""
+    """A cancel before the prompt ends the dialogue, since there is no turn to cancel."""
     held = Talk({}, {})
     await held.dialogue.cancel()
     assert await held.dialogue.hold() == Ended(False, "The agent's turn was cancelled.")
 
 
 def test_an_order_arrives_as_it_was_given() -> None:
-    """As one line, whatever is in it."""
+    """An order survives encoding as one line, whatever it contains."""
     order = BridgeOrder(
         command=("a", "b"),
         prompt="two\nlines \u2028",

@@ -1,4 +1,4 @@
-"""How ACP's updates become messages, tool calls and results."""
+"""Translation of ACP updates to messages, tool calls and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UPDATES = st.fixed_dictionaries(
 
 
 class Listener:
-    """Keeps what is said, as the session above understands it."""
+    """A listener that stores each line as the session parses it."""
 
     def __init__(self) -> None:
         self.signals: list[Any] = []
@@ -76,7 +76,7 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 
 @given(st.lists(UPDATES, max_size=12))
 def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
-    """Whatever an update holds: it is told, or passed over, and every line is understood."""
+    """Every update is reported or skipped, whatever it holds, and every line can be parsed."""
     listener = Listener()
     story = AcpTranslator(listener.say, listener.before_telling)
     for update in updates:
@@ -89,7 +89,7 @@ def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 3))
 def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -> None:
-    """The message is the same however the stream was cut."""
+    """The message is the same at whatever positions the stream was cut."""
     listener = Listener()
     story = AcpTranslator(listener.say, listener.before_telling)
     text = "".join(words)
@@ -102,7 +102,7 @@ def test_pieces_are_joined_whatever_their_borders(words: list[str], step: int) -
 
 
 def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listener) -> None:
-    """A stream of UTF-16 may be cut inside a character."""
+    """A surrogate pair that a UTF-16 stream cut in half is joined again."""
     story.heard(chunk("\ud83d"))
     story.heard(chunk("\ude00 and \ud83d"))
     story.end()
@@ -110,7 +110,7 @@ def test_halves_of_a_pair_find_each_other(story: AcpTranslator, listener: Listen
 
 
 def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Listener) -> None:
-    """With another id, a thought, a tool or a plan; not with an update that says nothing."""
+    """A new id, a thought, a tool or a plan ends a message; an update without content does not."""
     for update in (
         chunk("a", messageId="1"),
         {"sessionUpdate": "available_commands_update"},
@@ -135,14 +135,14 @@ def test_a_message_ends_where_another_begins(story: AcpTranslator, listener: Lis
 
 
 def test_a_long_message_is_told_in_parts(story: AcpTranslator, listener: Listener) -> None:
-    """No line is longer than the session above takes."""
+    """A long message is split, so that no line is longer than the session accepts."""
     story.heard(chunk("x" * (3 * LONGEST_TEXT + 5)))
     story.end()
     assert [len(each.text) for each in listener.signals] == [LONGEST_TEXT] * 3 + [5]
 
 
 def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: Listener) -> None:
-    """While it is pending it is announced; then it is told once, and its result once."""
+    """A pending call is announced, then reported once with its whole input, and its result once."""
     story.heard(call(title="write", kind="edit", status="pending", rawInput={}))
     story.heard(call("tool_call_update", status="pending"))
     assert listener.signals == [ToolAnnounced("c1", "Edit")]
@@ -163,7 +163,7 @@ def test_a_call_is_told_when_its_input_is_whole(story: AcpTranslator, listener: 
 def test_a_call_that_never_began_is_told_at_the_end(
     story: AcpTranslator, listener: Listener
 ) -> None:
-    """What the agent meant to do is worth knowing, too."""
+    """A call that never started is reported at the end of the turn."""
     story.heard(call(title="rm -r x", kind="execute", status="pending"))
     story.end()
     assert listener.signals == [
@@ -197,13 +197,14 @@ def test_a_call_that_never_began_is_told_at_the_end(
 def test_tools_have_the_names_that_rules_are_written_for(
     story: AcpTranslator, listener: Listener, fields: dict[str, Any], name: str | None, told: object
 ) -> None:
-    """Kinds are named as Claude Code names its tools; their main argument is named so, too."""
+    """Tool kinds and their main argument get the names that Claude Code uses."""
     story.heard(call(status="in_progress", **fields))
     assert listener.signals == [ToolCalled("c1", name or fields["title"], told)]
 
 
 def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:
-    """Some agents ask before they say what they do; long contents are shown by their beginning."""
+    """A question reports its call first, as some agents ask before they announce it; long contents
+    are truncated."""
     content = "x" * LONGEST_TEXT
     line = story.question(
         "r1", {"toolCall": {"toolCallId": "c1", "kind": "edit", "rawInput": {"content": content}}}
@@ -216,7 +217,7 @@ def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listene
 
 @pytest.mark.parametrize("key", sorted(DECIDING))
 def test_what_decides_is_never_shortened(story: AcpTranslator, key: str) -> None:
-    """The end of a long path or command may be what makes it forbidden."""
+    """Long paths and commands are never truncated: the end may be what a rule denies."""
     value = "src/" + "./" * 1500 + "../../etc/passwd"
     line = story.question("r1", {"toolCall": {"toolCallId": "c1", "rawInput": {key: value}}})
     assert line["request"]["input"] == {key: value}
@@ -225,7 +226,7 @@ def test_what_decides_is_never_shortened(story: AcpTranslator, key: str) -> None
 def test_history_is_not_told_but_its_cost_is_heard(
     story: AcpTranslator, listener: Listener
 ) -> None:
-    """What was told when it happened is not told again when a session is loaded."""
+    """Events of a loaded history are not reported again, but its cost is counted."""
     story.is_history = True
     story.heard(chunk("old"))
     story.heard(call(status="completed"))
@@ -239,7 +240,8 @@ def test_history_is_not_told_but_its_cost_is_heard(
 
 
 def test_what_cannot_be_printed_is_left_out() -> None:
-    """Deep or endless values cost a line its content, never the line."""
+    """Deeply nested or infinite values are dropped from a line; the line itself is still
+    printed."""
     deep: Any = []
     for _ in range(2_000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""What is known of single ACP agents: keys, homes, and whether they ask."""
+"""What is known about particular ACP agents: keys, homes, and whether they ask."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ OPENCODE = ("opencode", "acp")
     ],
 )
 def test_keys_reach_only_the_agent_they_are_meant_for(command, model, keys) -> None:
-    """Of OpenCode's many providers the one that the model names; a stranger gets none."""
+    """OpenCode gets the keys of the provider that the model names; an unknown agent gets none."""
     assert keys_of(command, model) == keys
 
 
 async def test_a_hank_can_name_the_keys_itself(a_task, monkeypatch) -> None:
-    """Then these and no others; never what is the server's own."""
+    """A hank's list of keys replaces the default, but never includes the server's own variables."""
     for name in ("MISTRAL_KEY", "GEMINI_API_KEY", "GEMINI_CLI_HOME", "HANKWEAVE_TOKEN"):
         monkeypatch.setenv(name, "v")
 
@@ -40,7 +40,7 @@ async def test_a_hank_can_name_the_keys_itself(a_task, monkeypatch) -> None:
 
 
 async def test_the_servers_own_place_is_not_the_executions(a_task, tmp_path, monkeypatch) -> None:
-    """What the bridge tells the agent is not in its way."""
+    """The server's own `GEMINI_CLI_HOME` and `OPENCODE_DB` are not handed to the agent."""
     monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path / "mine"))
     monkeypatch.setenv("OPENCODE_DB", "mine.db")
     for command, name in ((GEMINI, "GEMINI_CLI_HOME"), (OPENCODE, "OPENCODE_DB")):
@@ -48,8 +48,8 @@ async def test_the_servers_own_place_is_not_the_executions(a_task, tmp_path, mon
 
 
 async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
-    """Before what may change files, tools of servers included; where the hank has permissions,
-    before everything."""
+    """OpenCode is told to ask before calls that may change files, MCP tools included, and before
+    every call where the hank has permissions."""
     monkeypatch.setenv("OPENCODE_PERMISSION", '"allow"')
     plain = AcpAgent(OPENCODE)._environment(a_task())
     assert plain["OPENCODE_PERMISSION"] == '"allow"'
@@ -72,7 +72,7 @@ async def test_opencode_is_told_to_ask(a_task, monkeypatch) -> None:
     ],
 )
 async def test_gemini_cli_begins_in_no_bolder_mode(a_task, command, mode, asks, expected) -> None:
-    """Its settings name the mode it begins in: where it has to ask, that is not left to them."""
+    """Where Gemini CLI has to ask, its mode is set and not left to its settings."""
     assert AcpAgent(command, mode=mode)._order(a_task(asks=asks)).mode == expected
     assert AcpAgent(command, mode=mode, asks_first=asks)._order(a_task()).mode == expected
 
@@ -88,12 +88,13 @@ async def test_gemini_cli_begins_in_no_bolder_mode(a_task, command, mode, asks, 
     ],
 )
 def test_only_who_is_known_to_ask_can_be_held_by_permissions(agent, can_ask) -> None:
-    """What another does unasked, no list could hold back."""
+    """Only agents that are known to ask accept permissions: the others act without asking."""
     assert agent.can_ask is can_ask
 
 
 def test_a_session_has_one_file_in_its_home(tmp_path: Path) -> None:
-    """There or not; none where the codon names a place itself, or the id is no name of a file."""
+    """A session has one file, existing or not; none if the codon sets the home or the id is no file
+    name."""
     for command, name in ((GEMINI, "gemini/s1.jsonl"), (OPENCODE, "opencode/s1.db")):
         agent = AcpAgent(command, homes=tmp_path)
         assert agent.memory_of("s1", tmp_path, {}) == (tmp_path / name,)
@@ -106,7 +107,8 @@ def test_a_session_has_one_file_in_its_home(tmp_path: Path) -> None:
 
 
 def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_path) -> None:
-    """Links to what is theirs, a copy of the settings, and what it writes for a work tree apart."""
+    """The home has links to the user's files, a copy of the settings, and its own work tree
+    data."""
     person = tmp_path / "person" / ".gemini"
     (person / "tmp" / "project").mkdir(parents=True)
     (person / "oauth_creds.json").write_text("login")
@@ -130,7 +132,7 @@ def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_
 
 @pytest.mark.parametrize(("asks", "tools"), [(True, {"shell": 1}), (False, None)])
 def test_settings_let_no_tool_pass_of_who_has_to_ask(tmp_path, asks, tools) -> None:
-    """A person's list of tools to call unasked is theirs, and not the hank's."""
+    """Where the agent has to ask, the user's own list of allowed tools is not copied."""
     (tmp_path / ".gemini").mkdir()
     settings = {"tools": {"allowed": ["write_file"], "shell": 1}}
     (tmp_path / ".gemini" / "settings.json").write_text(json.dumps(settings))
@@ -142,7 +144,7 @@ def test_settings_let_no_tool_pass_of_who_has_to_ask(tmp_path, asks, tools) -> N
 
 @pytest.mark.parametrize("settings", ["{broken", "[1]", '{"general": 3}', None])
 def test_settings_that_are_broken_are_gemini_clis_to_tell(tmp_path, settings) -> None:
-    """They are copied as they are; where there are none, there is one setting."""
+    """Broken settings are copied unchanged; without settings, one setting is written."""
     (tmp_path / ".gemini").mkdir()
     if settings is not None:
         (tmp_path / ".gemini" / "settings.json").write_text(settings)
@@ -157,7 +159,7 @@ def test_settings_that_are_broken_are_gemini_clis_to_tell(tmp_path, settings) ->
 
 
 def test_a_home_may_be_the_persons_own(tmp_path: Path) -> None:
-    """A server that runs below another finds its own links, and makes none to them."""
+    """A nested server recognises its own links and makes no links to them."""
     home = Home(tmp_path, "lines", "GEMINI_CLI_HOME")
     home.settle({"HOME": os.fspath(tmp_path)})
     home.settle({"GEMINI_CLI_HOME": os.fspath(tmp_path)})
@@ -165,7 +167,7 @@ def test_a_home_may_be_the_persons_own(tmp_path: Path) -> None:
 
 
 def test_gemini_cli_may_read_the_data_outside_of_the_work_tree(tmp_path) -> None:
-    """Its settings name the directory after those that are the person's own."""
+    """Gemini CLI's settings include the data directory after the user's own directories."""
     (tmp_path / ".gemini").mkdir()
     settings = {"context": {"includeDirectories": ["/own"], "fileName": "NOTES.md"}}
     (tmp_path / ".gemini" / "settings.json").write_text(json.dumps(settings))

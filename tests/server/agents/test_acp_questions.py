@@ -1,4 +1,4 @@
-"""What an ACP agent asks leave for, and the answer that it gets."""
+"""Permission requests of an ACP agent and their answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CANCELLED = {"outcome": {"outcome": "cancelled"}}
 
 
 class Lines:
-    """Keeps what was printed."""
+    """A writer that stores what was printed."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -43,7 +43,7 @@ def answer(behavior: object, request: str = "permission-1") -> dict[str, Any]:
 
 
 async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[Any, Lines]:
-    """Asks once, and answers in this order; None closes."""
+    """Ask once and apply the answers in this order; None closes."""
     lines, got = Lines(), []
     questions = Questions(AcpTranslator(lines.say, lambda: None), lines)
 
@@ -77,21 +77,22 @@ async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[A
     ],
 )
 async def test_an_answer_is_one_of_the_agents_options(kinds, behavior, chosen) -> None:
-    """For one call, where the agent offers that; anything but a yes is a no."""
+    """An answer is an option the agent offers, for one call if possible; all but a grant is a
+    refusal."""
     got, _ = await ask(asked(*kinds), answer("allow", "another"), answer(behavior))
     selected = {"outcome": {"outcome": "selected", "optionId": chosen}}
     assert got == (CANCELLED if chosen is None else selected)
 
 
 async def test_where_nobody_is_left_it_is_cancelled() -> None:
-    """And the server is told that nobody waits any more."""
+    """Without a reader the request is cancelled, and the server learns that it is withdrawn."""
     got, lines = await ask(asked(*ALL), None)
     assert got == CANCELLED
     assert lines.said[-1] == {"type": "control_cancel_request", "request_id": "permission-1"}
 
 
 async def test_what_cannot_be_shown_whole_is_refused() -> None:
-    """The end of a command may be what a rule denies."""
+    """A call too long to show whole is refused: the end of a command may be what a rule denies."""
     got, lines = await ask(asked(*ALL, command="x" * (LONGEST_TEXT + 1)))
     assert got["outcome"]["optionId"] == "reject_once"
     assert len(lines.notes) == 1
@@ -100,6 +101,6 @@ async def test_what_cannot_be_shown_whole_is_refused() -> None:
 
 @pytest.mark.parametrize("odd", [{}, {"options": 3, "toolCall": []}, {"options": [3, {"kind": 1}]}])
 async def test_a_request_of_a_wrong_shape_is_asked_all_the_same(odd) -> None:
-    """There is nothing to choose then."""
+    """A malformed request is still asked about, but has no option to choose."""
     got, _ = await ask(odd, answer("allow"))
     assert got == CANCELLED

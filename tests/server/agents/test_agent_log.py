@@ -21,7 +21,7 @@ NOW = "2025-01-04T12:00:00.000Z"
 
 
 def test_the_log_is_appended_to_and_private(tmp_path: Path) -> None:
-    """A resumed codon goes on in the same file, which its owner alone can read."""
+    """A resumed codon appends to the same file, which only its owner can read."""
     path = tmp_path / "runs" / "r" / "c-claude.log"
     for line in (b"one", b"two"):
         with AgentLog(path, limit=100) as log:
@@ -33,7 +33,7 @@ def test_the_log_is_appended_to_and_private(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_ended_first(tmp_path: Path) -> None:
-    """What a crash left half written is not fused with the next line."""
+    """A line that a crash left half-written is terminated before the next line is written."""
     path = tmp_path / "log"
     path.write_bytes(b'{"torn')
     with AgentLog(path, limit=100) as log:
@@ -43,7 +43,7 @@ def test_a_torn_last_line_is_ended_first(tmp_path: Path) -> None:
 
 
 def test_a_full_log_says_so_once(tmp_path: Path) -> None:
-    """At the limit a marker is written, and then nothing more."""
+    """At the size limit one marker is written, and nothing after it."""
     path = tmp_path / "log"
     with AgentLog(path, limit=10) as log:
         for _ in range(5):
@@ -56,7 +56,7 @@ def test_a_full_log_says_so_once(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """Nobody can lead the log elsewhere."""
+    """A symbolic link in place of the log is refused, so that the log cannot be redirected."""
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="log"):
         AgentLog(tmp_path / "log", limit=10)
@@ -72,7 +72,7 @@ def test_plain_text_is_wrapped() -> None:
 
 
 def test_a_claude_line_keeps_its_bytes_and_gains_the_flat_fields() -> None:
-    """The nested form stays as it was printed; time, content and usage are appended to it."""
+    """The nested form stays as printed; time, content and usage are appended to it."""
     line = b'{"type":"assistant", "message":{"content":"Hi","usage":{"input_tokens":1e0}} } '
     (entry,) = entries_of(line, [AgentSaid("Hi")], NOW)
     assert entry.startswith(line.rstrip().removesuffix(b"}"))
@@ -86,7 +86,7 @@ def test_a_claude_line_keeps_its_bytes_and_gains_the_flat_fields() -> None:
 
 
 def test_what_a_line_has_already_is_not_added() -> None:
-    """A flat line with a time of its own stays as it is, byte for byte."""
+    """A flat line with its own time stays unchanged, byte for byte."""
     line = b'{"type":"user","timestamp":"then","content":"c","message":{"content":[]}}'
     assert entries_of(line, [], NOW) == [line]
     result = b'{"type":"result","timestamp":"then","total_cost_usd":0.25}'
@@ -95,7 +95,7 @@ def test_what_a_line_has_already_is_not_added() -> None:
 
 
 def test_a_line_of_another_format_is_followed_by_the_same_in_the_seeds_form() -> None:
-    """The calls, results, tokens and cost of Codex's items can be read as Claude's are."""
+    """Calls, results, tokens and cost of Codex's items are also logged in Claude's form."""
     line = b'{"type":"item.completed","item":{"type":"file_change"}}'
     signals = [
         ToolCalled("t", "Write", {"file_path": "a"}),

@@ -1,4 +1,4 @@
-"""The claude adapter, with a stand-in of the same name that shows what it was given."""
+"""The claude adapter, tested with a stand-in of the same name that echoes its input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.claude import ClaudeAgent
 
-# Not the real program: it needs no model, and echoes arguments, prompt and environment.
+# This is not the real program: it needs no model, and echoes arguments, prompt and environment.
 STAND_IN = f"""#!{sys.executable} -IS
 import json, os, sys
 print(json.dumps({{"type": "system", "subtype": "init", "session_id": "s1", "model": "opus"}}))
@@ -59,8 +59,8 @@ async def test_claude_gets_its_arguments_and_prompt(a_task, hear, claude) -> Non
 
 
 async def test_without_permissions_claude_may_do_everything(a_task, hear, claude) -> None:
-    """It starts in bypass mode, in which no call of a tool waits for approval; a hank that says
-    another mode gets that one."""
+    """Claude starts in bypass mode, in which no tool call waits for approval; a mode in the hank
+    takes precedence."""
     assert await mode_of(ClaudeAgent(), a_task(), hear) == "bypassPermissions"
     agent = ClaudeAgent(permission_mode="acceptEdits")
     assert await mode_of(agent, a_task(), hear) == "acceptEdits"
@@ -79,8 +79,8 @@ async def mode_of(agent, task, hear) -> str:
 async def test_root_is_declared_a_sandbox_in_bypass_mode_alone(
     a_task, hear, claude, monkeypatch, user, mode, marker
 ) -> None:
-    """Claude Code refuses the mode as root unless IS_SANDBOX is 1; an unprivileged user needs
-    nothing, and gets nothing."""
+    """Claude Code refuses bypass mode as root unless IS_SANDBOX is 1; for an unprivileged user the
+    variable is not set."""
     monkeypatch.setattr("os.getuid", lambda: user)
     task = a_task()
     await hear(ClaudeAgent(permission_mode=mode), task)
@@ -101,7 +101,7 @@ async def test_the_marker_of_a_sandbox_can_be_taken_away(a_task, hear, claude, m
 async def test_claude_is_given_the_real_directory_of_the_data(
     a_task, hear, claude, tmp_path
 ) -> None:
-    """The link is resolved; data that is a single file, or missing, adds no directory."""
+    """A data link is resolved; data that is a single file, or missing, adds no directory."""
     (tmp_path / "real").mkdir()
     link = tmp_path / "read_only_data_source"
     link.symlink_to("real")
@@ -115,7 +115,7 @@ async def test_claude_is_given_the_real_directory_of_the_data(
 async def test_claude_on_bedrock_is_told_so_and_gets_the_credentials(
     a_task, hear, claude, monkeypatch
 ) -> None:
-    """What of Amazon's is in the server's environment reaches it then, and only then."""
+    """Amazon's variables of the server's environment reach Claude only for a Bedrock model."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "an-id")
     task = a_task()
     for on_bedrock, expected in ((True, ("1", "an-id")), (False, (None, None))):
@@ -125,7 +125,7 @@ async def test_claude_on_bedrock_is_told_so_and_gets_the_credentials(
 
 
 async def test_claude_resumes_with_a_system_prompt(a_task, hear, claude) -> None:
-    """Session, system prompt and permission mode are handed on when they are given."""
+    """Session, system prompt and permission mode are passed on if they are set."""
     task = a_task(resume_session="s1", system_prompt="be brief")
     await hear(ClaudeAgent(permission_mode="bypassPermissions"), task)
     given = json.loads((task.work_tree / "given.json").read_text())
@@ -142,7 +142,7 @@ async def arguments_of(task, hear, **fields) -> list[str]:
 
 
 async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, hear, claude) -> None:
-    """What it goes on from stays as it is, for whoever goes on from there again."""
+    """The forked session stays unchanged, so that it can be forked again."""
     task = a_task(resume_session="s1", forks=True)
     assert await arguments_of(task, hear) == [
         *("--resume", "s1", "--fork-session", "--session-id", "new")
@@ -153,7 +153,7 @@ async def test_claude_forks_a_session_that_is_not_the_codons_own(a_task, hear, c
 async def test_claude_forks_at_a_message_that_its_transcript_has(
     a_task, hear, claude, tmp_path, is_known
 ) -> None:
-    """At any other it would refuse to start: then the end of the transcript is where it forks."""
+    """Claude refuses to fork at a message its transcript lacks, so it forks at the end instead."""
     home = tmp_path / "home"
     task = a_task(resume_session="s1", forks=True, fork_at="m7")
     (transcript,) = ClaudeAgent(home=home).memory_of("s1", task.work_tree, {})
@@ -166,7 +166,7 @@ async def test_claude_forks_at_a_message_that_its_transcript_has(
 
 
 async def test_claude_goes_on_without_being_prompted_again(a_task, hear, claude) -> None:
-    """In the midst of its work it is told to go on, and nothing else."""
+    """An interrupted session is told only to continue."""
     task = a_task("the prompt", resume_session="s1", forks=True, goes_on=True)
     await hear(ClaudeAgent(), task)
     given = json.loads((task.work_tree / "given.json").read_text())
@@ -174,7 +174,7 @@ async def test_claude_goes_on_without_being_prompted_again(a_task, hear, claude)
 
 
 async def test_claude_is_told_what_its_codon_may_cost(a_task, hear, claude) -> None:
-    """In dollars, never rounded to nothing."""
+    """The budget is passed in dollars and never rounded down to zero."""
     task = a_task(budget_usd=0.00125)
     assert await arguments_of(task, hear) == ["--session-id", "new", "--max-budget-usd", "0.001250"]
 
@@ -182,7 +182,7 @@ async def test_claude_is_told_what_its_codon_may_cost(a_task, hear, claude) -> N
 async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_the_person(
     a_task, hear, claude, tmp_path, monkeypatch
 ) -> None:
-    """The folder is private; the login stays where the person's own configuration is."""
+    """The conversation directory is private; the login stays in the user's own configuration."""
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     home = tmp_path / "homes" / "claude"
@@ -206,7 +206,8 @@ async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_th
 
 
 async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
-    """They are its only ones, are there from its first turn, and may be used unasked."""
+    """The codon's MCP servers are the only ones, are ready from the first turn, and need no
+    approval."""
     server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
     task = a_task(tools=(server,))
     await hear(ClaudeAgent(), task)
@@ -223,7 +224,7 @@ async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
     assert others == ["--strict-mcp-config", "--allowedTools", "mcp__hankweave__*"]
 
 
-# Not the real program: it asks as Claude Code does when it has the hook, and echoes the answer.
+# This is not the real program: it asks as Claude Code does with the hook, and echoes the answer.
 ASKING = f"""#!{sys.executable} -IS
 import json, sys
 def emit(message): print(json.dumps(message), flush=True)
@@ -241,7 +242,8 @@ with open("given.json", "w") as file:
 
 
 async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
-    """It is told of the hook, then prompted; its question is answered; its input ends at last."""
+    """Claude registers the hook, gets the prompt, has its question answered, and then stdin
+    closes."""
     claude.write_text(ASKING)
     task = a_task("the prompt")
     async with ClaudeAgent(asks_first=True, new_session=lambda: "new").start(task) as session:
@@ -268,8 +270,8 @@ async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
 
 
 async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_task, claude) -> None:
-    """It asks over its stdin, in its default mode whatever the hank's, and has a hook for every
-    tool; of one that changes files the hook says that leave has to be asked for."""
+    """Claude asks over stdin, in its default mode whatever the hank's mode, with a hook for every
+    tool; for a tool that changes files the hook demands permission."""
     claude.write_text(ASKING)
     task = replace(a_task("the prompt"), asks=True)
     agent = ClaudeAgent(permission_mode="bypassPermissions", new_session=lambda: "new")
@@ -291,7 +293,8 @@ async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_tas
 
 
 def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None:
-    """In its configuration's folder for the work tree; the codon's own variables count first."""
+    """The transcript is in the configuration directory for the work tree; the codon's variables
+    win."""
     tree = tmp_path / "a b" / "agentRoot"
     tree.mkdir(parents=True)
     link = tmp_path / "link"
@@ -315,7 +318,7 @@ def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None
 
 
 def test_claudes_transcript_is_found_below_a_folder_with_a_shortened_name(tmp_path) -> None:
-    """Of a long path Claude Code keeps 200 characters and adds a hash that only it knows."""
+    """For a long path, Claude Code keeps 200 characters and appends a hash of its own."""
     tree = tmp_path / ("x" * 150) / ("y" * 150)
     tree.mkdir(parents=True)
     short = "".join(c if c.isalnum() else "-" for c in os.path.realpath(tree))[:200]
@@ -329,7 +332,7 @@ def test_claudes_transcript_is_found_below_a_folder_with_a_shortened_name(tmp_pa
 
 
 async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, hear, claude, monkeypatch) -> None:
-    """ANTHROPIC_… and CLAUDE_CODE_… are handed on, other secrets are not, telemetry is off."""
+    """ANTHROPIC_… and CLAUDE_CODE_… are passed on, other secrets are not, and telemetry is off."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     monkeypatch.setenv("OPENAI_API_KEY", "other")
@@ -343,7 +346,7 @@ async def test_claude_alone_sees_its_keys_and_is_quiet(a_task, hear, claude, mon
 
 
 async def test_a_missing_claude_says_how_to_get_it(a_task, monkeypatch, tmp_path) -> None:
-    """Without the program there is an error with a hint."""
+    """Without the program the error has a hint on how to install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AgentNotFound, match="claude") as caught:
         async with ClaudeAgent().start(a_task()):

@@ -1,4 +1,4 @@
-"""The codex adapter, with a stand-in of the same name that shows what it was given."""
+"""The codex adapter, tested with a stand-in of the same name that echoes its input."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from hankweave_server.agents.codex.adapter import CodexAgent
 
 THREAD = "01a1ff2d-fb37-7402-b046-000000000001"
 
-# Not the real program: it needs no model, and keeps arguments, prompt and environment. Like the
-# real one it makes folders in the work tree for its sandbox, and is ended before it removes them.
+# This is not the real program: it needs no model, and stores arguments, prompt and environment.
+# Like the real one it makes sandbox directories in the work tree, and is ended before it removes
+# them.
 STAND_IN = f"""#!{sys.executable} -IS
 import json, os, sys
 given = {{"arguments": sys.argv[1:], "prompt": sys.stdin.read(), "environment": dict(os.environ)}}
@@ -69,7 +70,7 @@ def codex(tmp_path: Path, person: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def given(hear, codex):
-    """Lets the agent do a task, and returns what the stand-in was given."""
+    """Run a task and return what the stand-in received."""
 
     async def run(agent: CodexAgent, task) -> dict:
         heard = await hear(agent, task)
@@ -80,7 +81,7 @@ def given(hear, codex):
 
 
 def settings(arguments: list[str]) -> dict:
-    """What the `-c` options amount to, read as the TOML that they are."""
+    """Return the `-c` options parsed as TOML."""
     given = [value for flag, value in pairwise(arguments) if flag == "-c"]
     merged: dict = {}
     for each in given:
@@ -91,7 +92,7 @@ def settings(arguments: list[str]) -> dict:
 
 
 async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) -> None:
-    """Everything on the command line but the prompt, which comes on stdin; its end is told."""
+    """All options are on the command line, the prompt comes on stdin, and stdin is closed."""
     task = a_task("the prompt", model="gpt-5.4")
     heard = await hear(CodexAgent(home=home), task)
     given = json.loads((task.work_tree / "given.json").read_text())
@@ -111,7 +112,7 @@ async def test_codex_gets_its_arguments_and_prompt(a_task, hear, codex, home) ->
 
 
 async def test_codex_is_quiet_and_gives_up_on_a_dead_network(a_task, given, home) -> None:
-    """It talks to the model's host alone, and leaves it to the hank to try again."""
+    """Codex contacts only the model's host, and leaves retries to the hank."""
     found = settings((await given(CodexAgent(home=home), a_task()))["arguments"])
     assert found == {
         "analytics.enabled": False,
@@ -123,7 +124,8 @@ async def test_codex_is_quiet_and_gives_up_on_a_dead_network(a_task, given, home
 
 
 async def test_codex_waits_for_us_before_each_tool_by_a_hook(a_task, given, home) -> None:
-    """Every tool, by a command that asks on a socket which is gone when the agent is."""
+    """Every tool call runs a hook command that asks on a socket, which is removed with the
+    agent."""
     task = a_task()
     arguments = (await given(CodexAgent(home=home, asks_first=True), task))["arguments"]
     assert "--dangerously-bypass-hook-trust" in arguments
@@ -139,7 +141,7 @@ async def test_codex_waits_for_us_before_each_tool_by_a_hook(a_task, given, home
 async def test_codex_with_a_persons_home_gets_no_hook_and_trusts_none(
     a_task, given, home, tmp_path
 ) -> None:
-    """Hooks that lie there were perhaps never approved, and the flag would run them."""
+    """Hooks in a user's home may never have been approved, and the flag would run them."""
     environment = {"CODEX_HOME": str(tmp_path / "own")}
     for agent, task in (
         (CodexAgent(home=home, asks_first=True), a_task(environment=environment)),
@@ -152,7 +154,7 @@ async def test_codex_with_a_persons_home_gets_no_hook_and_trusts_none(
 
 
 async def test_codex_gets_what_the_hank_asks_for(a_task, given, home) -> None:
-    """Sandbox, settings, system prompt and tools; any text survives the way through TOML."""
+    """Sandbox, settings, system prompt and MCP servers are set; any text survives TOML encoding."""
     system_prompt = 'Say "yes",\n\tthen \\ é 😀 \x7f \x01.'
     server = McpServer("ours", ("/bin/x", 'a "b"'), {"TOKEN.FILE": "/t"})
     task = a_task(system_prompt=system_prompt, tools=(server,))
@@ -172,9 +174,9 @@ async def test_codex_gets_what_the_hank_asks_for(a_task, given, home) -> None:
 
 
 async def test_codex_resumes_a_thread(a_task, given, home) -> None:
-    """By its id, behind all options; new instructions go before the prompt, known ones do not.
+    """The thread id comes after all options; changed instructions precede the prompt.
 
-    Codex heeds `developer_instructions` only where a thread begins.
+    Codex uses `developer_instructions` only when a thread starts.
     """
     rollout = home / "sessions" / f"rollout-x-{THREAD}.jsonl"
     rollout.parent.mkdir(parents=True)
@@ -194,7 +196,8 @@ async def test_codex_resumes_a_thread(a_task, given, home) -> None:
 async def test_codex_keeps_its_conversations_in_its_own_home(
     a_task, given, home, person, monkeypatch
 ) -> None:
-    """A private folder of the execution; the person's own, and their settings, stay unread."""
+    """The home is a private directory of the execution; the user's own home and settings are not
+    read."""
     monkeypatch.setenv("CODEX_HOME", str(person / "theirs"))
     monkeypatch.setenv("CODEX_SQLITE_HOME", str(person / "theirs"))
     found = await given(CodexAgent(home=home), a_task())
@@ -207,7 +210,7 @@ async def test_codex_keeps_its_conversations_in_its_own_home(
 async def test_codex_finds_the_persons_login_through_a_link(
     a_task, given, home, person, monkeypatch
 ) -> None:
-    """The secret is nowhere copied; a link that leads elsewhere or nowhere is made anew."""
+    """The secret is not copied; a link with a wrong or missing target is replaced."""
     first, second = person / ".codex" / "auth.json", person / "theirs" / "auth.json"
     for login in (first, second):
         login.parent.mkdir(parents=True)
@@ -231,7 +234,8 @@ async def test_codex_finds_the_persons_login_through_a_link(
 
 
 async def test_a_codons_own_home_is_left_as_it_is(a_task, given, home, person, tmp_path) -> None:
-    """What a codon's `env` says wins, and is looked at for the memory, too."""
+    """A home in the codon's `env` takes precedence and is also where conversations are looked
+    up."""
     own = tmp_path / "own"
     (person / ".codex").mkdir(parents=True)
     (person / ".codex" / "auth.json").touch()
@@ -251,7 +255,7 @@ async def test_a_codons_own_home_is_left_as_it_is(a_task, given, home, person, t
 
 
 async def test_codex_alone_sees_its_keys(a_task, given, home, monkeypatch) -> None:
-    """OPENAI_… and CODEX_… are handed on, other secrets are not, and its commands see none."""
+    """OPENAI_… and CODEX_… are passed on, other secrets are not, and Codex's commands see none."""
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     monkeypatch.setenv("CODEX_CA_CERTIFICATE", "/ca")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "other")
@@ -279,7 +283,8 @@ async def test_codex_alone_sees_its_keys(a_task, given, home, monkeypatch) -> No
 async def test_codex_uses_the_key_that_was_meant(
     a_task, given, home, person, monkeypatch, server, codon, has_login, used
 ) -> None:
-    """Of its own it heeds no OPENAI_API_KEY; a login goes before one that only lies about."""
+    """Codex ignores OPENAI_API_KEY by itself; a login takes precedence over a key not meant for
+    it."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
 
@@ -294,7 +299,7 @@ async def test_codex_uses_the_key_that_was_meant(
 async def test_codex_calls_the_endpoint_of_the_environment(
     a_task, given, home, monkeypatch
 ) -> None:
-    """Itself it does not heed OPENAI_BASE_URL; what the hank says stands above it."""
+    """Codex ignores OPENAI_BASE_URL by itself; the hank's setting takes precedence over it."""
     monkeypatch.setenv("OPENAI_BASE_URL", "http://one/v1")
     for environment, config, expected in (
         ({}, {}, "http://one/v1"),
@@ -307,7 +312,7 @@ async def test_codex_calls_the_endpoint_of_the_environment(
 
 
 async def test_what_codexs_sandbox_leaves_behind_is_removed(a_task, given, home) -> None:
-    """Empty folders that were not there before; what was there, or has something in it, stays."""
+    """New empty directories are removed; existing ones and those with contents stay."""
     task = a_task()
     (task.work_tree / ".aws").mkdir()
     await given(CodexAgent(home=home), task)
@@ -316,7 +321,8 @@ async def test_what_codexs_sandbox_leaves_behind_is_removed(a_task, given, home)
 
 
 async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, tmp_path) -> None:
-    """It is no fault of the disk that ours lies on: the server goes on."""
+    """A home that cannot be created fails the codon, not the server: the server's disk is not at
+    fault."""
     (tmp_path / "file").touch()
     with pytest.raises(AgentStartFailed, match="could not be prepared") as caught:
         async with CodexAgent(home=tmp_path / "file" / "codex").start(a_task()):
@@ -329,7 +335,7 @@ async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, t
 async def test_a_home_that_cannot_be_is_codexs_to_tell(
     a_task, given, home, place, tmp_path
 ) -> None:
-    """Where a codon's `env` names it: no login is found there, and nothing is remembered."""
+    """A home in a codon's `env` that does not work gives no login and no stored conversation."""
     environment = {"CODEX_HOME": place}
     found = await given(CodexAgent(home=home), a_task(environment=environment))
     assert found["environment"]["CODEX_HOME"] == place
@@ -337,7 +343,7 @@ async def test_a_home_that_cannot_be_is_codexs_to_tell(
 
 
 async def test_a_missing_codex_says_how_to_get_it(a_task, codex, home, monkeypatch) -> None:
-    """Without the program there is an error with a hint."""
+    """Without the program the error has a hint on how to install it."""
     codex.unlink()
     with pytest.raises(AgentNotFound, match="codex") as caught:
         async with CodexAgent(home=home).start(a_task()):

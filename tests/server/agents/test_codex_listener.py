@@ -1,4 +1,4 @@
-"""What of Codex's words is only whole together with its rollout."""
+"""Events of Codex that are complete only together with its rollout file."""
 
 from __future__ import annotations
 
@@ -65,13 +65,14 @@ def usages(signals: list) -> list[TokenCounts]:
 
 
 def test_the_session_has_the_model_that_was_asked_for(tmp_path) -> None:
-    """Codex does not name it, and prices need it."""
+    """Codex does not report the model, and prices depend on it."""
     (begun,) = hear(CodexListener(tmp_path, "gpt-5.4", None), started())
     assert begun == SessionStarted(THREAD, "gpt-5.4")
 
 
 def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
-    """Codex announces it or does not, and numbers its items anew in each process."""
+    """A call is reported once, announced or not, with a unique id: Codex renumbers in each
+    process."""
     ids = []
     for events in (
         [command("started"), command("updated"), command("completed")],
@@ -86,12 +87,13 @@ def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
 
 
 def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rollout) -> None:
-    """So that a budget is watched while the turn goes on; a count told twice counts once."""
+    """Counts are reported during the turn, so that budgets can be enforced; a repeated count is
+    skipped."""
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     with rollout.open("a") as file:
         file.write(counted(200) + counted(1000, cached=400, output=50) * 2)
-        file.write(counted(9000)[:40])  # Not written yet.
+        file.write(counted(9000)[:40])  # Still incomplete.
 
     assert usages(hear(listener, said("a"))) == [
         TokenCounts(200),
@@ -109,7 +111,7 @@ def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rol
 
 
 def test_a_resumed_thread_counts_what_is_new(tmp_path, rollout) -> None:
-    """At its end Codex prints the tokens of the whole thread, those of earlier codons included."""
+    """Codex prints the tokens of the whole thread at its end, earlier codons included."""
     rollout.write_text(counted(6000, cached=2400, output=300))
     before = Rollout(tmp_path, THREAD)
     before.read_on()
@@ -122,7 +124,7 @@ def test_a_resumed_thread_counts_what_is_new(tmp_path, rollout) -> None:
 
 
 def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> None:
-    """Codex prints no tokens then."""
+    """The cost of a failed turn comes from the rollout, as Codex prints no tokens then."""
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     rollout.write_text(counted(1000))
@@ -133,14 +135,15 @@ def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> 
 
 
 def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
-    """A turn's sum is no message: told as one it would look like a full context."""
+    """A turn's total is not reported as a message, because it would look like a full context."""
     signals = hear(CodexListener(tmp_path, "m", None), started(), said("a"), ended(100))
     assert usages(signals) == []
     assert signals[-1].tokens == TokenCounts(100)
 
 
 def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
-    """Codex says nothing of it aloud; the hank may wait for it."""
+    """A compaction, which Codex does not print, is reported once, since the hank may wait for
+    it."""
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())
@@ -150,7 +153,7 @@ def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
 
 
 def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:
-    """In any folder and with any time; what the thread contains can be asked for."""
+    """A rollout is found in any directory with any time, and its thread can be searched."""
     rollout.write_text('{"type":"response_item","payload":{"text":"Be \\"brief\\" é"}}\n')
     assert rollouts_of(tmp_path, THREAD) == (rollout,)
     found = Rollout(tmp_path, THREAD)
@@ -164,7 +167,7 @@ def test_a_rollout_is_found_by_its_id_alone(tmp_path, rollout) -> None:
 def test_a_rollout_that_is_gone_is_expected_where_codex_would_have_put_it(
     tmp_path, monkeypatch
 ) -> None:
-    """An id begins with the time at which its thread began; the file is a moment younger."""
+    """The expected path comes from the time in the id; the file may be slightly newer."""
     monkeypatch.setenv("TZ", "UTC")
     begun = "2026-11-21T17-36-0"
     names = [path.name for path in rollouts_of(tmp_path, THREAD)]
@@ -178,5 +181,5 @@ def test_a_rollout_that_is_gone_is_expected_where_codex_would_have_put_it(
     ["", "..", "../s1", "a/b", "a\0b", "*", "x" * 200, "0c7b9f2e-95a1-4a6e-9a55-1b8f4d0d9a11"],
 )
 def test_an_id_that_is_no_threads_names_nothing(tmp_path, forged) -> None:
-    """Neither a path, nor a pattern, nor an id without a time."""
+    """A path, a pattern or an id without a time names no rollout."""
     assert rollouts_of(tmp_path, forged) == ()

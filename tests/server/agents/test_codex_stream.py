@@ -1,4 +1,4 @@
-"""Lines of `codex exec --json` and what they say; the recorded ones Codex itself has printed."""
+"""Parsing of `codex exec --json` lines; the recorded ones were printed by Codex itself."""
 
 from __future__ import annotations
 
@@ -156,7 +156,8 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "expected"), EVENTS)
 def test_an_event_says_what_the_table_says(event: dict, expected: list) -> None:
-    """Every known event becomes its signals, every unknown one none, and no wrong type raises."""
+    """Every known event becomes its signals, unknown ones become none, and wrong types never
+    raise."""
     assert parse(json.dumps(event).encode()) == expected
 
 
@@ -166,7 +167,8 @@ def recorded(name: str) -> list:
 
 
 def test_a_turn_that_codex_printed_is_understood() -> None:
-    """Commands, file changes, MCP tools, a search, messages and thoughts of a real turn."""
+    """Commands, file changes, MCP tools, a search, messages and thoughts of a real turn are
+    parsed."""
     signals = recorded("turn")
     assert signals[0] == SessionStarted(THREAD, "")
     assert [s.text for s in signals if isinstance(s, AgentSaid)] == [
@@ -204,7 +206,7 @@ def test_a_turn_that_codex_printed_is_understood() -> None:
     ],
 )
 def test_a_failure_that_codex_printed_is_told_and_known(name, kind, retriable) -> None:
-    """Its last word is a failed result, whose text says whether trying again can help."""
+    """The last event is a failed result whose text shows whether a retry can help."""
     signals = recorded(name)
     (reported,) = (signal for signal in signals if isinstance(signal, ResultReported))
     assert reported is signals[-1]
@@ -241,7 +243,7 @@ hostile_events = st.fixed_dictionaries(
 
 @given(hostile_events)
 def test_no_event_of_wrong_types_raises(event: dict) -> None:
-    """Whatever stands where, signals come out that can be written into the journal."""
+    """Values of wrong types give signals that can still be written to the journal."""
     for signal in parse(json.dumps(event).encode()):
         msgspec.json.encode(signal)
         assert not isinstance(signal, PlainOutput)
@@ -249,7 +251,7 @@ def test_no_event_of_wrong_types_raises(event: dict) -> None:
 
 @given(st.binary() | st.binary().map(b'{"type": "error", \xff'.__add__))
 def test_no_bytes_raise(line: bytes) -> None:
-    """What is no event, torn or not, is handed on as plain output."""
+    """Bytes that are not an event, torn or not, are passed on as plain output."""
     assert parse(line) == [PlainOutput(line.decode(errors="replace"))]
 
 
@@ -258,12 +260,12 @@ def test_no_bytes_raise(line: bytes) -> None:
     [b"plain", b'{"type": "turn', b"[1]", b'{"type": 7}', b"[" * 100_000, b'{"a":' * 5_000],
 )
 def test_what_is_no_event_is_plain_output(line: bytes) -> None:
-    """Text, torn or hostile JSON, and JSON without a type."""
+    """Text, torn or hostile JSON, and JSON without a type are plain output."""
     assert parse(line) == [PlainOutput(line.decode())]
 
 
 def test_a_number_that_cannot_be_written_becomes_a_text() -> None:
-    """An event goes into the journal: what it holds must go in there, too."""
+    """A number that JSON cannot represent becomes text, so that the event can be journaled."""
     line = b'{"type":"item.started","item":{"id":"i","type":"mcp_tool_call","arguments":{"n":%d}}}'
     (called,) = parse(line % 10**30)
     assert isinstance(called, ToolCalled)

@@ -1,4 +1,4 @@
-"""Any program as an agent, as real processes."""
+"""Arbitrary programs as agents, run as real processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
-    """Its session is made up, its lines are told and logged, its exit code is its verdict."""
+    """A session id is generated, its lines are reported and logged, and the exit code is the
+    verdict."""
     task = a_task("the prompt")
     heard = await hear(CommandAgent(("sh", "-c", "cat; echo; echo oops >&2; exit 3")), task)
     begun, plain, result = (
@@ -51,7 +52,7 @@ async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
 
 
 async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
-    """Messages become signals; the log keeps them byte for byte, and appends fields to them."""
+    """Messages become signals; the log has their exact bytes with fields appended."""
     lines = [
         '{"type":"system","subtype":"init","session_id":"s1","model":"opus","x": 1}',
         '{"type":"assistant","message":{"content":"Hello"}}',
@@ -72,7 +73,7 @@ async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
 
 
 async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
-    """Exit 0 after a session without a result is told as it is: no result."""
+    """Exit 0 without a result is reported as no result."""
     task = a_task('{"type":"system","subtype":"init","session_id":"s1","model":"opus"}')
     heard = await hear(CommandAgent(("cat",)), task)
     assert heard.of(ResultReported) == []
@@ -80,7 +81,8 @@ async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
 
 
 async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, hear) -> None:
-    """Working directory, variables and the system prompt before the prompt are as the task says."""
+    """The task sets the working directory and variables, and puts the system prompt before the
+    prompt."""
     task = a_task("do it", system_prompt="be good", environment={"KEY": "value"})
     heard = await hear(CommandAgent(("sh", "-c", 'pwd; echo "$KEY"; cat')), task)
     lines = [signal.line for signal in heard.of(PlainOutput)]
@@ -88,13 +90,13 @@ async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, hear
 
 
 async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, hear) -> None:
-    """A made-up session keeps its name when it is continued."""
+    """A generated session id is kept when the session is resumed."""
     heard = await hear(CommandAgent(("true",)), a_task(resume_session="s7"))
     assert heard.signals[0] == SessionStarted("s7", "test-model")
 
 
 async def test_a_silent_program_begins_its_session_after_a_while(a_task, python) -> None:
-    """Silence for the quiet start is taken for a plain program at work."""
+    """Silence for the quiet start period is taken as a plain program at work."""
     agent = python("import time; time.sleep(60)", quiet_start=timedelta(seconds=0.05))
     with anyio.fail_after(30):
         async with agent.start(a_task()) as session:
@@ -103,7 +105,7 @@ async def test_a_silent_program_begins_its_session_after_a_while(a_task, python)
 
 @pytest.mark.parametrize("program", ["no-such-program", "./no-such-program", "/no/such/program"])
 async def test_a_missing_program_is_named(a_task, program: str) -> None:
-    """The error names the program and says what to do."""
+    """The error names the program and suggests a remedy."""
     with pytest.raises(AgentNotFound, match=r"no-such-program|no/such/program") as caught:
         async with CommandAgent((program,)).start(a_task()):
             pass
@@ -112,7 +114,7 @@ async def test_a_missing_program_is_named(a_task, program: str) -> None:
 
 
 async def test_a_program_the_kernel_refuses_is_a_failed_start(a_task) -> None:
-    """An executable without a known format is refused with the kernel's reason."""
+    """An executable with an unknown format is refused with the kernel's reason."""
     task = a_task()
     program = task.work_tree / "broken"
     program.write_bytes(b"\x7fELF nonsense")
@@ -125,7 +127,7 @@ async def test_a_program_the_kernel_refuses_is_a_failed_start(a_task) -> None:
 
 
 async def test_a_keeper_that_cannot_run_is_a_failed_start(a_task, monkeypatch) -> None:
-    """If Python itself does not come up, the start fails and is not taken for an agent."""
+    """If Python itself cannot run, the start fails and the keeper is not taken for an agent."""
     monkeypatch.setattr(
         "hankweave_server.agents.process.child.own_program", lambda _module: ("false",)
     )
@@ -153,7 +155,7 @@ async def test_a_prompt_larger_than_a_pipe_arrives_whole(a_task, hear, python) -
 async def test_an_agent_that_never_reads_its_prompt_is_left_alone(
     a_task, hear, python, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the prompt's deadline stdin is closed, and the agent's own course decides."""
+    """After the prompt deadline stdin is closed, and the agent runs on."""
     monkeypatch.setattr(session_module, "PROMPT_DEADLINE", 0.1)
     source = """
 import os, time
@@ -168,20 +170,21 @@ print("closed")
 
 
 async def test_an_agent_that_closes_its_stdin_is_no_error(a_task, hear, python) -> None:
-    """A prompt nobody wants is dropped."""
+    """A prompt that the agent does not read is discarded."""
     heard = await hear(python("import os; os.close(0); print('on')"), a_task("x" * 300_000))
     assert heard.of(PlainOutput) == [PlainOutput("on")]
 
 
 async def test_a_crash_is_told_with_its_signal(a_task, hear, python) -> None:
-    """Death by a signal is not an exit code."""
+    """Death by a signal is reported as a signal, not as an exit code."""
     heard = await hear(python("import os; os.kill(os.getpid(), 11)"), a_task())
     assert heard.outcome == AgentKilled(11)
     assert not heard.of(ResultReported)[0].success
 
 
 async def test_an_agent_starts_clean(a_task, hear, python) -> None:
-    """It has three streams, no core dump, a session of its own, and is the first to go."""
+    """An agent has three streams, no core dump, its own session, and an OOM score adjustment of
+    500."""
     source = """
 import os, resource
 print(sorted(int(fd) for fd in os.listdir("/proc/self/fd")))
@@ -190,21 +193,21 @@ print(open("/proc/self/oom_score_adj").read())
 """
     heard = await hear(python(source), a_task())
     assert [signal.line for signal in heard.of(PlainOutput)] == [
-        "[0, 1, 2, 3]",  # The last one lists the directory.
+        "[0, 1, 2, 3]",  # The last one is the descriptor that lists the directory.
         "(0, 0) True",
         "500",
     ]
 
 
 async def test_an_agent_starts_with_default_signals(a_task, hear) -> None:
-    """What Python ignores or blocks for itself is neither ignored nor blocked for the agent."""
+    """Signals that Python ignores or blocks have their default handling in the agent."""
     agent = CommandAgent(("grep", "-E", "SigBlk|SigIgn", "/proc/self/status"))
     heard = await hear(agent, a_task())
     assert [signal.line.split()[1] for signal in heard.of(PlainOutput)] == ["0" * 16] * 2
 
 
 async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
-    """Whoever drives the agent meets its own exception, not a group, and the agent is ended."""
+    """The caller's exception is raised unwrapped, not in a group, and the agent is ended."""
     pids = []
 
     async def drive() -> None:
@@ -220,7 +223,7 @@ async def test_an_error_of_the_caller_is_raised_as_it_is(a_task, lives) -> None:
 
 
 async def test_an_agent_hears_what_whoever_started_the_server_ignores(a_task, hear) -> None:
-    """A shell ignores INT and QUIT for what it starts with `&`; an agent must hear INT."""
+    """A shell ignores INT and QUIT for processes started with `&`; an agent must react to INT."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in HEARD}
     try:
         agent = CommandAgent(("grep", "SigIgn", "/proc/self/status"))
@@ -233,7 +236,7 @@ async def test_an_agent_hears_what_whoever_started_the_server_ignores(a_task, he
 
 
 async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, monkeypatch) -> None:
-    """A broken disk ends the agent, and its signals end with the error; a full one does not."""
+    """A disk error ends the agent and its signals with the error; a full disk does not."""
 
     def broken(descriptor: int, data: bytes) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -249,7 +252,7 @@ async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, mon
 
 
 async def test_python_is_found_in_path(a_task, hear, tmp_path) -> None:
-    """A bare name is looked for in the agent's PATH, not in the daemon's."""
+    """A bare program name is looked up in the agent's PATH, not in the daemon's."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     task = a_task("print('found')", environment={"PATH": str(tmp_path / "bin")})
@@ -258,6 +261,6 @@ async def test_python_is_found_in_path(a_task, hear, tmp_path) -> None:
 
 
 async def test_a_task_without_limits_runs(a_task, hear) -> None:
-    """None is no limit."""
+    """A task whose limits are None runs without limits."""
     heard = await hear(CommandAgent(("true",)), a_task(limits=AgentLimits(None, None, None)))
     assert heard.outcome == Exited(0)

@@ -1,4 +1,4 @@
-"""Claims about the control group that holds an agent, where the kernel grants one (cgroup v2)."""
+"""The control group that holds an agent, where the kernel grants one (cgroup v2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.process_table import containment, kill, make, members, remove
 
-# In a session of its own, it says that it is there, and sleeps.
+# It prints that it has started, in its own session, and sleeps.
 MEMBER = "echo 0 > $0/cgroup.procs; echo; exec sleep 600"
 
 
@@ -41,14 +41,14 @@ def member(group: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_who_is_in_a_group_is_found_without_mark_or_session(
     group: Path, member: subprocess.Popen[bytes]
 ) -> None:
-    """A process without a mark, in a session of its own, is a member."""
+    """A process without a mark and in its own session is still a member."""
     assert members(group) == {member.pid}
 
 
 def test_a_kill_reaches_all_members_and_the_group_goes(
     group: Path, member: subprocess.Popen[bytes]
 ) -> None:
-    """A group with a living member stays; after the kill nothing of it is left."""
+    """A group with a living member stays; after the kill the group is removed."""
     remove(group)
     assert group.exists()
     kill(group)
@@ -58,7 +58,7 @@ def test_a_kill_reaches_all_members_and_the_group_goes(
 
 
 def test_a_group_that_a_member_made_below_is_part_of_it(group: Path) -> None:
-    """Groups below are looked into, killed and removed as well."""
+    """Nested groups are searched, killed and removed as well."""
     below = group / "below"
     below.mkdir()
     with subprocess.Popen(["sh", "-c", MEMBER, str(below)], stdout=subprocess.PIPE) as process:
@@ -73,7 +73,7 @@ def test_a_group_that_a_member_made_below_is_part_of_it(group: Path) -> None:
 
 
 def test_the_probe_leaves_nothing(group: Path) -> None:
-    """To find out what agents are held by, a group is made, and removed again."""
+    """The probe that detects support creates a group and removes it again."""
     assert containment() == "cgroup"
     assert not list(group.parent.glob(f"hankweave-probe-{os.getpid()}"))
 
@@ -81,7 +81,7 @@ def test_the_probe_leaves_nothing(group: Path) -> None:
 def test_without_a_unified_hierarchy_the_keeper_holds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No group is made, none has members, and none is missed."""
+    """Without cgroup v2 no group is created, groups have no members, and no error is raised."""
     monkeypatch.setattr(process_table, "_mount_point", lambda mounts: None)
     assert make("m4rk") is None
     assert containment() == "subreaper"
@@ -91,7 +91,7 @@ def test_without_a_unified_hierarchy_the_keeper_holds_alone(
 
 
 def test_a_group_that_is_gone_has_no_members(tmp_path: Path) -> None:
-    """After a reboot the recorded folder is not there any more."""
+    """A recorded group directory that is gone, as after a reboot, has no members."""
     gone = tmp_path / "gone"
     assert members(gone) == set()
     kill(gone)

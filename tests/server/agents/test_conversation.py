@@ -1,4 +1,4 @@
-"""Sessions that are made up, results that are, and names of tools."""
+"""Generated sessions, printed results, and tool names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def verdict(success: bool, text: str) -> ResultReported:
 
 
 def test_the_first_output_of_a_plain_program_begins_its_made_up_session() -> None:
-    """A session is made up once, before the first thing that is said."""
+    """A session is generated once, before the first reported output."""
     talk = AgentConversation(made_up_session=MADE_UP)
     assert list(talk.hear([PlainOutput("a")])) == [MADE_UP, PlainOutput("a")]
     assert list(talk.hear([PlainOutput("b")])) == [PlainOutput("b")]
@@ -42,14 +42,14 @@ def test_stderr_does_not_begin_a_session() -> None:
 
 
 def test_a_session_the_program_names_replaces_the_made_up_one() -> None:
-    """A banner before the first message costs the made-up session, not the real one."""
+    """Output before the first message drops the generated session, not the real one."""
     talk = AgentConversation(made_up_session=MADE_UP)
     assert list(talk.hear([PlainOutput("banner"), REAL])) == [MADE_UP, PlainOutput("banner"), REAL]
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_a_session_is_announced_once() -> None:
-    """A second turn that names the same session again is not a new beginning."""
+    """A second turn that names the same session does not announce it again."""
     talk = AgentConversation(made_up_session=None)
     assert list(talk.hear([REAL, AgentSaid("a"), REAL])) == [REAL, AgentSaid("a")]
 
@@ -65,28 +65,28 @@ def test_a_session_is_announced_once() -> None:
     ],
 )
 def test_a_plain_program_is_judged_by_its_end(outcome, said, expected) -> None:
-    """The exit code is the verdict, and the last words on stderr are its reason."""
+    """The exit code is the verdict, and the last lines of stderr are its reason."""
     talk = AgentConversation(made_up_session=MADE_UP)
     list(talk.hear(said))
     assert list(talk.conclude(outcome)) == [MADE_UP, expected]
 
 
 def test_a_plain_program_that_reports_a_result_is_believed() -> None:
-    """No verdict is made up beside one that was printed."""
+    """No verdict is generated if the program printed one."""
     talk = AgentConversation(made_up_session=MADE_UP)
     list(talk.hear([verdict(False, "own words")]))
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_an_agent_that_names_its_session_gets_no_result_made_up() -> None:
-    """Exit 0 without a result stays without a result: the runner calls that a failure."""
+    """Exit 0 without a result stays without a result, which the runner treats as a failure."""
     talk = AgentConversation(made_up_session=None)
     list(talk.hear([REAL, AgentSaid("a")]))
     assert list(talk.conclude(Exited(0))) == []
 
 
 def test_a_tool_result_gets_the_name_of_its_call() -> None:
-    """The name is only in the call; a result without a known call has none."""
+    """Only the call has the tool's name; a result without a known call has none."""
     talk = AgentConversation(made_up_session=None)
     list(talk.hear([ToolCalled("t1", "Write", {})]))
     returned = ToolReturned("t1", "", "ok", False)
@@ -95,7 +95,7 @@ def test_a_tool_result_gets_the_name_of_its_call() -> None:
 
 
 def test_calls_that_never_return_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many open calls are remembered, the newest ones."""
+    """A bounded number of open calls is remembered, the newest ones."""
     monkeypatch.setattr(module, "CALLS_REMEMBERED", 2)
     talk = AgentConversation(made_up_session=None)
     list(talk.hear([ToolCalled(f"t{n}", f"Tool{n}", {}) for n in range(3)]))

@@ -1,4 +1,4 @@
-"""Hooks of agents that are programs: they wait until the server lets them go on."""
+"""Hooks that run as programs and wait until the server lets them continue."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def asked_by(heard: list[AgentSignal], count: int) -> list[PermissionAsked
     ("verdict", "decision"), [(Granted(), None), (ToBeAsked(), None), (Forbidden("No."), "deny")]
 )
 async def test_a_hook_waits_for_its_answer(tmp_path: Path, verdict, decision) -> None:
-    """It prints nothing and lets the call pass, or prints the refusal in its agent's form."""
+    """A hook prints nothing for an allowed call, and a refusal in its agent's format."""
     path, heard, printed = tmp_path / "agents" / "a.sock", list[AgentSignal](), list[bytes]()
     async with listening(path, heard) as server, anyio.create_task_group() as tasks:
         tasks.start_soon(run_hook, path, printed)
@@ -66,7 +66,7 @@ async def test_a_hook_waits_for_its_answer(tmp_path: Path, verdict, decision) ->
 
 
 async def test_several_hooks_wait_side_by_side(tmp_path: Path) -> None:
-    """Each has an answer of its own; a path longer than an address of a socket is none too long."""
+    """Each hook gets its own answer; a path longer than a socket address works too."""
     path, heard, printed = tmp_path / ("x" * 150) / "a.sock", list[AgentSignal](), list[bytes]()
     async with listening(path, heard) as server, anyio.create_task_group() as tasks:
         for _ in range(3):
@@ -79,7 +79,7 @@ async def test_several_hooks_wait_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_hook_does_not_wait_for_a_server_that_is_gone(tmp_path: Path) -> None:
-    """Whether it went before the hook asked or while it waits: the call passes."""
+    """If the server is gone before the hook asks, or while it waits, the call passes."""
     path, heard, printed = tmp_path / "a.sock", list[AgentSignal](), list[bytes]()
     await run_hook(path, printed)
     async with anyio.create_task_group() as tasks, listening(path, heard):
@@ -91,7 +91,7 @@ async def test_a_hook_does_not_wait_for_a_server_that_is_gone(tmp_path: Path) ->
 
 
 async def test_what_is_no_call_is_asked_about_all_the_same(tmp_path: Path) -> None:
-    """A hook whose input nobody understands waits as if it were about to change files."""
+    """A hook with unparsable input waits as if the call might change files."""
     path, heard = tmp_path / "a.sock", list[AgentSignal]()
     async with listening(path, heard) as server:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

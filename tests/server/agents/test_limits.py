@@ -1,4 +1,4 @@
-"""Time, memory and log stay bounded, whatever an agent does (T-P4, T-P6)."""
+"""Time, memory and log size stay bounded, whatever an agent does (T-P4, T-P6)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hankweave_server.agents.base import (
 
 GRACE = timedelta(seconds=0.2)
 SOON = timedelta(seconds=0.4)
-"""For what is to be timed out."""
+"""A limit that is expected to expire."""
 LATER = timedelta(seconds=1.5)
-"""For what is not: a busy machine may hold it up for a second."""
+"""A limit that must not expire: a busy machine may delay the agent by a second."""
 MIB = 1024 * 1024
 
 
@@ -31,20 +31,20 @@ def limits(**changes: object) -> AgentLimits:
 
 
 async def test_an_agent_that_begins_no_session_times_out(a_task, hear, python) -> None:
-    """Silence from the start ends at the start limit."""
+    """An agent that stays silent from the start ends at the start limit."""
     heard = await hear(python("import time; time.sleep(600)"), a_task(limits=limits(start=SOON)))
     assert heard.outcome == TimedOut("start")
 
 
 async def test_an_agent_that_falls_silent_times_out(a_task, hear, python) -> None:
-    """Open pipes without output end at the idle limit, though stdout was closed by its owner."""
+    """Open pipes without output end at the idle limit, even if the agent closed its stdout."""
     source = "import os, time; print('x', flush=True); os.close(1); time.sleep(600)"
     heard = await hear(python(source), a_task(limits=limits(idle=SOON)))
     assert heard.outcome == TimedOut("idle")
 
 
 async def test_an_agent_that_never_ends_times_out(a_task, hear, python) -> None:
-    """Talking on and on, deaf to SIGINT and SIGTERM, ends at the total limit."""
+    """An agent that prints forever and ignores SIGINT and SIGTERM ends at the total limit."""
     source = """
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -58,7 +58,7 @@ while True:
 
 
 async def test_stderr_counts_as_a_sign_of_life(a_task, hear, python) -> None:
-    """Progress on stderr alone keeps the idle limit away."""
+    """Output on stderr alone renews the idle limit."""
     source = """
 import sys, time
 print("begun", flush=True)
@@ -72,7 +72,7 @@ for _ in range(20):
 
 
 async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
-    """Time in the pause is not the agent's."""
+    """Paused time does not count against the limits."""
     source = "import time; print('x', flush=True); time.sleep(0.3)"
     with anyio.fail_after(20):
         async with python(source).start(a_task(limits=limits(idle=LATER))) as session:
@@ -86,7 +86,7 @@ async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
 
 
 async def test_a_slow_reader_does_not_time_the_agent_out(a_task, python) -> None:
-    """An agent that waits for its reader is not idle, and nothing of what it says is lost."""
+    """An agent that waits for a slow reader is not idle, and none of its output is lost."""
     source = "for n in range(2000): print(f'{n:01000}')"
     with anyio.fail_after(20):
         async with python(source).start(a_task(limits=limits(idle=LATER))) as session:
@@ -102,7 +102,8 @@ async def test_a_slow_reader_does_not_time_the_agent_out(a_task, python) -> None
 
 
 async def test_an_agent_can_be_stopped_by_its_own_reader(a_task, python) -> None:
-    """Stopping from inside the reading loop leaves the agent its last words, though none reads."""
+    """Stopping from inside the read loop lets the agent finish its output, though it is not
+    read."""
     source = """
 try:
     while True: print("x" * 1000)
@@ -139,7 +140,7 @@ os.write(1, b'{"type":"assistant","message":{"content":"after the flood"}}\\n')
 
 
 async def test_a_flood_needs_no_memory_and_fills_no_disk(a_task, python) -> None:
-    """48 MiB on each stream and one line of 20 MiB: all read, memory bounded, the log capped."""
+    """48 MiB on each stream and a line of 20 MiB are read in bounded memory; the log is capped."""
     task = a_task(limits=limits(log_bytes=8 * MIB))
     before = psutil.Process().memory_info().rss
     peak = before
@@ -169,7 +170,7 @@ async def test_a_flood_needs_no_memory_and_fills_no_disk(a_task, python) -> None
 
 @pytest.mark.parametrize("line", ["\\n", ".\\n"])
 async def test_a_flood_of_tiny_lines_needs_no_memory(a_task, python, line: str) -> None:
-    """Even when every byte or two is a line, what waits for a slow reader is bounded."""
+    """Memory stays bounded for a slow reader even if every one or two bytes are a line."""
     source = f"import os\nfor _ in range(10): os.write(1, b'{line}' * 50_000)"
     before = psutil.Process().memory_info().rss
     told = 0

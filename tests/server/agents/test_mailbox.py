@@ -1,4 +1,4 @@
-"""The bounded way from the pipes to the reader."""
+"""The bounded queue between the pipes and the reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hankweave_server.agents.process.stdio import ROOM, ROOM_IN_A_HURRY, Mailbox
 
 
 async def test_a_full_mailbox_waits_for_its_reader() -> None:
-    """Nothing is dropped: the one who puts waits until the one who takes has made room."""
+    """A full mailbox drops nothing: `put` waits until the reader has made space."""
     mailbox = Mailbox()
     for number in range(ROOM):
         await mailbox.put([AgentSaid(str(number))])
@@ -26,7 +26,7 @@ async def test_a_full_mailbox_waits_for_its_reader() -> None:
 
 
 async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
-    """Once hurried, what finds no room is dropped."""
+    """In hurried mode, items that do not fit are dropped."""
     mailbox = Mailbox()
     mailbox.hurry()
     for number in range(ROOM_IN_A_HURRY + 10):
@@ -38,7 +38,7 @@ async def test_in_a_hurry_nobody_waits_and_memory_stays_bounded() -> None:
 
 
 async def test_a_closed_mailbox_is_read_to_its_end() -> None:
-    """What was put before it closed is still taken, then comes None."""
+    """Items put before the close are still delivered, then None."""
     mailbox = Mailbox()
     await mailbox.put([AgentSaid("a")])
     mailbox.close()

@@ -1,4 +1,4 @@
-"""Three limits on one clock."""
+"""Three time limits on one clock."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def patience(start: float | None, idle: float | None, total: float | None) -> Ag
 
 
 def test_the_nearest_limit_is_named() -> None:
-    """Of all limits the one that comes first is told, with the time that is left."""
+    """The limit that expires first is returned, with the time left."""
     assert patience(5, 10, 20).remaining(102.0) == Remaining("start", 3.0)
 
 
 def test_a_session_ends_the_start_limit() -> None:
-    """Once the session has begun, only idle and total time count."""
+    """Once the session has started, only the idle and total limits count."""
     limits = patience(5, 10, 20)
     limits.session_began()
     assert limits.remaining(102.0) == Remaining("idle", 8.0)
 
 
 def test_output_renews_the_idle_limit_only() -> None:
-    """Talking does not buy total time."""
+    """Output does not renew the total limit."""
     limits = patience(None, 10, 20)
     limits.heard(109.0)
     assert limits.remaining(109.0) == Remaining("idle", 10.0)
@@ -37,17 +37,17 @@ def test_output_renews_the_idle_limit_only() -> None:
 
 
 def test_a_reached_limit_is_over() -> None:
-    """Zero seconds left is over."""
+    """Zero seconds left counts as expired."""
     assert patience(None, 10, None).remaining(110.0).is_over
 
 
 def test_without_limits_nothing_ends() -> None:
-    """No limit, no end."""
+    """Without limits nothing expires."""
     assert patience(None, None, None).remaining(1e9) is None
 
 
 def test_held_time_does_not_count() -> None:
-    """While it is held, even twice, the clock stands still, and goes on after the last release."""
+    """While held, even twice, the clock stands still; it resumes after the last release."""
     limits = patience(None, None, 10)
     limits.hold(102.0)
     limits.hold(103.0)
@@ -58,17 +58,17 @@ def test_held_time_does_not_count() -> None:
 
 
 def test_a_pause_of_ours_is_not_the_agents() -> None:
-    """What passes while the server itself stands still uses up no limit, and renews none."""
+    """Time in which the server itself was stopped uses up no limit and renews none."""
     limits = patience(None, 10, 20)
     limits.heard(104.0)
-    limits.heard(165.0)  # What it said in between was read before we knew.
+    limits.heard(165.0)  # Output of the gap is read before the gap is noticed.
     limits.excuse(60.0, 165.0)
     assert limits.remaining(165.0) == Remaining("idle", 10.0)
     assert limits.remaining(171.0) == Remaining("idle", 4.0)
 
 
 def test_a_pause_while_the_clock_is_held_counts_once() -> None:
-    """An agent that was frozen all the while gets no more time than one that was not."""
+    """An agent that was frozen meanwhile gets no more time than one that was not."""
     limits = patience(None, 10, None)
     limits.hold(101.0)
     limits.excuse(60.0, 165.0)
@@ -77,7 +77,7 @@ def test_a_pause_while_the_clock_is_held_counts_once() -> None:
 
 
 def test_a_late_look_is_no_pause() -> None:
-    """On a busy machine some seconds pass, and they are the agent's own."""
+    """A delay of some seconds on a busy machine counts as the agent's time."""
     limits = patience(None, 10, None)
     limits.excuse(4.0, 104.0)
     assert limits.remaining(104.0) == Remaining("idle", 6.0)

@@ -1,4 +1,4 @@
-"""What keeps an agent from its work is found before anything runs, with stand-ins on the PATH."""
+"""Problems that would stop an agent are found before anything runs, with stand-ins on the PATH."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIABLES = (
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder is the whole PATH, HOME is empty, and there is no key."""
+    """Make an empty directory the whole PATH, empty HOME, and remove all keys."""
     folder, home = tmp_path / "bin", tmp_path / "home"
     folder.mkdir()
     home.mkdir()
@@ -66,7 +66,7 @@ def faults(*codons: Codon, **choice: str) -> list[str]:
 def test_an_agent_with_its_program_and_a_key_is_ready(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its version and the name of what it logs in by are told, never the key itself."""
+    """The version and the name of the login are reported, never the key itself."""
     install(programs, "claude", "2.1.329 (Claude Code)")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     (check,) = checked(codon("one"), codon("two"))
@@ -89,7 +89,7 @@ def test_an_agent_with_its_program_and_a_key_is_ready(
 def test_a_program_that_is_missing_is_named_with_how_to_install_it(
     programs: Path, model: str, program: str, install_hint: str
 ) -> None:
-    """It is the one fault that is told: without the program there is no login to look for."""
+    """A missing program is the only fault reported: without it no login is looked for."""
     (check,) = checked(codon(model=model))
     (fault,) = check.faults
     assert f"is not installed: {program!r} was not found." in fault.message
@@ -107,7 +107,7 @@ def test_a_program_that_is_missing_is_named_with_how_to_install_it(
 def test_a_key_a_login_or_a_codons_env_is_a_login(
     programs: Path, monkeypatch: pytest.MonkeyPatch, model: str, program: str, key: str, login: str
 ) -> None:
-    """In the server's environment, also as HANKWEAVE_X, in the codon's `env`, or as a file."""
+    """A login can be a server variable, also as HANKWEAVE_X, the codon's `env`, or a file."""
     install(programs, program)
     one = codon(model=model)
     (fault,) = faults(one)
@@ -130,7 +130,8 @@ def test_a_key_a_login_or_a_codons_env_is_a_login(
 def test_what_cannot_be_seen_of_a_login_is_noted_and_not_held_against_it(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keychain of macOS, the credentials of AWS, OpenCode's providers, a provider of Codex."""
+    """The macOS keychain, AWS credentials, OpenCode's providers and a Codex provider only give
+    notes."""
     for name in ("claude", "codex", "opencode"):
         install(programs, name)
 
@@ -148,7 +149,7 @@ def test_what_cannot_be_seen_of_a_login_is_noted_and_not_held_against_it(
 
 
 def test_an_old_version_is_refused(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first version that has the options is accepted, and so is a later pre-release."""
+    """The minimum version and later pre-releases are accepted."""
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     one = codon(model="gemini-3-pro")
     for version, expected in [
@@ -162,7 +163,7 @@ def test_an_old_version_is_refused(programs: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_adapter_needs_the_program_that_it_starts(programs: Path) -> None:
-    """Pi speaks ACP through `pi-acp`, and it is the version of `pi` that counts."""
+    """Pi speaks ACP through `pi-acp`; the version of `pi` is what counts."""
     one = codon(model="pi/openai/gpt-5.4")
     install(programs, "pi-acp", "0.0.34")
     assert faults(one) == ["Pi is not installed: 'pi' was not found."]
@@ -175,7 +176,7 @@ def test_an_adapter_needs_the_program_that_it_starts(programs: Path) -> None:
 def test_a_program_that_the_kernel_refuses_is_a_fault(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that runs and tells no version may work all the same: that is a note."""
+    """A program that runs but prints no version may still work, so that is only a note."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     install(programs, "claude", "no number")
     (check,) = checked(codon())
@@ -197,7 +198,7 @@ def test_a_model_that_nothing_here_runs_is_refused_with_what_to_write(programs: 
 def test_a_model_of_another_maker_is_refused_where_the_agent_is_named(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one that says nothing, and none behind an endpoint of one's own."""
+    """A model of unknown provider is accepted, as is any model behind a custom endpoint."""
     install(programs, "claude")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     claude = {"type": "claude"}
@@ -214,7 +215,7 @@ def test_a_model_of_another_maker_is_refused_where_the_agent_is_named(
 
 
 def test_plain_programs_are_looked_for(programs: Path) -> None:
-    """By name or absolute path; one in the work tree may be put there by a rig."""
+    """Programs are looked up by name or absolute path; a rig may create one in the work tree."""
     install(programs, "there")
     commands = (["there"], [str(programs / "there")], ["./tools/agent"], ["/nowhere/x"], ["gone"])
     checks = [checked(codon(agent={"type": "command", "command": each}))[0] for each in commands]
@@ -234,7 +235,8 @@ def test_plain_programs_are_looked_for(programs: Path) -> None:
 def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codex is such an agent, also where the model or the command line selects it."""
+    """Codex, which does not ask for permissions, is such an agent, also if the model or the command
+    line selects it."""
     install(programs, "codex")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     denying = {"permissions": {"deny": ["Bash"]}}
@@ -246,7 +248,7 @@ def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
 def test_claude_code_that_would_refuse_to_run_as_root_is_a_fault(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where the variable that allows it is taken away, in the mode that needs it."""
+    """It is a fault only if the variable that allows root is removed, in the mode that needs it."""
     install(programs, "claude")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.setattr("os.getuid", lambda: 0)

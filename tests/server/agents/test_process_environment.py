@@ -1,4 +1,4 @@
-"""What an agent finds in its environment."""
+"""The environment of an agent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ def compose(task, host: dict[str, str], **extra: str) -> dict[str, str]:
 
 
 def test_only_a_short_list_is_inherited(a_task) -> None:
-    """The daemon's environment stays with the daemon, secrets and all."""
+    """Most of the daemon's environment, secrets included, is not passed on."""
     host = {"PATH": "/bin", "LC_TIME": "C", "AWS_SECRET": "x", "ANTHROPIC_API_KEY": "x", "LD_X": ""}
     composed = compose(a_task(), host)
     assert composed.keys() & host.keys() == {"PATH", "LC_TIME"}
 
 
 def test_the_task_is_told_in_the_environment(a_task) -> None:
-    """Root, data, run, codon and model have their names; the session only when it is resumed."""
+    """Root, data, run, codon and model have variables; the session has one only if it is
+    resumed."""
     task = a_task()
     composed = compose(task, {})
     assert composed == {
@@ -34,7 +35,7 @@ def test_the_task_is_told_in_the_environment(a_task) -> None:
 
 
 def test_a_prefixed_variable_reaches_the_agent_without_its_prefix(a_task) -> None:
-    """HANKWEAVE_X is X for the agent, over what it would inherit, and `unset` removes X."""
+    """HANKWEAVE_X becomes X for the agent and overrides an inherited X; `unset` removes X."""
     host = {"PATH": "/bin", "TERM": "xterm", "HANKWEAVE_PATH": "/other", "HANKWEAVE_TERM": "unset"}
     composed = compose(a_task(), host)
     assert composed["PATH"] == "/other"
@@ -42,7 +43,7 @@ def test_a_prefixed_variable_reaches_the_agent_without_its_prefix(a_task) -> Non
 
 
 def test_what_configures_or_opens_the_server_never_reaches_an_agent(a_task) -> None:
-    """Tokens, settings and a foreign mark are not handed on under any name."""
+    """Tokens, settings and a foreign mark are not passed on under any name."""
     secrets = {
         "HANKWEAVE_TOKEN": "t0",
         "HANKWEAVE_SERVER_TOKEN": "t1",
@@ -55,7 +56,7 @@ def test_what_configures_or_opens_the_server_never_reaches_an_agent(a_task) -> N
 
 
 def test_the_codons_own_variables_win(a_task) -> None:
-    """Over everything inherited, needed or named by us; the mark alone cannot be taken away."""
+    """They override inherited, required and added variables; only the mark cannot be removed."""
     own = {"PATH": "mine", "KEY": "mine", "HANKWEAVE_MODEL": "mine", MARK: "mine"}
     composed = compose(a_task(environment=own), {"PATH": "/bin", "HANKWEAVE_KEY": "x"}, KEY="y")
     assert composed["PATH"] == composed["KEY"] == composed["HANKWEAVE_MODEL"] == "mine"

@@ -1,4 +1,4 @@
-"""What a dead daemon leaves behind is found and killed, and nobody else (T-P2, T-P3)."""
+"""Processes that a dead daemon leaves behind are found and killed, and no others (T-P2, T-P3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.leftovers import AgentRecord, sweep
 
-# A daemon of its own: it starts an agent whose four processes print their pids, and hands them on.
+# A separate daemon: it starts an agent whose four processes print their pids, and forwards them.
 STARTER = """
 import sys
 from datetime import timedelta
@@ -44,7 +44,7 @@ async def main(folder, source):
 anyio.run(main, Path(sys.argv[1]), sys.argv[2])
 """
 
-# As in test_process_tree, but the double-forked one keeps its environment, and so its mark.
+# As in test_process_tree, but the double-forked process keeps its environment and so its mark.
 TREE = """
 import os, sys, time
 def stay(name):
@@ -67,7 +67,7 @@ stay("agent")
 
 @contextmanager
 def a_daemon_with_an_agent(folder: Path) -> Iterator[tuple[subprocess.Popen, dict[str, int]]]:
-    """Yields the daemon, and the pids of its agent's processes and of their keeper."""
+    """Yield the daemon, and the pids of its agent's processes and of their keeper."""
     daemon = subprocess.Popen(
         [sys.executable, "-c", STARTER, str(folder), TREE], stdout=subprocess.PIPE, text=True
     )
@@ -125,7 +125,7 @@ def a_record(**changes: object) -> AgentRecord:
 
 
 async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, lives) -> None:
-    """SIGKILL of the daemon alone ends the whole tree, before anybody sweeps."""
+    """SIGKILL of the daemon alone ends the whole tree, before any sweep."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):
         daemon.kill()
         wait_until_dead(lives, *tree.values())
@@ -135,7 +135,8 @@ async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, li
 
 
 async def test_what_outlives_daemon_and_keeper_is_swept(tmp_path: Path, lives) -> None:
-    """When both are killed, the next start kills what is left, names it and forgets it (T-P2)."""
+    """If daemon and keeper are both killed, the next start kills, names and forgets the rest
+    (T-P2)."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):
         keeper = psutil.Process(tree["keeper"])
         keeper.suspend()
@@ -157,7 +158,7 @@ async def test_what_outlives_daemon_and_keeper_is_swept(tmp_path: Path, lives) -
 
 
 async def test_a_running_agent_is_written_down(tmp_path: Path) -> None:
-    """The record has the pid, its start time, the boot and the group; only its owner reads it."""
+    """The record has pid, start time, boot id and group; only its owner can read it."""
     with a_daemon_with_an_agent(tmp_path) as (_, tree):
         (path,) = (tmp_path / "agents").iterdir()
         record = json.loads(path.read_bytes())
@@ -169,7 +170,7 @@ async def test_a_running_agent_is_written_down(tmp_path: Path) -> None:
 
 
 async def test_a_stranger_with_a_recorded_pid_is_left_alone(tmp_path, stranger, lives) -> None:
-    """A pid that was given out again does not make its new owner ours (T-P3)."""
+    """A process that reuses a recorded pid is not killed (T-P3)."""
     facts = process_table.read(stranger.pid)
     a_record(pid=stranger.pid, pgid=stranger.pid, starttime=facts.start_ticks - 1).remember(
         tmp_path
@@ -180,7 +181,7 @@ async def test_a_stranger_with_a_recorded_pid_is_left_alone(tmp_path, stranger, 
 
 
 async def test_a_record_of_another_boot_means_nothing(tmp_path, stranger) -> None:
-    """After a reboot even pid and start time together can be a stranger's."""
+    """After a reboot, even pid and start time together can match an unrelated process."""
     facts = process_table.read(stranger.pid)
     a_record(boot_id="another", pid=stranger.pid, starttime=facts.start_ticks).remember(tmp_path)
     assert await sweep(tmp_path) == ()
@@ -188,7 +189,7 @@ async def test_a_record_of_another_boot_means_nothing(tmp_path, stranger) -> Non
 
 
 async def test_a_recorded_agent_is_killed_without_its_mark(tmp_path, stranger, lives) -> None:
-    """Pid and start time of this boot are enough for a process that has erased its environment."""
+    """Pid and start time of this boot identify a process that has erased its environment."""
     facts = process_table.read(stranger.pid)
     a_record(pid=stranger.pid, starttime=facts.start_ticks).remember(tmp_path)
     (killed,) = await sweep(tmp_path)
@@ -197,7 +198,7 @@ async def test_a_recorded_agent_is_killed_without_its_mark(tmp_path, stranger, l
 
 
 async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> None:
-    """The mark is the record's name, so a torn record loses nothing that matters."""
+    """The mark is the record's file name, so a torn record can still be swept."""
     (tmp_path / "t0rn.json").write_bytes(b'{"pid": ')
     (killed,) = await sweep(tmp_path)
     assert killed.pid == marked.pid
@@ -206,7 +207,7 @@ async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> N
 
 
 async def test_a_survivor_is_named_and_its_record_kept(tmp_path, stranger, monkeypatch) -> None:
-    """What cannot be killed is reported, and the next sweep tries again."""
+    """A process that cannot be killed is reported, and the next sweep tries again."""
     monkeypatch.setattr("hankweave_server.agents.process.leftovers.KILL_DEADLINE", 0.1)
     monkeypatch.setattr("signal.pidfd_send_signal", lambda _descriptor, _number: None)
     facts = process_table.read(stranger.pid)
@@ -217,7 +218,7 @@ async def test_a_survivor_is_named_and_its_record_kept(tmp_path, stranger, monke
 
 
 async def test_a_sweeper_started_by_a_leftover_spares_itself(tmp_path: Path) -> None:
-    """A new daemon that an old agent has started carries its mark, and lives on."""
+    """A new daemon that an old agent has started carries the agent's mark and is not killed."""
     program = (
         "import anyio, sys; from pathlib import Path; "
         "from hankweave_server.agents.process.leftovers import sweep; "
@@ -232,5 +233,5 @@ async def test_a_sweeper_started_by_a_leftover_spares_itself(tmp_path: Path) -> 
 
 
 async def test_a_folder_that_is_not_there_is_swept(tmp_path: Path) -> None:
-    """Before the first agent there is nothing to find."""
+    """Without a record directory there is nothing to sweep."""
     assert await sweep(tmp_path / "agents") == ()

@@ -1,4 +1,4 @@
-"""What /proc says about processes."""
+"""Process information from /proc."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TABLE = {pid: facts(pid, parent) for pid, parent in [(1, 0), (2, 1), (3, 2), (4,
 
 
 def test_descendants_are_found_at_any_depth() -> None:
-    """Children and their children, without the roots and without strangers."""
+    """Children and their children are found, without the roots and unrelated processes."""
     assert descendants(TABLE, [2]) == {3, 4}
     assert descendants(TABLE, [1]) == {2, 3, 4, 5}
     assert descendants(TABLE, [3]) == set()
 
 
 def test_ancestors_are_found_to_the_first() -> None:
-    """Parent, its parent, and so on."""
+    """Ancestors are found from the parent up to the first process."""
     assert ancestors(TABLE, 4) == {2, 1, 0}
 
 
 def test_a_hostile_name_does_not_confuse_the_reader(tmp_path: Path) -> None:
-    """A program may be called like the fields that follow its name."""
+    """A program name may look like the fields that follow it."""
     program = tmp_path / "x) Z 1 1 (y"
     shutil.copy(shutil.which("sleep"), program)
     with subprocess.Popen([program, "600"], start_new_session=True) as process:
@@ -45,14 +45,14 @@ def test_a_hostile_name_does_not_confuse_the_reader(tmp_path: Path) -> None:
 
 
 def test_the_start_time_agrees_with_another_witness() -> None:
-    """Ticks since boot are what psutil makes its creation time of."""
+    """psutil computes its creation time from the same ticks since boot."""
     own = process_table.read(os.getpid())
     seconds = own.start_ticks / os.sysconf("SC_CLK_TCK")
     assert abs(psutil.boot_time() + seconds - psutil.Process().create_time()) < 1
 
 
 def test_a_process_that_is_gone_is_none() -> None:
-    """No process, no facts, no mark and no command line."""
+    """A process that is gone has no facts, no mark and no command line."""
     with subprocess.Popen(["true"]) as process:
         process.wait()
 

@@ -1,4 +1,4 @@
-"""Lines out of chunks, and pipes that somebody keeps open."""
+"""Splitting chunks into lines, and pipes that another process keeps open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def split(chunks: list[bytes], limit: int) -> list[Line]:
 
 @given(st.lists(st.binary(max_size=20)))
 def test_chunks_do_not_matter(chunks: list[bytes]) -> None:
-    """However the bytes arrive, the lines are the same."""
+    """However the bytes are chunked, the lines are the same."""
     whole = b"".join(chunks)
     assert split(chunks, 1000) == split([whole], 1000)
     assert [line.content for line in split(chunks, 1000)] == [
@@ -30,7 +30,7 @@ def test_chunks_do_not_matter(chunks: list[bytes]) -> None:
 
 
 def test_a_line_beyond_the_limit_loses_its_end_and_says_so() -> None:
-    """What is dropped is counted, and the next line is whole again."""
+    """Dropped bytes are counted, and the next line is whole again."""
     long, short = split([b"abc", b"defg", b"hi\nxy\n"], 4)
     assert long == Line(b"abcd", dropped=5)
     assert long.marked_text() == "abcd … [5 bytes dropped]"
@@ -38,7 +38,7 @@ def test_a_line_beyond_the_limit_loses_its_end_and_says_so() -> None:
 
 
 async def test_an_abandoned_pipe_is_read_to_its_last_byte() -> None:
-    """Everything written so far is still read, though somebody keeps the other end open."""
+    """Everything written so far is read, even if another process keeps the other end open."""
     read_end, write_end = os.pipe()
     reader = PipeReader(read_end)
     chunks: list[bytes] = []
@@ -63,7 +63,7 @@ async def test_an_abandoned_pipe_is_read_to_its_last_byte() -> None:
 
 
 async def test_a_reader_that_has_gone_away_is_no_error() -> None:
-    """Writing to a closed pipe ends without an exception."""
+    """Writing to a closed pipe raises no exception."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     writer = PipeWriter(write_end)

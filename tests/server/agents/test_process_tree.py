@@ -1,4 +1,4 @@
-"""Whatever an agent starts ends with it (T-P1, T-P6, T-P9)."""
+"""All processes that an agent starts end with it (T-P1, T-P6, T-P9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.process.child import KEEPER_STOPPED
 from hankweave_server.agents.registry import CommandAgent
 
-# Each process prints its name and pid, and sleeps; none listens to SIGINT or SIGTERM.
+# Each process prints its name and pid, and sleeps; all ignore SIGINT and SIGTERM.
 TREE = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -51,7 +51,7 @@ if between == 0:
 os.waitpid(between, 0)
 stay("agent")
 """
-# A child of it, in a session of its own, stops the keeper again and again.
+# A child, in its own session, stops the keeper again and again.
 STOPPER = """
 import os, signal, time
 
@@ -70,7 +70,8 @@ NAMES = {"agent", "child", "own-session", "double-forked"}
 
 
 async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
-    """Child, child with a session of its own, double-forked one: all are dead (T-P1)."""
+    """A child, one with its own session, and a double-forked one are all dead after a stop
+    (T-P1)."""
     with anyio.fail_after(20):
         async with python(TREE).start(a_task()) as session:
             tree = {name: int(pid) for name, pid in await words(session, 4)}
@@ -83,7 +84,7 @@ async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
 
 
 async def test_nothing_outlives_the_context(a_task, python, words, lives) -> None:
-    """Leaving the context is enough, and the record of the agent goes with it."""
+    """Leaving the context ends the agent and removes its record."""
     task = a_task()
     with anyio.fail_after(20):
         async with python(TREE).start(task) as session:
@@ -108,7 +109,7 @@ async def test_nothing_outlives_a_cancelled_caller(a_task, python, words, lives)
 
 
 async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives) -> None:
-    """Background processes end when the agent does, though they hold its stdout open (T-P6)."""
+    """Background processes end with the agent, even if they hold its stdout open (T-P6)."""
     heard = await hear(python(TREE.replace('stay("agent")', "time.sleep(0.5)")), a_task())
     tree = [signal.line.split() for signal in heard.of(PlainOutput)]
     assert heard.outcome == Exited(0)
@@ -117,7 +118,8 @@ async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives)
 
 
 async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, words) -> None:
-    """Once nothing of the agent lives its output is at its end, whoever else has the pipe open."""
+    """Output ends once the agent's processes are dead, even if another process has the pipe
+    open."""
     source = "print('agent', flush=True); import time; time.sleep(600)"
     with anyio.fail_after(20):
         async with python(source).start(a_task()) as session:
@@ -131,8 +133,8 @@ async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, word
 async def test_an_agent_that_kills_its_keeper_does_not_get_away(
     a_task, python, words, lives
 ) -> None:
-    """Without the keeper the agent dies with it, and the rest is found by its mark."""
-    source = TREE.replace("{})", "os.environ)")  # A mark that is kept, for the hunt.
+    """Without the keeper the agent dies too, and its other processes are found by their mark."""
+    source = TREE.replace("{})", "os.environ)")  # Keeps the mark, for the sweep.
     with anyio.fail_after(20):
         async with python(source).start(a_task()) as session:
             tree = await words(session, 4)
@@ -145,7 +147,7 @@ async def test_an_agent_that_kills_its_keeper_does_not_get_away(
 async def test_an_agent_that_stops_its_keeper_does_not_get_away(
     a_task, python, words, lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A keeper that answers nothing is given up after its deadline, and hunted with the others."""
+    """A keeper that does not respond is given up after its deadline and killed with the others."""
     monkeypatch.setattr("hankweave_server.agents.process.child.KILL_DEADLINE", 0.2)
     with anyio.fail_after(20):
         async with python(TREE).start(a_task()) as session:
@@ -156,7 +158,7 @@ async def test_an_agent_that_stops_its_keeper_does_not_get_away(
 
 
 async def test_an_interrupt_comes_first(a_task, python, words) -> None:
-    """An agent that ends by itself on SIGINT is given the time to say so."""
+    """An agent that exits on SIGINT is given time to finish its output."""
     source = """
 import time
 try:
@@ -176,7 +178,7 @@ except KeyboardInterrupt:
 
 
 async def test_a_terminate_comes_second(a_task, python, words) -> None:
-    """An agent that ignores SIGINT still gets SIGTERM before SIGKILL."""
+    """An agent that ignores SIGINT gets SIGTERM before SIGKILL."""
     source = """
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -191,7 +193,7 @@ time.sleep(600)
 
 
 async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, lives) -> None:
-    """Every process of the tree is stopped, and after a resume none is."""
+    """Every process of the tree is stopped by a pause, and none after a resume."""
     with anyio.fail_after(20):
         async with python(TREE).start(a_task()) as session:
             pids = [int(pid) for _, pid in await words(session, 4)]
@@ -205,7 +207,7 @@ async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, liv
 
 
 async def test_a_paused_agent_hears_the_interrupt(a_task, python, words) -> None:
-    """Stopping a paused agent gives it its chance to end in order."""
+    """Stopping a paused agent lets it shut down in order."""
     source = """
 import time
 try:
@@ -223,7 +225,7 @@ except KeyboardInterrupt:
 
 
 async def test_a_fork_bomb_is_ended(a_task, python, words) -> None:
-    """A tree that forks as fast as it can is killed whole, group by group (T-P6)."""
+    """A tree that forks as fast as it can is killed completely, group by group (T-P6)."""
     source = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -253,7 +255,7 @@ def _session_of(process: psutil.Process) -> int:
 
 
 async def test_no_zombies_remain(a_task, hear) -> None:
-    """Agents come and go without leaving dead children or descriptors behind (T-P9)."""
+    """Agents leave no dead children and no descriptors behind (T-P9)."""
     agent = CommandAgent(("sh", "-c", "sleep 600 & true"))
     await hear(agent, a_task())
     descriptors = psutil.Process().num_fds()
@@ -266,7 +268,7 @@ async def test_no_zombies_remain(a_task, hear) -> None:
 
 
 async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, python) -> None:
-    """A stopped keeper is continued within seconds, and then tells how the agent ended."""
+    """A stopped keeper is continued within seconds, and then reports how the agent ended."""
     source = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); raise SystemExit(3)"
     heard = await hear(python(source), a_task())
     assert heard.outcome == Exited(3)
@@ -276,7 +278,7 @@ async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, 
 async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
     a_task, python, words, lives
 ) -> None:
-    """After the third time nothing of it lives, and an error says why."""
+    """After the third stop all its processes are killed, and an error gives the reason."""
     with anyio.fail_after(30):
         async with python(STOPPER).start(a_task()) as session:
             tree = await words(session, 2)

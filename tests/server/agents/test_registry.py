@@ -1,4 +1,4 @@
-"""Who does a codon: the command line's choice, else the hank's, else its model's agent."""
+"""Selection of a codon's agent: the command line, else the hank, else the model's agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOMES = Path("/execution/.hankweave/homes")
 
 
 def a_codon(model: str = "m", **spec: Any) -> Codon:
-    """A codon whose `agent` is this; none if nothing is given."""
+    """Return a codon with this `agent`, or without one."""
     fields = {"id": "one", "name": "One", "model": model, "continuationMode": "fresh"}
     return msgspec.convert(
         {**fields, "promptText": "p", "trackedFiles": [], **({"agent": spec} if spec else {})},
@@ -56,14 +56,14 @@ def agent(chosen: str | None = None, **spec: Any) -> Agent:
 def test_the_model_selects_the_agent_where_nothing_else_does(
     model: str, kind: type[Agent], called: str
 ) -> None:
-    """The agent is given the model by the name that it knows."""
+    """The agent is given the model name in its own form."""
     codon = a_codon(model)
     assert isinstance(a_roster().agent_for(codon), kind)
     assert a_roster().model_for(codon) == called
 
 
 def test_a_named_agent_wins_over_the_model() -> None:
-    """The hank's as well as the command line's; the model is spelt for that agent."""
+    """An agent named by the hank or the command line wins; the model name is converted for it."""
     codex = a_codon("sonnet", type="codex")
     assert isinstance(a_roster().agent_for(codex), CodexAgent)
     assert isinstance(a_roster("claude").agent_for(a_codon("gpt-5")), ClaudeAgent)
@@ -78,7 +78,7 @@ def test_the_model_of_the_command_line_selects_the_agent_too() -> None:
 
 
 def test_effort_behind_a_models_name_becomes_a_setting_of_codex() -> None:
-    """One that the hank sets itself stays."""
+    """An effort suffix becomes a Codex setting, unless the hank sets one itself."""
     selected = a_roster().agent_for(a_codon("gpt-5.2-high"))
     assert isinstance(selected, CodexAgent)
     assert selected.config == {"model_reasoning_effort": '"high"'}
@@ -92,7 +92,7 @@ def test_effort_behind_a_models_name_becomes_a_setting_of_codex() -> None:
 def test_of_several_agents_the_first_that_is_installed_runs_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where none is, the preferred one is named, for somebody to install."""
+    """If none is installed, the preferred one is named, so that the user can install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     codon = a_codon("pi/openai/gpt-5.4")
     assert command_for(codon) == ("pi-acp",)
@@ -115,7 +115,7 @@ def install(program: Path) -> None:
 
 
 def test_claude_on_bedrock_gets_the_keys_of_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other agent and no other model of Claude's does."""
+    """Other agents and other Claude models do not get them."""
     codon = a_codon("amazon-bedrock/anthropic.claude-3-haiku-20240307-v1:0")
     claude = a_roster().agent_for(codon)
     assert isinstance(claude, ClaudeAgent)
@@ -127,14 +127,14 @@ def test_claude_on_bedrock_gets_the_keys_of_amazon(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("mode", ["default", "acceptEdits", "bypassPermissions", "plan"])
 def test_claude_works_in_the_mode_that_the_hank_gives(mode: str) -> None:
-    """Its conversations lie in its own home, inside the execution."""
+    """Claude's conversations are in its own home inside the execution."""
     claude = agent(type="claude", permissionMode=mode)
     assert isinstance(claude, ClaudeAgent)
     assert (claude.permission_mode, claude.home) == (mode, HOMES / "claude")
 
 
 def test_each_kind_of_agent_has_its_adapter() -> None:
-    """Claude where the hank names none."""
+    """Claude is the default if the hank names no agent."""
     assert isinstance(agent(), ClaudeAgent)
     assert isinstance(agent(type="codex"), CodexAgent)
     assert isinstance(agent(type="acp", command=["opencode", "acp"]), AcpAgent)
@@ -144,14 +144,14 @@ def test_each_kind_of_agent_has_its_adapter() -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_whom_the_command_line_names_does_every_codon(name: str) -> None:
-    """Whatever the hank says."""
+    """An agent on the command line overrides the hank for every codon."""
     assert type(agent(name, type="command", command=["true"])) is type(
         agent(**msgspec.to_builtins(BY_NAME[name]))
     )
 
 
 def test_an_acp_agent_gets_what_the_hank_says() -> None:
-    """Its mode, its keys, and a place for its conversations inside the execution."""
+    """An ACP agent gets the hank's mode and keys, and a conversation directory in the execution."""
     acp = agent(type="acp", command=["goose", "acp"], mode="bold", keys=["GOOSE_"])
     assert isinstance(acp, AcpAgent)
     assert (acp.command, acp.mode, acp.keys) == (("goose", "acp"), "bold", ("GOOSE_",))

@@ -1,4 +1,4 @@
-"""The scripted agent: same script, same words, as a real process."""
+"""The scripted agent runs as a real process, and the same script gives the same output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def script(*steps: dict) -> str:
 
 
 async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> None:
-    """The demo needs no script: the agent says what it read and writes a note."""
+    """A prompt that is not a script plays the demo: the agent reports its input and writes a
+    note."""
     task = a_task("Look at the data.\n")
     heard = await hear(ScriptedAgent(), task)
     assert heard.of(AgentSaid) == [AgentSaid("I have read the prompt of observe: 4 words.")]
@@ -46,7 +47,7 @@ async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> Non
 
 
 async def test_files_change_as_tool_calls(a_task, hear) -> None:
-    """Every file step is a call, the change, and its result."""
+    """Every file step is reported as a call, the change, and its result."""
     task = a_task(
         script(
             {"write": {"path": "deep/a.txt", "text": "one\n"}},
@@ -67,7 +68,7 @@ async def test_files_change_as_tool_calls(a_task, hear) -> None:
 
 
 async def test_two_runs_say_the_same(a_task, hear) -> None:
-    """Ids, tokens and costs follow from the task alone."""
+    """Ids, tokens and costs depend on the task alone."""
     task = a_task(script({"say": "Hello there"}, {"think": "Hm"}, {"cost": 0.5}, {"cost": 0.25}))
     first, second = [await hear(ScriptedAgent(), task) for _ in range(2)]
     assert first == second
@@ -81,7 +82,7 @@ async def test_two_runs_say_the_same(a_task, hear) -> None:
 
 
 async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
-    """Continuing a session is visible in its first line."""
+    """The first line of a resumed session has the same session id."""
     heard = await hear(ScriptedAgent(), a_task(script(), resume_session="s9"))
     assert heard.of(SessionStarted) == [SessionStarted("s9", "test-model")]
 
@@ -97,7 +98,7 @@ async def test_a_resumed_session_keeps_its_name(a_task, hear) -> None:
     ],
 )
 async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> None:
-    """Failures come with an error result, exits and crashes without any."""
+    """A script can end with an error result, or with an exit code or a crash and no result."""
     heard = await hear(ScriptedAgent(), a_task(script(step, {"say": "never"})))
     assert heard.outcome == outcome
     assert [(result.success, result.text) for result in heard.of(ResultReported)] == [
@@ -116,14 +117,14 @@ async def test_a_script_can_end_badly(a_task, hear, step, outcome, texts) -> Non
     ],
 )
 async def test_a_wrong_script_is_an_error_result(a_task, hear, prompt: str) -> None:
-    """Unknown steps and broken scripts end with a sentence and exit code 2."""
+    """Unknown steps and broken scripts end with an error message and exit code 2."""
     heard = await hear(ScriptedAgent(), a_task(prompt))
     assert heard.of(ResultReported)[0].text.startswith("The script is invalid")
     assert heard.outcome == Exited(2)
 
 
 async def test_a_script_waits_for_a_file(a_task) -> None:
-    """A test can hold the agent at a step and let it go."""
+    """A test can hold the agent at a step until a file exists."""
     task = a_task(script({"say": "before"}, {"waitForFile": "go"}, {"wait": 0}, {"say": "after"}))
     with anyio.fail_after(20):
         async with ScriptedAgent().start(task) as session:
@@ -137,7 +138,7 @@ async def test_a_script_waits_for_a_file(a_task) -> None:
 
 
 async def test_a_script_prints_anything(a_task, hear) -> None:
-    """Raw lines and stderr are for trying out how a runner takes them."""
+    """Raw lines and stderr output can be printed to test a runner."""
     line = '{"type":"assistant","message":{"content":"raw"}}'
     heard = await hear(ScriptedAgent(), a_task(script({"raw": line}, {"stderr": "careful"})))
     assert heard.of(AgentSaid) == [AgentSaid("raw")]
@@ -146,7 +147,7 @@ async def test_a_script_prints_anything(a_task, hear) -> None:
 
 @pytest.mark.parametrize("from_codon", [True, False])
 async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_codon) -> None:
-    """HANKWEAVE_SCRIPT names it, in the codon's environment or in the daemon's."""
+    """HANKWEAVE_SCRIPT names the file, in the codon's or the daemon's environment."""
     file = tmp_path / "script.json"
     file.write_text(script({"say": "from the file"}))
     monkeypatch.setenv("HANKWEAVE_SCRIPT", "/absent" if from_codon else str(file))
@@ -156,7 +157,7 @@ async def test_a_script_can_be_a_file(a_task, hear, tmp_path, monkeypatch, from_
 
 
 async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task) -> None:
-    """With `asks` a file step is a call, a question, the change and its result, in this order."""
+    """With `asks`, a file step is a call, a question, the change and its result, in this order."""
     steps = [
         {"write": {"path": "a.txt", "text": "a"}},
         {"run": "cat a.txt"},
@@ -180,7 +181,7 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
 
 
 async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task) -> None:
-    """It may take as long as a checkpoint does; afterwards its limits hold again."""
+    """An answer may take as long as a checkpoint; afterwards the limits apply again."""
     limits = AgentLimits(idle=timedelta(seconds=2), kill_grace=timedelta(seconds=0.2))
     task = a_task(script({"ask": {"tool": "Write"}}, {"say": "on"}, {"wait": 60}), limits=limits)
     with anyio.fail_after(30):
@@ -188,7 +189,7 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
             said = []
             async for heard in session.signals():
                 if isinstance(heard, PermissionAsked):
-                    await anyio.sleep(3)  # What is being tested is that time passes.
+                    await anyio.sleep(3)  # The passing of time is under test.
                     await session.answer(heard, Granted())
                 elif isinstance(heard, AgentSaid):
                     said.append(heard.text)
@@ -200,7 +201,8 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
 
 
 async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear, tmp_path) -> None:
-    """Prompts and steps, a line each, for the owner alone; a resumed session knows them."""
+    """Prompts and steps are stored, one line each, for the owner only; a resumed session has
+    them."""
     agent = ScriptedAgent(sessions=tmp_path / "sessions")
     steps = script({"say": "a"}, {"recall": "I know"})
     first = await hear(agent, a_task(steps))
@@ -222,7 +224,7 @@ async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear,
 
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
-    """Told to ask by its task, it does not do what it is refused; with `onRefusal` it fails."""
+    """A refused step is not done and is a failed result; with `onRefusal` the agent fails."""
     steps = [{"write": {"path": "a.txt", "text": "a"}}, {"say": "on"}]
     script = {"steps": steps, "onRefusal": "fail"} if gives_up else {"steps": steps}
     task, heard = replace(a_task(json.dumps(script)), asks=True), []

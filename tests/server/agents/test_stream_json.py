@@ -1,4 +1,4 @@
-"""Lines of stdout and what they say."""
+"""Parsing of the lines that an agent prints on stdout."""
 
 from __future__ import annotations
 
@@ -204,12 +204,12 @@ def test_a_message_says_what_the_table_says(message: dict, expected: list) -> No
     ],
 )
 def test_what_is_no_message_is_plain_output(line: bytes) -> None:
-    """Text, torn or hostile JSON, and JSON without a type are handed on as they are."""
+    """Text, torn or hostile JSON, and JSON without a type are passed on unchanged."""
     assert parse(line) == [PlainOutput(line.decode())]
 
 
 def test_bytes_that_are_no_text_are_plain_output() -> None:
-    """Bytes that are not UTF-8 are replaced where they are, and nothing is raised."""
+    """Invalid UTF-8 bytes are replaced, and nothing is raised."""
     assert parse(b"caf\xe9") == [PlainOutput("caf�")]
     assert parse(b'{"type": "caf\xe9"}') == [PlainOutput('{"type": "caf�"}')]
 
@@ -241,8 +241,8 @@ def test_bytes_that_are_no_text_are_plain_output() -> None:
 def test_an_answer_is_what_the_question_understands(
     verdict: Verdict, by_hook: bool, response: dict[str, object]
 ) -> None:
-    """A question is allowed with its input as it was, or denied with a reason; a hook that is told
-    nothing leaves it to the agent's own rules."""
+    """A question is allowed with its input unchanged, or denied with a reason; a hook without a
+    decision leaves it to the agent's own rules."""
     line = answer_to(PermissionAsked("r1", "Write", {"a": 1}, by_hook=by_hook), verdict)
     assert line.endswith(b"\n")
     answer = json.loads(line)
@@ -251,13 +251,13 @@ def test_an_answer_is_what_the_question_understands(
 
 
 def test_a_question_can_be_taken_back() -> None:
-    """The agent does not wait any more."""
+    """A withdrawn question no longer waits for an answer."""
     line = b'{"type": "control_cancel_request", "request_id": "r1"}'
     assert parse(line) == [PermissionWithdrawn("r1")]
 
 
 def test_what_is_written_to_an_agent_is_one_line_each() -> None:
-    """A prompt may have line ends of its own."""
+    """A prompt with line ends is still written as one line."""
     for text in (user_message("a\nb"), ask_first()):
         assert text.count("\n") == 1
         assert json.loads(text)["type"] in ("user", "control_request")
@@ -273,7 +273,7 @@ def test_what_is_written_to_an_agent_is_one_line_each() -> None:
     ],
 )
 def test_a_result_names_the_calls_that_were_not_allowed(denials: object, calls: tuple) -> None:
-    """Claude Code lists them; whatever has another shape is none."""
+    """Claude Code lists denied calls; entries of another shape are ignored."""
     line = {"type": "result", "subtype": "success", "permission_denials": denials}
     (result,) = parse(json.dumps(line).encode())
     assert isinstance(result, ResultReported)
