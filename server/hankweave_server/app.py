@@ -112,7 +112,6 @@ class App:
             self.ctx,
             autostart=opened.settings.autostart,
             ends_server=self.exit_policy.applies,
-            take_back=lambda codon_id: self.rollback.take_back(codon_id),
             on_rest=on_rest,
         )
         self.rollback = Rollback(self.ctx, self.runner)
@@ -123,7 +122,7 @@ class App:
             opened.ledger,
             self.checkpointer,
             self.packing,
-            is_rolling_back=lambda: self.runner.is_rolling_back,
+            guard=self.ctx.guard,
         )
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.ctx, home=self._branch_home)
@@ -150,7 +149,6 @@ class App:
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
             space=ledger.space,
-            is_rolling_back=lambda: self.runner.is_rolling_back,
             broadcast=self._broadcast,
         )
 
@@ -245,7 +243,7 @@ class App:
             current_run_id=state.current_run_id,
             active_codon_id=None if active is None else active.codon_id,
             next_codon_id=next_codon(state),
-            is_rolling_back=self.runner.is_rolling_back,
+            is_rolling_back=self.ctx.guard.is_rolling_back,
             last_event_seq=state.last_event_seq,
             total_cost=total_cost(state),
             checkpoints=len(self.checkpointer.known),

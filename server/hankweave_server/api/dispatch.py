@@ -88,7 +88,6 @@ class Dispatch:
         store: Store,
         branches: Branches,
         space: Space,
-        is_rolling_back: Callable[[], bool],
         broadcast: Callable[[EventData], None],
     ) -> None:
         self._ctx = ctx
@@ -100,18 +99,13 @@ class Dispatch:
         self._looks = looks
         self._store = store
         self._branches = branches
-        self._is_rolling_back = is_rolling_back
         self._broadcast = broadcast
 
     async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
         """Execute one command; raise Refused if it cannot be done."""
         data = command.data
-        if self._is_rolling_back() and not data.DURING_ROLLBACK:
-            raise Refused(
-                ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"{command.type} cannot run while a rollback is in progress.",
-                hint="Wait for rollback.completed.",
-            )
+        if not data.DURING_ROLLBACK:
+            self._ctx.guard.refuse_command(command.type)
 
         self._expect_run(getattr(data, "expected_run_id", None))
         if self._space.is_short and isinstance(data, _NEED_ROOM):

@@ -18,7 +18,8 @@ from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback.restoration import CutShort
+from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
 
 
@@ -69,7 +70,7 @@ class Rollbacks:
             paths=paths,
             keep_edits=command.keep_edits,
         )
-        return await self._rollback.outlook.preview(journey, causes, patch=command.patch)
+        return await self._rollback.preview(journey, causes, patch=command.patch)
 
     async def _performed(
         self, journey: RollbackRequest, causes: tuple[int | str, ...]

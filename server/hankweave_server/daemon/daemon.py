@@ -266,7 +266,7 @@ class Daemon:
             await self._tell_nothing_to_do(app, opened)
         elif self._settings.autostart:
             await self._await_first_client(app)
-            if not app.runner.is_busy and not app.runner.is_rolling_back:
+            if not app.runner.is_busy and not app.ctx.guard.is_rolling_back:
                 await app.runner.start_next_if_any()
         else:
             await opened.ledger.record(

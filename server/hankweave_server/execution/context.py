@@ -30,6 +30,7 @@ from hankweave_server.domain.history import answers_of, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
@@ -140,6 +141,8 @@ class ExecutionContext:
     """The moments of automatic checkpoints, besides a codon's end."""
     desk: PendingPermissions = field(default_factory=PendingPermissions)
     """The permission requests of agents that wait for an answer."""
+    guard: TreeGuard = field(default_factory=TreeGuard)
+    """The claim of a rollback on the work tree."""
     output_directory: Path | None = None
     """The directory that output files are copied to; None: not copied."""
     overwrite_output: bool = False

@@ -64,7 +64,7 @@ class ExitPolicy:
 
 
 def _has_ended(ctx: ExecutionContext, runner: Runner) -> bool:
-    if runner.is_busy or runner.is_rolling_back:
+    if runner.is_busy or ctx.guard.is_rolling_back:
         return False
 
     completed = runner.outcome is Outcome.COMPLETED and next_codon(ctx.state) is None

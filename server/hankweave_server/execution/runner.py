@@ -10,13 +10,11 @@ ends.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, assert_never
 
 import anyio
 
@@ -30,7 +28,7 @@ from hankweave_protocol.events import (
     StateSnapshot,
 )
 from hankweave_protocol.hank import Loop
-from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
     CompletedCodon,
     FailedCodon,
@@ -54,8 +52,8 @@ from hankweave_server.domain.history import (
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.post_codon import AftermathFailed, PostCodon
+from hankweave_server.execution.rollback.restoration import Restoration
 from hankweave_server.execution.runs import Runs, snapshot_of
-from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import RETRY_SECONDS
 
 
@@ -156,10 +154,6 @@ class RetryDelay:
     seconds: float
 
 
-TakeBack: TypeAlias = Callable[[CodonId], Awaitable[Sha | None]]
-"""Restores the files to where a codon's attempt began; returns the checkpoint of its rig."""
-
-
 class Runner:
     """A task that runs codons on request, and with `autostart` one after the other."""
 
@@ -169,15 +163,14 @@ class Runner:
         *,
         autostart: bool,
         ends_server: Callable[[], bool] = lambda: False,
-        take_back: TakeBack | None = None,
         on_rest: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         """`ends_server` returns whether the server ends with its plan, which clients are told.
 
-        `take_back` restores the files to where a codon's failed attempt began. `on_rest` is called
-        when the plan has ended or failed and no codon is requested.
+        `on_rest` is called when the plan has ended or failed and no codon is requested.
         """
         self._ctx = ctx
+        self._guard = ctx.guard
         self._autostart = autostart
         self._goes_on = autostart
         """True if the plan continues after the codon that was requested last."""
@@ -187,61 +180,22 @@ class Runner:
         self._aftermath = PostCodon(ctx)
         self._runs = Runs(ctx)
         self._loops = Loops(ctx)
+        self._restoration = Restoration(ctx)
         self._wake = anyio.Event()
         self._at_rest = anyio.Event()
         self._at_rest.set()
-        self._closing = False
         self._is_held = False
-        self._rolling_back = False
-        self._rolled_back = anyio.Event()
-        self._is_blocked = False
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
         self._on_rest = on_rest
-        self._take_back: TakeBack = take_back or _nothing_to_take_back
 
     @property
     def is_busy(self) -> bool:
         return self.active is not None or self._wish is not None
 
-    @property
-    def is_rolling_back(self) -> bool:
-        return self._rolling_back
-
-    @property
-    def is_blocked(self) -> bool:
-        """True after a rollback that could not finish, until one does: no codon may start."""
-        return self._is_blocked
-
-    def block(self) -> None:
-        """Refuse to start codons: a rollback has left the files half restored."""
-        self._is_blocked = True
-
-    def unblock(self) -> None:
-        """Allow codons to start again: the files are restored."""
-        self._is_blocked = False
-
-    @contextlib.contextmanager
-    def rolling_back(self) -> Iterator[None]:
-        """Mark a rollback in progress; refuse a second one, as in Hankweave."""
-        if self._closing:
-            raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
-
-        if self._rolling_back:
-            raise Refused(
-                ErrorCode.ROLLBACK_IN_PROGRESS,
-                "A rollback is in progress.",
-                hint="Wait for rollback.completed.",
-            )
-
-        self._rolling_back = True
+    def reset_outcome(self) -> None:
+        """Note that the plan is not at its end: a rollback begins."""
         self.outcome = Outcome.WAITING
-        self._rolled_back = anyio.Event()
-        try:
-            yield
-        finally:
-            self._rolling_back = False
-            self._rolled_back.set()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -251,22 +205,14 @@ class Runner:
         The plan continues after it only with `autostart`.
         """
         self.refuse_while_running()
-        if self._closing:
-            raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")
-
+        self._guard.refuse_when_closing()
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
         self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
         """Refuse a codon that is not in the plan, and any codon while files are half restored."""
-        if self._is_blocked:
-            raise Refused(
-                ErrorCode.ROLLBACK_IN_PROGRESS,
-                "A rollback is incomplete; codons cannot run on partly restored files.",
-                hint="Roll back again, or restart the server to complete the rollback.",
-            )
-
+        self._guard.refuse_codon()
         if plan_entry(plan, codon_id) is None:
             known = ", ".join(entry.codon_id for entry in plan)
             raise Refused(
@@ -300,7 +246,7 @@ class Runner:
 
     async def start_next_if_any(self) -> None:
         """Run the rest of the plan, whatever `autostart` says, or report that it has ended."""
-        if self._closing:
+        if self._guard.is_closing:
             return
 
         if next_codon(self._ctx.state) is not None:
@@ -355,10 +301,7 @@ class Runner:
         The rollback comes first: an agent that it holds frozen would be woken to be stopped, and
         would write into what is being restored.
         """
-        self._closing = True
-        if self._rolling_back:
-            await self._rolled_back.wait()
-
+        await self._guard.close()
         await self.quiesce(halt)
         await self.close_run()
         await self._runs.clear_current()
@@ -389,7 +332,7 @@ class Runner:
                     await self._serve(wish)
 
             self._at_rest.set()
-            if not self._closing:
+            if not self._guard.is_closing:
                 self._on_rest(self.outcome)
 
     async def _has_room(self) -> bool:
@@ -411,7 +354,7 @@ class Runner:
             await self._wake.wait()
 
         self._wake = anyio.Event()
-        if pause is not None and self._pause is pause and not self._rolling_back:
+        if pause is not None and self._pause is pause and not self._guard.is_rolling_back:
             self._want(Wish(pause.codon_id, is_retry=True))
 
     async def _serve(self, wish: Wish) -> None:
@@ -420,9 +363,7 @@ class Runner:
         standing_rig = None
         if wish.is_retry:
             try:
-                take_back = partial(self._take_back, wish.codon_id)
-                space = self._ctx.ledger.space
-                standing_rig = await space.insist(take_back, is_short=is_for_want_of_room)
+                standing_rig = await self._restoration.before_retry(wish.codon_id)
             except (Refused, RestoreIncomplete) as fault:
                 await self._cannot_be_retried(wish, fault)
                 return
@@ -519,8 +460,8 @@ class Runner:
         """Decide what follows a codon's end."""
         if halted:
             # Without clients, nothing could start the codon again.
-            self.outcome = Outcome.WAITING if self._rolling_back else Outcome.FAILED
-            if not self._rolling_back and not self._closing:
+            self.outcome = Outcome.WAITING if self._guard.is_rolling_back else Outcome.FAILED
+            if not self._guard.is_rolling_back and not self._guard.is_closing:
                 await self._inform(f"Codon {entry.codon_id} force stopped")
 
             await self.idle("stopped", f"Codon {entry.codon_id} was stopped.")
@@ -537,7 +478,7 @@ class Runner:
         codon, reason = entry.codon, failed.failure_reason
         made = attempts_made(self._ctx.state, entry.codon_id)
         match decide(codon.on_failure, codon.retry_config, reason, attempts=made, headless=False):
-            case RetryDecision() as retry if not (self._closing or self._is_held):
+            case RetryDecision() as retry if not (self._guard.is_closing or self._is_held):
                 await self._pause_before(retry, entry, failed)
             case RetryDecision() | GiveUp() | Ignore():
                 await self._give_up(_failure_sentence(failed))
@@ -598,7 +539,7 @@ class Runner:
             await self._tell_the_end(terminal)
         elif self._wish is not None:
             return  # A client was faster than the plan.
-        elif self._goes_on and not self._closing and not self._rolling_back:
+        elif self._goes_on and not self._guard.is_closing and not self._guard.is_rolling_back:
             self._wish = Wish(following)
         else:
             await self.idle("codon-completed", f"Codon {entry.codon_id} completed.")
@@ -630,15 +571,11 @@ class Runner:
         return snapshot_of(
             self._ctx.ledger.durable_state,
             uptime_ms=round(elapsed * 1000),
-            is_rolling_back=self._rolling_back,
+            is_rolling_back=self._guard.is_rolling_back,
         )
 
     async def idle(self, reason: IdleReason, message: str) -> None:
         await self._ctx.ledger.record(ServerIdle(reason=reason, message=message))
-
-
-async def _nothing_to_take_back(codon_id: CodonId) -> Sha | None:
-    return None
 
 
 def _is_by_a_person(skipped: SkippedCodon) -> bool:

@@ -29,6 +29,7 @@ from hankweave_server.execution.maintenance.fsck import check_store, recorded_ch
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.repack import Repacker
+from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.progress import ReportProgress, tell_of
@@ -109,7 +110,9 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
         )
         checkpointer.progress.attach(partial(tell_of, tell))
         packing = Repacker(ledger, checkpointer)
-        housekeeper = GarbageCollector(layout, clock, ledger, checkpointer, packing)
+        housekeeper = GarbageCollector(
+            layout, clock, ledger, checkpointer, packing, guard=TreeGuard()
+        )
         heartbeat = partial(lock.heartbeat, on_lost=_end_at_once)
         async with alongside(ledger.run, checkpointer.progress.run, heartbeat):
             found = [item for item in (ledger.repair, ledger.recovery) if item is not None]

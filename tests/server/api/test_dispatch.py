@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from dataclasses import replace
 from typing import Any, cast
@@ -34,6 +35,7 @@ from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.api.dispatch import Dispatch
+from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.ledger.disk_space import Space
 from support.histories import MOMENT, a_run
 from support.timelines import a_state
@@ -59,9 +61,12 @@ CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_repli
 
 
 class Surroundings:
-    """What dispatch reads of an execution: its state and the time."""
+    """What dispatch reads of an execution: its state, the time and its guard."""
 
     state: State = msgspec.structs.replace(a_state(a_run(CURRENT)), current_run_id=CURRENT)
+
+    def __init__(self) -> None:
+        self.guard = TreeGuard()
 
     def now_text(self) -> str:
         return MOMENT
@@ -173,6 +178,7 @@ class Desk:
     def __init__(
         self, *, rolling_back: bool = False, full: bool = False, has_ended: bool = False
     ) -> None:
+        self._stack = contextlib.ExitStack()
         self.rooms = Rooms()
         self.broadcast: list[EventData] = []
         room = cast("Any", self.rooms)
@@ -181,6 +187,9 @@ class Desk:
             space.note(FULL)
 
         ctx = Surroundings()
+        if rolling_back:
+            self._stack.enter_context(ctx.guard.rolling_back())
+
         if has_ended:
             ctx.state = msgspec.structs.replace(ctx.state, current_run_id=None)
 
@@ -194,7 +203,6 @@ class Desk:
             store=room,
             branches=room,
             space=space,
-            is_rolling_back=lambda: rolling_back,
             broadcast=self.broadcast.append,
         )
 

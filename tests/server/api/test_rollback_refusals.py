@@ -15,7 +15,8 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomp
 from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback.restoration import CutShort
+from hankweave_server.execution.rollback.rollback import Rollback
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
 

@@ -247,7 +247,7 @@ async def at_work(scene: Scene) -> None:
 async def frozen(scene: Scene) -> None:
     await at_work(scene)
     assert scene.runner.active is not None
-    scene.stack.enter_context(scene.runner.rolling_back())
+    scene.stack.enter_context(scene.ctx.guard.rolling_back())
     await scene.stack.enter_async_context(scene.runner.active.frozen())
 
 
@@ -282,12 +282,12 @@ async def completed(scene: Scene) -> None:
 
 async def in_a_rollback(scene: Scene) -> None:
     await scene.finish("one")
-    scene.stack.enter_context(scene.runner.rolling_back())
+    scene.stack.enter_context(scene.ctx.guard.rolling_back())
 
 
 async def after_half_a_rollback(scene: Scene) -> None:
     await scene.finish("one")
-    scene.runner.block()
+    scene.ctx.guard.leave(half_restored=True)
 
 
 async def shutting_down_idle(scene: Scene) -> None:
@@ -440,7 +440,7 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
         started_monotonic=clock.monotonic(),
         models=Cast({"play/actor": model}),
     )
-    runner = Runner(ctx, autostart=False, take_back=lambda codon: rollback.take_back(codon))
+    runner = Runner(ctx, autostart=False)
     rollback = Rollback(ctx, runner)
     recovery = Recovery(ctx, runner, rollback, frozenset())
     try:
@@ -487,6 +487,5 @@ def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
         store=elsewhere,
         branches=elsewhere,
         space=ctx.ledger.space,
-        is_rolling_back=lambda: runner.is_rolling_back,
         broadcast=nobody,
     )

@@ -90,12 +90,12 @@ async def test_a_stop_before_the_agent_lives_ends_the_codon(tmp_path: Path) -> N
 
 async def test_a_closed_runner_takes_no_wish_and_no_rollback(tmp_path: Path) -> None:
     """Once the end has begun, both are refused with SHUTTING_DOWN."""
-    async with a_runner(tmp_path) as (runner, _):
+    async with a_runner(tmp_path) as (runner, ctx):
         await runner.close(Halt("the end"))
         with pytest.raises(Refused) as start:
             runner.start(CodonId("one"))
 
-        with pytest.raises(Refused) as rollback, runner.rolling_back():
+        with pytest.raises(Refused) as rollback, ctx.guard.rolling_back():
             pass
 
     assert start.value.code == rollback.value.code == ErrorCode.SHUTTING_DOWN

@@ -29,7 +29,8 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.rollback import CutShort, Rollback
+from hankweave_server.execution.rollback.restoration import CutShort
+from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
@@ -142,7 +143,7 @@ async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
 
         assert room.file.read_text() == "third, by somebody else"
         assert room.is_intended
-        assert room.runner.is_blocked
+        assert room.ctx.guard.is_half_restored
         (message,) = await room.failures()
         assert "'a.txt' (changed)" in message
 
@@ -161,7 +162,7 @@ async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
         assert report.recovered
         assert room.file.read_text() == "first"
         assert not room.is_intended
-        assert not room.runner.is_blocked
+        assert not room.ctx.guard.is_half_restored
         assert await room.rollback.finish_interrupted() is None
 
 
@@ -181,7 +182,7 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
         assert not room.is_intended
         assert len(list(room.ctx.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
         assert "safety checkpoint" in (await room.failures())[-1]
-        assert room.runner.is_blocked
+        assert room.ctx.guard.is_half_restored
         assert room.file.read_text() == "third, by somebody else"
 
 
@@ -201,11 +202,11 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
                 await room.rollback.perform(room.journey)
 
         assert room.is_intended
-        assert room.runner.is_blocked
+        assert room.ctx.guard.is_half_restored
         assert await room.failures() == []
         await room.rollback.finish_interrupted()
         assert room.file.read_text() == "first"
-        assert not room.runner.is_blocked
+        assert not room.ctx.guard.is_half_restored
 
 
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
@@ -223,7 +224,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         assert room.is_intended
         assert "when disk space is available" in (await room.failures())[0]
         room_there = True
-        while room.runner.is_blocked or room.is_intended:  # noqa: ASYNC110  # it tells nobody
+        while room.ctx.guard.is_half_restored or room.is_intended:  # noqa: ASYNC110  # it tells nobody
             await anyio.sleep(0.01)
 
         assert room.file.read_text() == "first"
@@ -250,7 +251,7 @@ async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
             await anyio.sleep(0.01)
 
         await anyio.wait_all_tasks_blocked()
-        assert room.runner.is_blocked
+        assert room.ctx.guard.is_half_restored
         with pytest.raises(Refused) as refused:
             room.runner.start(CodonId("one"))
 
@@ -289,7 +290,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
         assert room.ctx.checkpointer.known == known
         assert room.file.read_text() == "second"
         assert not room.is_intended
-        assert not room.runner.is_blocked
+        assert not room.ctx.guard.is_half_restored
 
 
 async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> None:
@@ -298,6 +299,6 @@ async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> N
         journey = room.journey
         del room.ctx.checkpointer.known[journey.sha]
         with pytest.raises(Refused) as refused:
-            await room.rollback.outlook.preview(journey)
+            await room.rollback.preview(journey)
 
     assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND

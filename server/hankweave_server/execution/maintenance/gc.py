@@ -16,7 +16,7 @@ reports it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -58,6 +58,7 @@ from hankweave_server.domain.retention import (
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
 from hankweave_server.execution.maintenance.repack import Repacker
+from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
@@ -88,14 +89,14 @@ class GarbageCollector:
         checkpointer: Checkpointer,
         packing: Repacker,
         *,
-        is_rolling_back: Callable[[], bool] = lambda: False,
+        guard: TreeGuard,
     ) -> None:
         self._layout = layout
         self._clock = clock
         self._ledger = ledger
         self._checkpointer = checkpointer
         self._packing = packing
-        self._is_rolling_back = is_rolling_back
+        self._guard = guard
 
     # --- pins ----------------------------------------------------------------------------------
 
@@ -203,23 +204,15 @@ class GarbageCollector:
 
     def _patterns_to_repair(self) -> tuple[str, ...]:
         """Return the tracked patterns, when the repair's turn has come; refuse in a rollback."""
-        self._refuse_in_rollback("store.fsck")
+        self._guard.refuse_command("store.fsck")
         plan = self._ledger.state.execution_plan
         return tracked_patterns(plan, plan[-1].codon_id) if plan else ()
-
-    def _refuse_in_rollback(self, command: str) -> None:
-        if self._is_rolling_back():
-            raise Refused(
-                ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"{command} cannot run while a rollback is in progress.",
-                hint="Wait for rollback.completed.",
-            )
 
     # --- gc: choose checkpoints ------------------------------------------------------------------
 
     def _examine(self, policy: RetentionPolicy, engine: CheckpointEngine) -> _Examined:
         """Examine the store in the worker thread; safe, as states and records are immutable."""
-        self._refuse_in_rollback("store.gc")
+        self._guard.refuse_command("store.gc")
         known = dict(self._checkpointer.known)
         needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
         journeys, head = journeys_need(self._ledger.state, known), engine.head()

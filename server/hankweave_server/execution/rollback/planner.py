@@ -31,7 +31,6 @@ from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import foreseen, left_alone, touched
-from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.worktree.names import shown
 
@@ -79,20 +78,24 @@ class RollbackRequest:
 class RollbackPlanner:
     """Previews, checks and plans for the rollbacks of one execution."""
 
-    def __init__(self, ctx: ExecutionContext, runner: Runner) -> None:
+    def __init__(self, ctx: ExecutionContext) -> None:
         self._ctx = ctx
-        self._runner = runner
 
     async def preview(
-        self, journey: RollbackRequest, causes: tuple[int | str, ...] = (), *, patch: bool = False
+        self,
+        request: RollbackRequest,
+        causes: tuple[int | str, ...],
+        *,
+        beside_codon: bool,
+        patch: bool,
     ) -> RollbackReport:
-        """Return the report that `perform` would give now, without touching anything."""
-        left = self.leftovers(journey)
-        plan = await self.plan(journey.sha, journey.paths, left, causes)
+        """Return the report of the rollback as things stand, without touching anything."""
+        left = self.leftovers(request, beside_codon=beside_codon)
+        plan = await self.plan(request.sha, request.paths, left, causes)
         found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
-        kept = frozenset(found) if journey.keep_edits else frozenset[bytes]()
+        kept = frozenset(found) if request.keep_edits else frozenset[bytes]()
         return RollbackReport(
-            target=journey.target.checkpoint.coordinate,
+            target=request.target.checkpoint.coordinate,
             source=self.now(),
             safety=None,
             added=touched(entry for entry in plan.added if entry.path not in kept),
@@ -102,36 +105,19 @@ class RollbackPlanner:
             conflicts=user_edits.listed(found),
             skipped=left_alone(plan.kept),
             recovered=False,
-            external_effects=await self.effects_since(journey.target.place),
+            external_effects=await self.effects_since(request.target.place),
             diffs=await self._foreseen(plan, kept) if patch else (),
-            note=journey.target.note,
+            note=request.target.note,
         )
 
-    def refuse_if_running(self, journey: RollbackRequest) -> None:
-        """Raise Refused while a codon runs that the request neither ends nor may freeze."""
-        active = self._runner.active
-        if journey.on_running == "refuse" or (journey.on_running == "pause" and active is None):
-            self._runner.refuse_while_running()
-        elif active is not None and self.keeps_active_codon(journey):
-            active.refuse_unless_pausable()
+    def is_there_already(self, request: RollbackRequest, plan: RestorePlan) -> bool:
+        """Return whether files and plan already stand at the target: there is nothing to do.
 
-    def keeps_active_codon(self, journey: RollbackRequest) -> bool:
-        """Return whether the running codon continues afterwards: only files move under it."""
-        if journey.on_running != "pause" or self._runner.active is None:
-            return False
-
-        return journey.paths is not None or self._is_of_active_codon(journey.target)
-
-    def ends_active_codon(self, journey: RollbackRequest) -> bool:
-        """Return whether a codon that was to be paused ends: it does not exist at the target."""
-        is_paused = journey.on_running == "pause" and self._runner.active is not None
-        return is_paused and not self.keeps_active_codon(journey)
-
-    def is_there_already(self, journey: RollbackRequest, plan: RestorePlan) -> bool:
-        """Return whether files and plan already stand at the target: there is nothing to do."""
-        target, state = journey.target, self._ctx.state
-        moves_more = journey.rewinds or journey.moves_files_only or target.undone is not None
-        if moves_more or not plan.changes_nothing or target.passed or self._runner.active:
+        To be asked when no codon runs.
+        """
+        target, state = request.target, self._ctx.state
+        moves_more = request.rewinds or request.moves_files_only or target.undone is not None
+        if moves_more or not plan.changes_nothing or target.passed:
             return False
 
         waiting = waiting_run(state)
@@ -140,7 +126,7 @@ class RollbackPlanner:
             assert isinstance(conditions, Continuation), "a rollback opened it"
             source = conditions.source
             return (source.checkpoint_sha, source.after_codon, source.conversation) == (
-                journey.sha,
+                request.sha,
                 target.after_codon,
                 None,
             )
@@ -149,33 +135,19 @@ class RollbackPlanner:
         return any(
             entry.codon.codon_id == target.after_codon
             and is_done(entry.codon, state.execution_plan)
-            and end_checkpoint(entry.codon) == journey.sha
+            and end_checkpoint(entry.codon) == request.sha
             for entry in newest
         )
 
-    def _is_of_active_codon(self, target: RollbackTarget) -> bool:
-        """Return whether the target belongs to the codon that runs now.
+    def leftovers(self, request: RollbackRequest, *, beside_codon: bool) -> tuple[str, ...]:
+        """Return the rig targets that are removed too: none if only files move.
 
-        That holds for its own checkpoints and for safety checkpoints taken while it was frozen.
+        `beside_codon` is true while a codon runs.
         """
-        record = target.checkpoint
-        entries = thread(self._ctx.state)
-        newest = entries[-1] if entries else None
-        active = self._runner.active
-        return (
-            newest is not None
-            and active is not None
-            and record.coordinate.run_id == newest.run_id
-            and (target.is_in_place or record.coordinate.codon_id == newest.codon.codon_id)
-            and record.coordinate.event_seq >= active.first_seq
-        )
-
-    def leftovers(self, journey: RollbackRequest) -> tuple[str, ...]:
-        """Return the rig targets that are removed too: none if only files move."""
-        if journey.moves_files_only or self._runner.active is not None:
+        if request.moves_files_only or beside_codon:
             return ()
 
-        passed = {entry.codon.codon_id for entry in journey.target.passed}
+        passed = {entry.codon.codon_id for entry in request.target.passed}
         return leftovers(self._ctx.state, passed)
 
     async def plan(
@@ -247,12 +219,12 @@ class RollbackPlanner:
         return tuple(foreseen(diff) for diff in found if diff.path not in kept)
 
 
-def refuse_half_a_rewind(journey: RollbackRequest) -> None:
+def refuse_half_a_rewind(request: RollbackRequest) -> None:
     """Refuse to rewind sessions for some paths only, or under a running agent.
 
     Sessions go back only together with the whole execution.
     """
-    if journey.rewinds and (journey.paths is not None or journey.on_running == "pause"):
+    if request.rewinds and (request.paths is not None or request.on_running == "pause"):
         raise Refused(
             ErrorCode.INVALID_COMMAND,
             "Memory can only be rewound with the whole work tree, and while no agent is running.",

@@ -1,0 +1,344 @@
+"""Restore the work tree to a checkpoint: save what is there, record the intent, restore, publish.
+
+The one implementation for rollbacks that clients ask for, for rollbacks that a start finishes, and
+for the retry of a failed codon. Nothing else may change the work tree meanwhile; the caller sees to
+that. `rollback` explains the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+
+import anyio.to_thread
+
+from hankweave_protocol import codec, instants
+from hankweave_protocol.events import Info, RollbackFailed
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
+from hankweave_protocol.state import Run
+from hankweave_server import fsutil
+from hankweave_server.checkpoints.errors import RestoreIncomplete
+from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
+from hankweave_server.domain import targets
+from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.domain.timelines import BEFORE_ROLLBACK
+from hankweave_server.execution.archive import ArchiveReturn
+from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.rollback import user_edits
+from hankweave_server.execution.rollback.events import RollbackStory, report_of
+from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
+from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
+from hankweave_server.meter import Meter
+from hankweave_server.paths import DATA_SOURCE
+from hankweave_server.worktree import data_source
+from hankweave_server.worktree.names import meant_by, shown
+
+Causes = tuple[int | str, ...]
+
+
+class CutShort(InsufficientSpace):
+    """The disk filled up during the restore.
+
+    The intent stays, and `Rollback.finish_when_there_is_room` continues.
+    """
+
+
+class Restoration:
+    """Restores the files of one execution, and what goes with them, to a checkpoint."""
+
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
+        self._planner = RollbackPlanner(ctx)
+        self._story = RollbackStory(ctx)
+        self._archives = ArchiveReturn(ctx)
+
+    async def before_retry(self, codon_id: CodonId) -> Sha | None:
+        """Restore the files to where a codon's failed attempt began; wait while the disk is full.
+
+        Sessions are rewound too if the attempt began inside the codon's work: not every agent can
+        drop the later part of its conversation. User edits made since then stay. Returns the
+        checkpoint of the rig that is in place then. The runner calls this between two codons.
+        Raises Refused and RestoreIncomplete.
+        """
+        return await self._ctx.ledger.space.insist(
+            partial(self._before_retry, codon_id), is_short=is_for_want_of_room
+        )
+
+    async def _before_retry(self, codon_id: CodonId) -> Sha | None:
+        state, known = self._ctx.state, self._ctx.checkpointer.known
+        start = targets.attempt_start(state, known, codon_id)
+        if start is None:
+            return None
+
+        request = RollbackRequest(
+            RollbackTarget(start.checkpoint, after_codon=None, passed=()),
+            direction="retry",
+            keep_edits=True,
+            rewind_memory=conversation_of(state, codon_id) is not None,
+            reason=f"Codon {codon_id} is being retried.",
+        )
+        with self._ctx.guard.rolling_back(), self.watching():
+            await self.note_edits()
+            plan = await self._planner.plan(request.sha, None)
+            if not plan.changes_nothing or request.rewinds:
+                await self.perform(await self.prepare(request, plan), plan)
+
+        return start.rig
+
+    def watching(self, causes: Causes = ()) -> AbstractContextManager[Meter]:
+        """Report progress to all clients; a whole rollback counts as one operation."""
+        return self._ctx.checkpointer.progress.watching("restore", causes)
+
+    async def note_edits(self) -> None:
+        """Journal user edits before the safety checkpoint makes them part of history."""
+        run = newest_run(self._ctx.state)
+        await FileChangeReporter(self._ctx).tell(PERSON, None if run is None else run.run_id, None)
+
+    # --- preparation -----------------------------------------------------------------------------
+
+    async def prepare(
+        self,
+        request: RollbackRequest,
+        plan: RestorePlan,
+        leftovers: tuple[str, ...] = (),
+        *,
+        beside_codon: bool = False,
+    ) -> RollbackIntent:
+        """Take the safety checkpoint, then make the intent durable.
+
+        `beside_codon` is true if a codon is frozen and goes on afterwards.
+        """
+        ctx, run = self._ctx, _run_left(self._ctx)
+        await ctx.ledger.catch_up(insists=False)
+        edits = user_edits.conflicts(
+            ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash
+        )
+        # A safety checkpoint is needed only if something is overwritten; otherwise the target
+        # already holds everything.
+        safety = request.target.checkpoint
+        if not plan.changes_nothing or request.rewinds:
+            safety = await self.save(plan, run.run_id, edited=len(edits))
+
+        moves_files_only = request.moves_files_only or beside_codon
+        to_run = None if moves_files_only else await self._next_run()
+        intent = self._intent(request, run.run_id, safety, to_run, edits)
+        await anyio.to_thread.run_sync(
+            fsutil.replace_durably, ctx.layout.rollback_intent, codec.encode(intent)
+        )
+        return intent
+
+    def to_present(self, request: RollbackRequest) -> RollbackIntent:
+        """Return the intent of a rollback to where the execution already is; it is not stored."""
+        run_id = _run_left(self._ctx).run_id
+        return self._intent(request, run_id, request.target.checkpoint, run_id, {})
+
+    async def _next_run(self) -> RunId:
+        """Return the run that continues from the target.
+
+        A run that a rollback opened and that has no checkpoint yet is reused, so that several
+        rollbacks in a row leave one run.
+        """
+        waiting = waiting_run(self._ctx.state)
+        if waiting is None:
+            return self._ctx.new_run_id()
+
+        tip = await self._ctx.checkpointer.tip(waiting.run_id)
+        return waiting.run_id if tip is None else self._ctx.new_run_id()
+
+    def _intent(
+        self,
+        request: RollbackRequest,
+        from_run: RunId,
+        safety: CheckpointRecord,
+        to_run: RunId | None,
+        edits: Mapping[bytes, str],
+    ) -> RollbackIntent:
+        target, undone = request.target, request.target.undone
+        return RollbackIntent(
+            operation_id=uuid.uuid4().hex,
+            target=target.checkpoint,
+            safety=safety,
+            source=self._planner.now(),
+            from_run=from_run,
+            to_run=to_run,
+            after_codon=target.after_codon,
+            checkpoint_type=target.checkpoint.kind,
+            codons_to_process=tuple(entry.codon.codon_id for entry in target.passed),
+            auto_restart=request.auto_restart,
+            started_at=self._ctx.now_text(),
+            direction=request.direction,
+            place=target.place,
+            paths=request.path_texts,
+            keep=tuple(sorted(edits)) if request.keep_edits else (),
+            edits={} if request.keep_edits else {shown(p): d for p, d in edits.items()},
+            restored_edits={} if undone is None else undone.edits,
+            reason=request.reason,
+            rewind_memory=request.rewinds,
+            undone=None if undone is None else undone.operation_id,
+            note=target.note,
+        )
+
+    async def save(self, plan: RestorePlan, run_id: RunId, *, edited: int = 0) -> CheckpointRecord:
+        """Take the safety checkpoint: every path that will be touched, tracked or not."""
+        label = f"before rollback to {plan.target[:12]}"
+        return await self._ctx.checkpointer.take(
+            "safety",
+            run_id=run_id,
+            codon=None,
+            codon_name=BEFORE_ROLLBACK,
+            patterns=self._ctx.patterns(),
+            label=f"{label}; holds {edited} edits by people" if edited else label,
+            before=plan,
+            waits_for_room=False,
+        )
+
+    # --- restore and publish ---------------------------------------------------------------------
+
+    async def perform(
+        self,
+        intent: RollbackIntent,
+        plan: RestorePlan,
+        causes: Causes = (),
+        *,
+        recovered: bool = False,
+        present: Sha | None = None,
+    ) -> RollbackReport:
+        """Carry out an intent: restore everything, record it as one batch, remove the intent.
+
+        `present` is the checkpoint that holds the files as they are, if not the intent's own.
+        Raises RestoreIncomplete or CutShort with the intent kept and `rollback.failed` recorded.
+        """
+        ctx, moments = self._ctx, (*causes, *_moments_of(intent))
+        beginning = tuple(self._story.beginning(intent, recovered=recovered))
+        if beginning:
+            await ctx.ledger.record(*beginning, run_id=intent.from_run, causes=moments)
+
+        effects = await self._planner.effects_since(intent.place or intent.target.coordinate)
+        try:
+            restored = await self._restore(intent, present or intent.safety.sha)
+            archived = await self._archives.go_along(intent)
+            lost = await self._rewind_sessions(intent)
+            if intent.to_run is not None:
+                await ctx.checkpointer.detach(intent.target.sha)
+            elif present is not None or intent.safety.sha != intent.target.sha:
+                await self._settle(intent)
+        except Exception as error:
+            ctx.guard.leave(half_restored=True)
+            if isinstance(error, RestoreIncomplete) or is_for_want_of_room(error):
+                await self._record_failure(intent, error, causes)
+
+            if isinstance(error, InsufficientSpace):
+                raise CutShort(error.need, error.free) from error
+
+            raise
+
+        ctx.guard.leave(half_restored=False)
+        report = report_of(
+            intent,
+            restored,
+            skipped=(*plan.kept, *lost),
+            conflicts=user_edits.listed({*intent.keep, *map(os.fsencode, intent.edits)}),
+            effects=effects,
+            recovered=recovered,
+        )
+        batch = self._story.whole(intent, report, archived)
+        run_id = intent.to_run or intent.from_run
+        await ctx.ledger.record(*batch, run_id=run_id, causes=moments)
+        await anyio.to_thread.run_sync(fsutil.remove_durably, ctx.layout.rollback_intent)
+        return report
+
+    async def _restore(self, intent: RollbackIntent, present: Sha) -> RestoreReport:
+        target, keep = intent.target.sha, frozenset(intent.keep)
+        with self.watching() as meter:
+            report = await self._ctx.checkpointer.restore(
+                target, present, paths_of(intent), keep, meter
+            )
+
+        await self._restore_data_link(report)
+        return report
+
+    async def _restore_data_link(self, report: RestoreReport) -> None:
+        """Recreate the link to the data, which no checkpoint holds; raise RestoreIncomplete."""
+        layout, now = self._ctx.layout, instants.epoch_ms(self._ctx.clock.now())
+        try:
+            displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
+        except OSError as error:
+            if is_for_want_of_room(error):
+                raise
+
+            unfinished = Skipped(os.fsencode(DATA_SOURCE), "os-error")
+            raise RestoreIncomplete(report, (unfinished,)) from error
+
+        if displaced is not None:
+            await self._ctx.ledger.post(Info(message=displaced.sentence))
+
+    async def _rewind_sessions(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
+        """Restore the sessions of agents and sentinels; return those that could not be restored."""
+        if not intent.rewind_memory:
+            return ()
+
+        return await self._ctx.checkpointer.rewind_sessions(intent.target.coordinate.memory_epoch)
+
+    async def _settle(self, intent: RollbackIntent) -> None:
+        """Take a checkpoint after a rollback that moved only files.
+
+        HEAD stays on the run's branch, and any difference from it while no agent works counts as a
+        user edit. Without this checkpoint the restored files would count as such.
+        """
+        await self._ctx.checkpointer.take(
+            "safety",
+            run_id=intent.from_run,
+            codon=None,
+            codon_name="After a rollback of files",
+            patterns=self._ctx.patterns(),
+            label=f"after rollback to {intent.target.sha[:12]}",
+            waits_for_room=False,
+        )
+
+    async def _record_failure(
+        self, intent: RollbackIntent, error: Exception, causes: Causes
+    ) -> None:
+        if is_for_want_of_room(error):
+            self._ctx.ledger.space.note(error)
+
+        message = _unfinished(error) if isinstance(error, RestoreIncomplete) else _cut_short(error)
+        failure = RollbackFailed(target=intent.target.coordinate, message=message)
+        self._ctx.ledger.leave(failure, causes=causes)
+        await self._ctx.ledger.settle()
+
+
+def paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:
+    """Return the paths that the rollback is confined to; None means the whole work tree."""
+    return None if intent.paths is None else meant_by(intent.paths)
+
+
+def _moments_of(intent: RollbackIntent) -> tuple[int, ...]:
+    """Return the events that source and target name: the causal parents of the whole batch."""
+    moments = (intent.source, intent.target.coordinate)
+    return tuple(sorted({moment.event_seq for moment in moments if moment and moment.event_seq}))
+
+
+def _run_left(ctx: ExecutionContext) -> Run:
+    run = newest_run(ctx.state)
+    assert run is not None, "where there is a checkpoint there is a run"
+    return run
+
+
+def _cut_short(error: Exception) -> str:
+    return (
+        f"The rollback was interrupted: {error}. It will be completed when disk space is available."
+    )
+
+
+def _unfinished(error: RestoreIncomplete) -> str:
+    first = error.unfinished[0]
+    return (
+        f"{len(error.unfinished)} paths could not be restored, first "
+        f"{os.fsdecode(first.path)!r} ({first.reason}); the next start will retry."
+    )
