@@ -6,7 +6,7 @@ share are in one `context` object, made by `app`.
 Modules, in reading order:
 
 - `context`: what execution needs from the rest of the server; values of the hank's variables
-- `runner`: the plan's loop: which codon runs next, loops, retries, commands of clients
+- `runner`: which codon runs next: retries, commands of clients
 - `codon/`: one codon, from its rig to its last checkpoint
 - `runs`: runs: open, close, and the `state.snapshot` of clients
 - `checkpointer`: checkpoints: take one, journal it; adopt commits that are not in the journal
@@ -16,7 +16,7 @@ Modules, in reading order:
 - `session_files`: the files by which agents and sentinels remember
 - `branch/`: new executions from a checkpoint
 - `recovery`: repair at a start, before anything runs
-- `resume`: the plan to continue with, also after the hank has changed
+- `resume`: the plan to continue with: loops that grow it, a hank that has changed
 - `maintenance/`: gc, fsck, packing, progress and health
 - `event_log`: server.log, written from the journal's events
 - `exit_policy`: whether the server ends with its plan

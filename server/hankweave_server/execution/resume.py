@@ -1,8 +1,8 @@
 """Compute the plan and the session with which work continues.
 
-The plan grows as it runs: a loop's next iteration enters it when the one before ends. Iterations
-that a rollback pruned, or that a crash kept from being written, are computed again from the thread
-alone.
+The plan grows as it runs: `Loops` adds a loop's next iteration when the one before ends, and
+removes the rest when the loop ends. Iterations that a rollback pruned, or that a crash kept from
+being written, are computed again from the thread alone.
 
 A codon may continue inside its work: after a rollback that took files and conversation back to
 there, its agent resumes that conversation.
@@ -20,10 +20,12 @@ from itertools import zip_longest
 
 import msgspec
 
-from hankweave_protocol.hank import Hank
+from hankweave_protocol.events import LoopIterationCompleted
+from hankweave_protocol.hank import Hank, Loop
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Conversation
-from hankweave_protocol.state import PlanEntry, Run, State
+from hankweave_protocol.state import LoopContext, PlanEntry, Run, State, TerminalCodon
+from hankweave_protocol.transitions import PlanSet
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import (
     ThreadEntry,
@@ -118,3 +120,66 @@ def replanned(state: State, hank: Hank) -> Plan:
 
     kept = len(ran) if is_done(newest, former) else len(ran) - 1
     return (*former[:kept], *whole[kept:])
+
+
+class Loops:
+    """The loops of one execution's plan."""
+
+    def __init__(self, ctx: ExecutionContext) -> None:
+        self._ctx = ctx
+        self._newest: tuple[LoopContext, float] | None = None
+        """The iteration that began last, and when by the monotonic clock."""
+
+    async def advance(self, entry: PlanEntry, terminal: TerminalCodon) -> Loop | None:
+        """Add a loop's next iteration if one ends and the loop does not.
+
+        Returns the loop if it has ended.
+        """
+        loop = plans.loop_of(self._ctx.hank.hank, entry)
+        if loop is None or entry.loop_context is None:
+            return None
+
+        final = plans.is_loop_finished(loop, entry, terminal)
+        if not final and not plans.ends_iteration(loop, entry):
+            return None
+
+        state = self._ctx.state
+        tokens = plans.iteration_tokens(state, entry)
+        event = LoopIterationCompleted(
+            loop_id=loop.id,
+            iteration=entry.loop_context.iteration,
+            duration_ms=self._milliseconds(entry),
+            cost_usd=plans.iteration_cost(state, entry),
+            tokens_used=tokens.input_tokens + tokens.output_tokens,
+            is_final=final,
+            termination_reason=plans.why_loop_ends(loop, terminal) if final else None,
+        )
+        plan = state.execution_plan
+        onward = plans.without_rest(plan, entry)
+        if not final:
+            onward = plans.next_iteration(plan, loop, entry)
+
+        changed = () if onward == plan else (PlanSet(execution_plan=onward),)
+        await self._ctx.ledger.record(event, *changed)
+        return loop if final else None
+
+    def begin(self, entry: PlanEntry) -> None:
+        """Note when an iteration begins."""
+        context = entry.loop_context
+        if context is not None and context.codon_index_in_loop == 0:
+            self._newest = context, self._ctx.clock.monotonic()
+
+    def _milliseconds(self, entry: PlanEntry) -> int:
+        """Return an iteration's duration.
+
+        By the monotonic clock; by the record if the iteration began under an earlier server.
+        """
+        context, noted = entry.loop_context, self._newest
+        if context is None or noted is None:
+            return plans.iteration_duration_ms(self._ctx.state, entry)
+
+        first, begun = noted
+        if (first.loop_id, first.iteration) != (context.loop_id, context.iteration):
+            return plans.iteration_duration_ms(self._ctx.state, entry)
+
+        return round((self._ctx.clock.monotonic() - begun) * 1000)

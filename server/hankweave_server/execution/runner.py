@@ -3,9 +3,6 @@
 The runner is one task. Commands store a request and wake the task, so at any time either nothing
 runs or one `CodonRun`. A run is opened when its first codon is about to start, and closed when the
 plan ends or no retry is left.
-
-`Loops` adds a loop's next iteration to the plan when one ends, and removes the rest when the loop
-ends.
 """
 
 from __future__ import annotations
@@ -23,23 +20,18 @@ from hankweave_protocol.events import (
     CodonRetrying,
     ErrorEvent,
     Info,
-    LoopIterationCompleted,
     ServerIdle,
     StateSnapshot,
 )
-from hankweave_protocol.hank import Loop
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
     CompletedCodon,
     FailedCodon,
-    LoopContext,
     PlanEntry,
     SkippedCodon,
     TerminalCodon,
 )
-from hankweave_protocol.transitions import PlanSet
 from hankweave_server.checkpoints.errors import RestoreIncomplete
-from hankweave_server.domain import plan as plans
 from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
 from hankweave_server.domain.history import (
     attempts_made,
@@ -52,73 +44,10 @@ from hankweave_server.domain.history import (
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.post_codon import AftermathFailed, PostCodon
+from hankweave_server.execution.resume import Loops
 from hankweave_server.execution.rollback.restoration import Restoration
 from hankweave_server.execution.runs import Runs, snapshot_of
 from hankweave_server.ledger.disk_space import RETRY_SECONDS
-
-
-class Loops:
-    """The loops of one execution's plan."""
-
-    def __init__(self, ctx: ExecutionContext) -> None:
-        self._ctx = ctx
-        self._newest: tuple[LoopContext, float] | None = None
-        """The iteration that began last, and when by the monotonic clock."""
-
-    async def advance(self, entry: PlanEntry, terminal: TerminalCodon) -> Loop | None:
-        """Add a loop's next iteration if one ends and the loop does not.
-
-        Returns the loop if it has ended.
-        """
-        loop = plans.loop_of(self._ctx.hank.hank, entry)
-        if loop is None or entry.loop_context is None:
-            return None
-
-        final = plans.is_loop_finished(loop, entry, terminal)
-        if not final and not plans.ends_iteration(loop, entry):
-            return None
-
-        state = self._ctx.state
-        tokens = plans.iteration_tokens(state, entry)
-        event = LoopIterationCompleted(
-            loop_id=loop.id,
-            iteration=entry.loop_context.iteration,
-            duration_ms=self._milliseconds(entry),
-            cost_usd=plans.iteration_cost(state, entry),
-            tokens_used=tokens.input_tokens + tokens.output_tokens,
-            is_final=final,
-            termination_reason=plans.why_loop_ends(loop, terminal) if final else None,
-        )
-        plan = state.execution_plan
-        onward = plans.without_rest(plan, entry)
-        if not final:
-            onward = plans.next_iteration(plan, loop, entry)
-
-        changed = () if onward == plan else (PlanSet(execution_plan=onward),)
-        await self._ctx.ledger.record(event, *changed)
-        return loop if final else None
-
-    def begin(self, entry: PlanEntry) -> None:
-        """Note when an iteration begins."""
-        context = entry.loop_context
-        if context is not None and context.codon_index_in_loop == 0:
-            self._newest = context, self._ctx.clock.monotonic()
-
-    def _milliseconds(self, entry: PlanEntry) -> int:
-        """Return an iteration's duration.
-
-        By the monotonic clock; by the record if the iteration began under an earlier server.
-        """
-        context, noted = entry.loop_context, self._newest
-        if context is None or noted is None:
-            return plans.iteration_duration_ms(self._ctx.state, entry)
-
-        first, begun = noted
-        if (first.loop_id, first.iteration) != (context.loop_id, context.iteration):
-            return plans.iteration_duration_ms(self._ctx.state, entry)
-
-        return round((self._ctx.clock.monotonic() - begun) * 1000)
-
 
 IdleReason = Literal[
     "startup",
@@ -368,20 +297,9 @@ class Runner:
                 await self._cannot_be_retried(wish, fault)
                 return
 
-        due = await self._aftermath.due(wish.codon_id)
-        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
-        try:
-            if due is not None:
-                await self._aftermath.catch_up(run_id, due)
-
-            await self._aftermath.expect(run_id, entry)
-        except AftermathFailed as fault:
-            self._wish = None
-            await self._break_off(fault)
+        run_id = await self._open_run(wish, entry)
+        if run_id is None:
             return
-
-        if self._wish is not wish:
-            return  # Cancelled by a rollback or the server's end while the run was opened.
 
         self.active = CodonRun(
             self._ctx,
@@ -405,6 +323,25 @@ class Runner:
             return
 
         await self._after(entry, terminal, halted=halted)
+
+    async def _open_run(self, wish: Wish, entry: PlanEntry) -> RunId | None:
+        """Return the run in which a codon starts, with the work of the codon before it done.
+
+        None if that work failed, or a rollback or the server's end has cancelled the request.
+        """
+        due = await self._aftermath.due(wish.codon_id)
+        run_id = await self._runs.open_for(wish.codon_id, is_retry=wish.is_retry)
+        try:
+            if due is not None:
+                await self._aftermath.catch_up(run_id, due)
+
+            await self._aftermath.expect(run_id, entry)
+        except AftermathFailed as fault:
+            self._wish = None
+            await self._break_off(fault)
+            return None
+
+        return run_id if self._wish is wish else None
 
     async def _settle(
         self, run_id: RunId, entry: PlanEntry, terminal: TerminalCodon
