@@ -1,6 +1,6 @@
 """Builds the optional helper in C where a compiler and Python's headers are at hand.
 
-Without them the same work is done in Python (server/hankweave_server/worktree/lstat_diff.py), only
+Without them the same work is done in Python (server/hankweave_server/worktree/stat_index.py), only
 slower, so that nothing that goes wrong here may stop an installation.
 """
 

@@ -33,7 +33,7 @@ from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.budget.report import planned_budgets
-from hankweave_server.domain.budget.warnings import warnings as budget_warnings
+from hankweave_server.domain.budget.report import warnings as budget_warnings
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
@@ -45,7 +45,7 @@ from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.hank.references import requirements_of
 from hankweave_server.plain_text import printable
 from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.parent_gitignore import rules_above

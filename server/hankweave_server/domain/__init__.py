@@ -22,7 +22,6 @@ Modules, in reading order:
 - `inheritance`: what a branch takes over from its execution
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive
-- `health`: why a server is degraded; jumps of the clock
 - `step_results`: results of a pipeline's steps
 - `query/`: queries of the journal
 """

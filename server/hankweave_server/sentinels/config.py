@@ -41,9 +41,8 @@ from hankweave_server.sentinels.templates.base import (
     engine_of,
     looks_like_jinja,
 )
-from hankweave_server.sentinels.templates.javascript import EtaTemplate, ZodSchema
+from hankweave_server.sentinels.templates.javascript import EtaTemplate, QuickJs, ZodSchema
 from hankweave_server.sentinels.templates.jinja import JinjaTemplate
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
 from hankweave_server.sentinels.triggers import (
     EVERY,
     HISTORY_LIMIT,

@@ -46,7 +46,7 @@ from hankweave_server.sentinels.history import History, HistoryDamaged
 from hankweave_server.sentinels.outputs import SentinelOutputs, outputs_of
 from hankweave_server.sentinels.providers.base import Model, ModelMissing, OpensModels
 from hankweave_server.sentinels.sentinel import Sentinel
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs
 from hankweave_server.sentinels.triggers import SeenEvent, is_routed
 
 DRAIN_DEADLINE = timedelta(minutes=5)

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from hankweave_server.worktree.lstat_diff import Difference, Group
+from hankweave_server.worktree.stat_index import Difference, Group
 
 def differing(
     root: int, groups: Sequence[Group], block: bytearray, stride: int, /

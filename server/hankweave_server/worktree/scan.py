@@ -15,7 +15,7 @@ What is compared
 ----------------
 A `Signature` holds ctime, mtime, size, inode and mode. Programs can set mtime back, but not ctime:
 every write, `chmod`, rename over the file or `touch` gives a new one. All comparisons run in
-`lstat_diff.differing`, in C where possible, over the block of memory that `stat_index` keeps.
+`stat_index.differing`, in C where possible, over the block of memory that the index keeps.
 
 Folders have signatures as well. Adding, removing or renaming a name changes its folder's ctime, so
 a folder is listed only if its signature, its `.gitignore`, the rules it inherits, or the patterns
@@ -67,14 +67,15 @@ from collections.abc import Callable, Iterable, Iterator
 
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
-from hankweave_server.worktree.lstat_diff import Group, differing
 from hankweave_server.worktree.names import is_never_captured, is_out_of_bounds, is_reserved, joined
 from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.stat_index import (
     Folder,
+    Group,
     Signature,
     StatIndex,
     TrackedFile,
+    differing,
     signature_of,
 )
 

@@ -6,7 +6,7 @@ import pytest
 
 from hankweave_protocol.hank import CodonBudget, ContainerBudget, Hank, ScriptedAgentSpec
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
-from hankweave_server.domain.budget.warnings import warnings
+from hankweave_server.domain.budget.report import warnings
 from hankweave_server.domain.costs import NO_PRICES, parse, price_list
 from support.budgets import a_codon, a_hank, a_loop
 

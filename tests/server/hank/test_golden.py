@@ -13,7 +13,7 @@ from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs
 from support.golden import GOLDEN, INVALID, VALID, hank_directory, problems_of
 from support.golden_files import GoldenFiles
 

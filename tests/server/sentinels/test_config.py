@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import LoadedConfig, SentinelInvalid, load_config
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs
 from support.sentinels import a_sentinel, entry_of, write
 
 QUICKJS = QuickJs()

@@ -20,8 +20,7 @@ from hankweave_server.sentinels.templates.base import (
     engine_of,
     looks_like_jinja,
 )
-from hankweave_server.sentinels.templates.javascript import MOST_EVENTS, EtaTemplate
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import MOST_EVENTS, EtaTemplate, QuickJs
 from support.golden import GOLDEN
 
 SET = json.loads((GOLDEN / "templates" / "cases.json").read_text())

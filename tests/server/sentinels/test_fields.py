@@ -11,7 +11,7 @@ from hankweave_protocol.events import SentinelUnloaded
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import load_config
 from hankweave_server.sentinels.providers.base import CallFailed
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs
 from support.sentinels import Actor, a_sentinel, entry_of, info, on_stage, write
 
 RISK = {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "required": ["risk"]}

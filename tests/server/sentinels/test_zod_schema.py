@@ -10,8 +10,7 @@ import pytest
 
 from hankweave_protocol.sentinels import StructuredOutput
 from hankweave_server.sentinels.structured import BadAnswer, BadSchema, Form, form_of
-from hankweave_server.sentinels.templates.javascript import ZodSchema
-from hankweave_server.sentinels.templates.quickjs_process import QuickJs
+from hankweave_server.sentinels.templates.javascript import QuickJs, ZodSchema
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hankweave_server.worktree.lstat_diff import DIFFERS, differing_in_python, native
-from hankweave_server.worktree.stat_index import STRIDE, Slots, signature_of
+from hankweave_server.worktree.stat_index import (
+    DIFFERS,
+    STRIDE,
+    Slots,
+    differing_in_python,
+    native,
+    signature_of,
+)
 
 COMPARISONS = {"python": differing_in_python}
 if native is not None:

@@ -4,6 +4,5 @@ Modules, in reading order:
 
 - `allowance`: the share of the next codon, and whether it is used up
 - `spending`: money, time and tokens of codon executions, retries included
-- `report`: budgets as tables, before and after a run
-- `warnings`: valid budgets that will surprise their author
+- `report`: budgets as tables, before and after a run; warnings of surprising ones
 """

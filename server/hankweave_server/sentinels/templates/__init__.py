@@ -3,8 +3,7 @@
 Modules, in reading order:
 
 - `base`: the interface of a template, and which engine a sentinel means
-- `javascript`: Eta templates and zod schemas
-- `quickjs_process`: the process that runs them, with limits on time and memory
+- `javascript`: Eta templates and zod schemas, and the process that runs them, with limits
 - `quickjs_worker`: the program of that process
 - `jinja`: jinja templates: sandboxed, limited in time and size
 """

@@ -1,6 +1,6 @@
 """Run a sentinel's JavaScript: the program of the worker process.
 
-`quickjs_process` starts it as a script, in an interpreter that imports nothing of the server. It
+`javascript` starts it as a script, in an interpreter that imports nothing of the server. It
 reads requests from stdin and writes answers to stdout, one at a time: a length of four bytes,
 big-endian, then JSON. Each request gets a fresh QuickJS context, so a template or schema cannot
 affect the next one, and each context has limits on CPU time, memory and stack.

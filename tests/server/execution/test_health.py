@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hankweave_server.domain.health import Problem, ServerHealth
+from hankweave_server.execution.maintenance.health_monitor import Problem, ServerHealth
 
 FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")
 LATER = Problem(code="INSUFFICIENT_SPACE", message="Still.", since="2025-01-04T13:00:00.000Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hankweave_server.domain.health import (
+from hankweave_server.execution.maintenance.health_monitor import (
     JUMP_TOLERANCE,
     PAUSE_TOLERANCE,
     ClockReading,

@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hankweave_server.sentinels.templates import quickjs_process
-from hankweave_server.sentinels.templates.quickjs_process import (
+from hankweave_server.sentinels.templates import javascript
+from hankweave_server.sentinels.templates.javascript import (
     JavaScriptError,
     JavaScriptLimit,
     QuickJs,
     summary,
 )
 
-VENDOR = Path(quickjs_process.__file__).with_name("vendor")
+VENDOR = Path(javascript.__file__).with_name("vendor")
 FOREVER = {"template": "<% while (true) {} %>", "it": {"events": []}, "contents": []}
 
 
