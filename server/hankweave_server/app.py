@@ -49,7 +49,7 @@ from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock
+from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import Listener

@@ -20,7 +20,8 @@ from hankweave_server.cli.ls import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import Stop
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import LockHeld, acquire
+from hankweave_server.runtime_lock.held import acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
 
@@ -220,8 +221,9 @@ def test_a_living_server_keeps_its_execution(home: Home) -> None:
     alive, dead = home.execution(1), home.execution(2)
     crash = (
         "import os, sys; from pathlib import Path; from hankweave_server.paths import Layout;"
-        "from hankweave_server.clock import SystemClock; from hankweave_server import runtime_lock;"
-        "held = runtime_lock.acquire(Layout.of_execution(Path(sys.argv[1])), SystemClock());"
+        "from hankweave_server.clock import SystemClock;"
+        "from hankweave_server.runtime_lock import held;"
+        "lock = held.acquire(Layout.of_execution(Path(sys.argv[1])), SystemClock());"
         "os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", crash, str(dead)], check=False).returncode == 9

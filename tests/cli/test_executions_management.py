@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.events import CodonStartedEvent, DataChanged, HankChanged, Info
 from hankweave_server.clock import SystemClock
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import acquire
+from hankweave_server.runtime_lock.held import acquire
 from support.command_line import Done, hankweave
 from support.running_server import state
 from support.scripted_hank import codon, write_hank, writes

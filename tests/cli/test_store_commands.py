@@ -16,7 +16,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import FsckReport, GcReport
 from hankweave_server.clock import SystemClock
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import acquire
+from hankweave_server.runtime_lock.held import acquire
 from support.abandoned import DeadEnd, dead_end
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness

@@ -35,7 +35,8 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import LockHeld, LockLost, acquire
+from hankweave_server.runtime_lock.held import acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
 from support.invariants import Told, violations
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes

@@ -31,7 +31,8 @@ from hankweave_server import fsutil
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
+from hankweave_server.runtime_lock.held import HeldLock, acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
 from support.lock_starter import crash
 
 RUN = RunId("1736000000000-abc123-def456")

@@ -30,7 +30,8 @@ import anyio
 
 from hankweave_server.clock import SystemClock
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock, LockHeld, LockLost, acquire
+from hankweave_server.runtime_lock.held import HeldLock, acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
 
 IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", "tests")]
 

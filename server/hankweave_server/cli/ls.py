@@ -46,8 +46,9 @@ from hankweave_server.local.catalog import (
 from hankweave_server.local.executions import executions_root
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
 from hankweave_server.plain_text import one_line
-from hankweave_server.runtime_lock import LockHeld, acquire
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
+from hankweave_server.runtime_lock.held import acquire
+from hankweave_server.runtime_lock.lock_file import LockHeld
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import data_hash, find_execution
 from hankweave_server.worktree.removal import DEEP, mounted_below, remove, size_of

@@ -68,7 +68,7 @@ from hankweave_server.local.takeover import (
 )
 from hankweave_server.logs import logger, server_log
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock, acquire
+from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import ListenerSettings, serve
 from hankweave_server.transport.sockets import Port

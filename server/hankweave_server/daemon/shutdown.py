@@ -19,7 +19,8 @@ from anyio.abc import TaskStatus
 from hankweave_server.errors import ExitCode
 from hankweave_server.execution.runner import Runner
 from hankweave_server.logs import logger
-from hankweave_server.runtime_lock import HeldLock, LockLost
+from hankweave_server.runtime_lock.held import HeldLock
+from hankweave_server.runtime_lock.lock_file import LockLost
 
 log = logger(__name__)
 

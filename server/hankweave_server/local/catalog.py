@@ -29,7 +29,8 @@ from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.local.reader import journal_lines, reading_store
 from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
-from hankweave_server.runtime_lock import HEARTBEAT_INTERVAL, lock_file
+from hankweave_server.runtime_lock import lock_file
+from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL
 from hankweave_server.runtime_lock.lock_file import decoded, read_record
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of

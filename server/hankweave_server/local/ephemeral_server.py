@@ -37,7 +37,7 @@ START_SECONDS = 90.0
 """Time for a server to recover and listen, or for another one to release the lock.
 
 It is longer than the lock of another program is watched for signs of life
-(`runtime_lock.FOREIGN_WATCH`).
+(`FOREIGN_WATCH` in `runtime_lock.held`).
 """
 
 END_SECONDS = 15.0

@@ -43,7 +43,8 @@ from hankweave_server.local.takeover import (
 from hankweave_server.local.targeting import require_execution
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import HeldLock, LockLost, acquire
+from hankweave_server.runtime_lock.held import HeldLock, acquire
+from hankweave_server.runtime_lock.lock_file import LockLost
 
 
 def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport:

@@ -19,8 +19,3 @@ Modules, in reading order:
 - `guard`: the file whose flock grants the directory
 - `lock_file`: runtime.lock, processes by pid and start time, and the errors
 """
-
-from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL, HeldLock, acquire
-from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
-
-__all__ = ["HEARTBEAT_INTERVAL", "HeldLock", "LockHeld", "LockLost", "acquire"]

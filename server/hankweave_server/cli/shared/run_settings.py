@@ -35,7 +35,7 @@ from hankweave_server.config import Config, Layer
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import acquire
+from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.settings import LogFormat, LogLevel, RunSettings, safe_points_named
 from hankweave_server.worktree import data_source
 
