@@ -107,7 +107,7 @@ def test_a_checkpoint_is_a_commit_that_git_finds(repo: PersonRepository) -> None
 def test_create_takes_everything_and_leaves_a_clean_status(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Changed, new and removed files are committed on the branch, and git finds nothing to do."""
+    """Changed, new and removed files are committed on the branch, and `git status` is clean."""
     repo.write({"app.py": "two\n", "new/file.txt": "new\n"})
     (repo.root / "docs/read.md").unlink()
     made = manager.create(3, "did it")
@@ -129,14 +129,14 @@ def test_create_takes_everything_and_leaves_a_clean_status(
 
 
 def test_nothing_changed_is_none(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """Without a change there is no commit, and the answer is None."""
+    """Without a change, no commit is made and the result is None."""
     before = repo.head()
     assert manager.create(1) is None
     assert repo.head() == before
 
 
 def test_a_list_is_what_create_gave(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """Lists have every field of every checkpoint, the changed files and the time among them."""
+    """A list has every field of every checkpoint, including the changed files and the time."""
     made = []
     for number in (1, 2, 3):
         repo.write({"app.py": str(number), f"n{number}": ""})
@@ -147,7 +147,7 @@ def test_a_list_is_what_create_gave(repo: PersonRepository, manager: CheckpointM
 
 
 def test_the_first_commit_names_its_files(tmp_path: Path) -> None:
-    """In a repository without a commit, the checkpoint is the first, with all its files."""
+    """In a repository without a commit, the checkpoint is the first commit, with all files."""
     repo = PersonRepository.made(tmp_path / "empty")
     manager = CheckpointManager(str(repo.root))
     assert manager.create(1) is None
@@ -176,7 +176,7 @@ def test_the_first_commit_names_its_files(tmp_path: Path) -> None:
 def test_a_message_comes_back_exactly(
     repo: PersonRepository, manager: CheckpointManager, message: str
 ) -> None:
-    """Whatever a message holds, it is read back as it was given, and the time with it."""
+    """Any message is read back exactly, with its time."""
     repo.write({"app.py": "two\n"})
     made = manager.create(7, message)
     assert made is not None
@@ -185,7 +185,7 @@ def test_a_message_comes_back_exactly(
 
 
 def test_names_are_exact(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """Names with newlines, quotes or bytes that are no text are neither quoted nor escaped."""
+    """Names with newlines, quotes or bytes that are not UTF-8 are neither quoted nor escaped."""
     names = [
         "größe.txt",
         'a"b',
@@ -202,7 +202,7 @@ def test_names_are_exact(repo: PersonRepository, manager: CheckpointManager) -> 
 
 
 def test_a_named_step_keeps_its_name(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """A pipeline's step is listed by its name, reached by it, and never by the number 0."""
+    """A pipeline's named step is listed and reached by its name, and never by the number 0."""
     backend = open_workspace(repo.root)
     repo.write({"app.py": "fixed"})
     backend.create_named("fix-step-2")
@@ -221,7 +221,7 @@ def test_a_named_step_keeps_its_name(repo: PersonRepository, manager: Checkpoint
 def test_a_commit_that_mentions_checkpoints_is_none(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """A person's message that talks of `architect:checkpoint:step-2` is no rollback target."""
+    """A person's message that mentions `architect:checkpoint:step-2` is not a rollback target."""
     repo.commit("revert architect:checkpoint:step-2", {"app.py": "x"})
     repo.commit("about architect:checkpoint\n\narchitect:checkpoint:step-2", {"app.py": "y"})
     assert manager.list_checkpoints() == []
@@ -231,7 +231,7 @@ def test_a_commit_that_mentions_checkpoints_is_none(
 def test_rollback_without_a_target_is_false(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """No target, an unknown step and a bad commit are False, and nothing is touched."""
+    """No target, an unknown step and a bad commit return False, and nothing is touched."""
     repo.write({"app.py": "uncommitted"})
     before, status = repo.head(), repo.status()
     assert not manager.rollback()
@@ -244,7 +244,7 @@ def test_rollback_without_a_target_is_false(
 
 
 def test_a_commit_wins_over_a_step(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """Asked for both, rollback goes to the commit; any commit will do."""
+    """If both are given, rollback goes to the commit; any commit is accepted."""
     first = repo.head()
     repo.write({"app.py": "two\n"})
     manager.create(1)
@@ -257,7 +257,7 @@ def test_a_commit_wins_over_a_step(repo: PersonRepository, manager: CheckpointMa
 def test_rollback_is_exact_and_moves_the_branch(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """As `git reset --hard` does, the branch goes back; unlike it, later files go too."""
+    """Like `git reset --hard`, it moves the branch back; unlike it, it also removes later files."""
     repo.write({"app.py": "two\n"})
     target = manager.create(1)
     repo.write({"app.py": "three\n", "later/deep/file": "x"})
@@ -276,7 +276,7 @@ def test_rollback_is_exact_and_moves_the_branch(
 def test_uncommitted_work_survives_a_rollback_byte_for_byte(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """What was edited, staged, new or deleted is in a safety commit, and undo brings it back."""
+    """Edited, staged, new and deleted files are in a safety commit, and undo restores them."""
     repo.write({"app.py": "two\n"})
     manager.create(1)
     repo.write({"app.py": "three\n", "later": "x"})
@@ -305,7 +305,7 @@ def test_uncommitted_work_survives_a_rollback_byte_for_byte(
 def test_undo_refuses_when_the_branch_has_moved(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """After a commit on top of the rollback, undo says where the work is kept, and does nothing."""
+    """After a commit on top of the rollback, undo changes nothing and says where the work is."""
     repo.write({"app.py": "two\n"})
     manager.create(1)
     repo.write({"app.py": "three\n"})
@@ -334,7 +334,7 @@ def test_what_was_done_after_a_rollback_is_kept_by_an_undo(
 def test_later_checkpoints_do_not_vanish(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """After a rollback the steps it went back over are listed still, and one can go forward."""
+    """After a rollback the later steps are still listed, and rollback can go forward to them."""
     for number in (1, 2, 3):
         repo.write({"app.py": str(number)})
         manager.create(number)
@@ -352,7 +352,7 @@ def test_later_checkpoints_do_not_vanish(
 def test_a_persons_own_commits_are_never_dropped(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Where a person committed after the target, the branch keeps it, with the old state on top."""
+    """If a person committed after the target, the branch keeps that commit below the old state."""
     repo.write({"app.py": "two\n"})
     target = manager.create(1, "good")
     mine = repo.commit("my own work", {"mine.py": "mine\n"})
@@ -370,7 +370,7 @@ def test_a_persons_own_commits_are_never_dropped(
 def test_of_equal_steps_the_newest_on_the_line_is_meant(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Two runs may use the same number: the newest one on HEAD's line is gone back to."""
+    """If two runs use the same number, rollback goes to the newest one on HEAD's line."""
     for content in ("first", "second"):
         repo.write({"app.py": content})
         manager.create(1)
@@ -381,7 +381,7 @@ def test_of_equal_steps_the_newest_on_the_line_is_meant(
 
 
 def test_untracked_files_are_changes(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """`has_changes_since` sees new files, edits and deletions, and nothing where there is none."""
+    """`has_changes_since` sees new files, edits and deletions, and is False without any."""
     head = repo.head()
     assert not manager.has_changes_since(head)
     repo.write({"new": "x"})
@@ -395,7 +395,7 @@ def test_untracked_files_are_changes(repo: PersonRepository, manager: Checkpoint
 
 
 def test_an_invalid_hash_raises(manager: CheckpointManager) -> None:
-    """A hash that is none is told from `no changes`."""
+    """An invalid hash raises instead of reporting `no changes`."""
     for name in ("deadbeef", "", "not a hash"):
         with pytest.raises(UnknownCheckpoint) as caught:
             manager.has_changes_since(name)
@@ -405,7 +405,7 @@ def test_an_invalid_hash_raises(manager: CheckpointManager) -> None:
 
 
 def test_a_missing_folder_or_repository_is_told(tmp_path: Path) -> None:
-    """Neither is a traceback of git's, nor silence."""
+    """A missing folder or repository raises a clear error, not a git traceback."""
     with pytest.raises(WorkspaceMissing):
         CheckpointManager(str(tmp_path / "gone"), repository="workspace")
 
@@ -416,7 +416,7 @@ def test_a_missing_folder_or_repository_is_told(tmp_path: Path) -> None:
 def test_secrets_and_our_own_files_are_not_committed(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """`.env`, keys, sessions and worktrees stay out of a branch that may be pushed, and stay."""
+    """`.env`, keys, sessions and worktrees stay in place and are never on the branch."""
     secrets = {".env": "K=1", "conf/prod.key": "k", ".env.local": "x", "id_rsa": "r"}
     ours = {".architect/sessions/s.json": "{}", ".hankweave/state.json": "{}"}
     repo.write({**secrets, **ours, ".env.example": "K=", "id_rsa.pub": "p", "app.py": "two\n"})
@@ -432,7 +432,7 @@ def test_secrets_and_our_own_files_are_not_committed(
 
 
 def test_a_tracked_secret_is_captured(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """Who tracks a file of such a name has it in the checkpoint."""
+    """A tracked file with such a name is in the checkpoint."""
     repo.commit("on purpose", {".env": "A=1"})
     repo.write({".env": "A=2"})
     made = manager.create(1)
@@ -441,7 +441,7 @@ def test_a_tracked_secret_is_captured(repo: PersonRepository, manager: Checkpoin
 
 
 def test_what_was_staged_is_not_lost(repo: PersonRepository, manager: CheckpointManager) -> None:
-    """What was in the index alone is kept under a ref of ours, named for the checkpoint."""
+    """Content that is only in the index is kept under a private ref, named for the checkpoint."""
     repo.write({"app.py": "staged\n"})
     repo.git("add", "app.py")
     repo.write({"app.py": "edited\n"})
@@ -454,7 +454,7 @@ def test_what_was_staged_is_not_lost(repo: PersonRepository, manager: Checkpoint
 
 
 def test_threads_and_processes_take_turns(repo: PersonRepository) -> None:
-    """Managers that work at once lose nothing: every checkpoint is on the one line."""
+    """Managers that work at once lose nothing: every checkpoint is on the one branch."""
     source = (
         "import sys; from pathlib import Path; from hankweave_server.architect import *\n"
         "root, name = sys.argv[1:]; Path(root, name).write_text(name)\n"
@@ -498,6 +498,6 @@ def test_no_git_program_is_needed(repo: PersonRepository) -> None:
 
 
 def test_a_manager_is_a_context(repo: PersonRepository) -> None:
-    """It may be used in a `with` block, and in none."""
+    """A manager works with and without a `with` block."""
     with CheckpointManager(str(repo.root), repository="workspace") as manager:
         assert manager.list_checkpoints() == []

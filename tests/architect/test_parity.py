@@ -1,4 +1,4 @@
-"""Claims of docs/architect.md: nothing is missing in its tables, and each test exists."""
+"""Claims of docs/architect.md: its tables are complete, and each test they name exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.named_tests import TOP, faults_of
 
 PAGE = (TOP / "docs" / "architect.md").read_text()
 DEFECTS = 21
-"""How many are known: each has been seen in Architect, by running it or in its source."""
+"""The number of known defects: each was seen in Architect, by running it or in its source."""
 
 TITLES = (
     "Documented",
@@ -34,7 +34,7 @@ SEED = {
 
 
 def faults(page: str) -> list[str]:
-    """What is wrong with the tables of tests, a sentence each."""
+    """Return the faults of the tables of tests, one sentence each."""
     section = page.partition("\n## What is held by which test\n")[2]
     tables = {title: rows(section, f"### {title}") for title in TITLES}
     documented, defects, _ = tables.values()
@@ -55,19 +55,19 @@ def faults(page: str) -> list[str]:
 
 
 def rows(text: str, heading: str) -> list[tuple[str, ...]]:
-    """The cells of the first table below a heading, without its first two lines."""
+    """Return the cells of the first table below a heading, without its first two lines."""
     below = text.partition(f"{heading}\n")[2]
     lines = below[below.index("|") :].split("\n\n")[0].splitlines()[2:] if "|" in below else []
     return [tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]) for line in lines]
 
 
 def test_every_part_and_every_defect_has_a_test_that_exists() -> None:
-    """No part of seed 003 and no known defect is without a row; no row leads nowhere."""
+    """Every part of seed 003 and every known defect has a row, and every row names a real test."""
     assert faults(PAGE) == []
 
 
 def test_the_keys_of_a_step_are_those_of_the_source() -> None:
-    """The table of a step has each key that is read, and no other."""
+    """The table of a step has exactly the keys that are read."""
     _, _, below = PAGE.partition("| key of a step | default | means |\n|---|---|---|\n")
     first_cells = re.findall(r"^\| ([^|]+) \|", below.split("\n\n")[0], re.MULTILINE)
     shown = [key for cell in first_cells for key in re.findall(r"`(\w+)`", cell)]
@@ -75,14 +75,14 @@ def test_the_keys_of_a_step_are_those_of_the_source() -> None:
 
 
 def test_the_exit_codes_are_those_of_the_source() -> None:
-    """Each code of `hankweave pipeline` stands there, once."""
+    """Each exit code of `hankweave pipeline` is in the table once."""
     _, _, below = PAGE.partition("| code | means |\n|---|---|\n")
     shown = re.findall(r"^\| (\d+) \|", below.split("\n\n")[0], re.MULTILINE)
     assert [int(code) for code in shown] == sorted(PipelineExit)
 
 
 def test_every_option_of_pipeline_is_named() -> None:
-    """Nobody finds an option in the help that the page does not know."""
+    """Every option of `hankweave pipeline` is on the page."""
     options = [each for each in pipeline.params if isinstance(each, click.Option)]
     (row,) = [line for line in PAGE.splitlines() if line.startswith("| `architect pipeline FILE`")]
     named = set(re.findall(r"`(--?[a-z-]+)", row))
@@ -109,7 +109,7 @@ def test_places_within_the_page_exist() -> None:
     ],
 )
 def test_a_wrong_table_is_found(line: str, instead: str, fault: str) -> None:
-    """These tests can fail: each wrong row is told."""
+    """These tests can fail: each wrong row is reported."""
     wrong, count = re.subn(line, instead, PAGE, count=1)
     assert count == 1
     assert any(fault in each for each in faults(wrong))

@@ -1,4 +1,4 @@
-"""Every code block of seed 003, word for word: what it shows is what happens here."""
+"""Every code block of seed 003, verbatim: the documented result is the real one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEP = """\
 git add -A
 git commit -m "architect:checkpoint:<step_name>"
 """
-"""What the text below the pipeline says that each step executes."""
+"""The behavior of each step according to the text below the pipeline."""
 
 LISTING = """\
 git log --oneline --grep="architect:checkpoint"
@@ -108,7 +108,7 @@ def _repo(tmp_path: Path) -> PersonRepository:
 
 
 def shell(repo: PersonRepository, script: str) -> str:
-    """What a script of the seed prints."""
+    """Run a script of the seed and return its output."""
     done = subprocess.run(
         ["sh", "-e"], cwd=repo.root, input=script, capture_output=True, text=True, check=True
     )
@@ -116,14 +116,14 @@ def shell(repo: PersonRepository, script: str) -> str:
 
 
 def subjects(listed: str) -> list[str]:
-    """The lines of a `git log --oneline` without their hashes, which are seven digits each."""
+    """Return the lines of a `git log --oneline` without their hashes of seven digits."""
     hashes, found = zip(*(line.split(" ", 1) for line in listed.splitlines()), strict=True)
     assert all(len(each) == 7 and set(each) <= set("0123456789abcdef") for each in hashes)
     return list(found)
 
 
 def steps_written(repo: PersonRepository) -> CheckpointManager:
-    """Two steps, each with a checkpoint that says what it did."""
+    """Make two steps, each with a checkpoint that describes it."""
     manager = CheckpointManager(str(repo.root))
     for step in (1, 2):
         repo.write({"app.py": f"step {step}\n", f"made-{step}.txt": "new\n"})
@@ -136,7 +136,7 @@ def steps_written(repo: PersonRepository) -> CheckpointManager:
 
 
 def test_checkpoints_are_called_as_the_concept_shows(repo: PersonRepository) -> None:
-    """Numbered and named steps have exactly the three subjects that the seed gives them."""
+    """Numbered and named steps have exactly the three subjects in the seed."""
     steps_written(repo)
     repo.write({"app.py": "implemented\n"})
     open_workspace(repo.root).create_named("implement")
@@ -145,7 +145,7 @@ def test_checkpoints_are_called_as_the_concept_shows(repo: PersonRepository) -> 
 
 
 def test_the_pipeline_loads_with_the_steps_that_it_shows(tmp_path: Path) -> None:
-    """Names, prompts and the labels of their checkpoints are those of the snippet."""
+    """Names, prompts and checkpoint labels are those of the snippet."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
     codons = [c for c in compile_pipeline(load_pipeline(file)).hank if isinstance(c, Codon)]
@@ -193,7 +193,7 @@ def documented_methods() -> dict[str, ast.FunctionDef]:
 
 @pytest.mark.parametrize("name", documented_methods())
 def test_a_method_has_the_documented_signature(name: str) -> None:
-    """Names, order, annotations, defaults and results; what is more has a default of its own."""
+    """Names, order, annotations, defaults and results match; extra parameters have defaults."""
     documented = documented_methods()[name]
     found = inspect.signature(getattr(CheckpointManager, name))
     positional = [p for p in found.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -208,13 +208,13 @@ def test_a_method_has_the_documented_signature(name: str) -> None:
     assert defaults == [ast.literal_eval(default) for default in documented.args.defaults]
     others = [p for p in found.parameters.values() if p not in positional]
     assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in others)
-    if name != "rollback":  # Whose own words say what it does instead of `git reset --hard`.
+    if name != "rollback":  # Its docstring describes the difference from `git reset --hard`.
         first = (ast.get_docstring(documented) or "").rstrip(".")
         assert first in (getattr(CheckpointManager, name).__doc__ or "")
 
 
 def test_the_methods_do_what_their_docstrings_say(repo: PersonRepository) -> None:
-    """One session with each method, called as it is documented."""
+    """One session calls each method as documented."""
     manager = CheckpointManager(workspace_root=str(repo.root))
     assert manager.create(1) is None, "there are no changes"
     assert manager.get_latest() is None
@@ -239,7 +239,7 @@ def test_the_methods_do_what_their_docstrings_say(repo: PersonRepository) -> Non
 
 
 def test_the_record_is_the_documented_one(repo: PersonRepository) -> None:
-    """Fields and types in their order, frozen, comparable, with the hash's first 7 characters."""
+    """Fields and types match in order; the record is frozen, comparable and has a 7-digit hash."""
     (documented,) = ast.parse(RECORD + "        ...\n").body
     assert isinstance(documented, ast.ClassDef)
     fields = [node for node in documented.body if isinstance(node, ast.AnnAssign)]
@@ -260,7 +260,7 @@ def test_the_record_is_the_documented_one(repo: PersonRepository) -> None:
 
 
 def test_the_constant_is_the_documented_one() -> None:
-    """It has the documented name and value, where the manager is."""
+    """The constant has the documented name and value, in the manager's module."""
     (documented,) = ast.parse(CONSTANT).body
     assert isinstance(documented, ast.Assign)
     name, value = ast.unparse(documented.targets[0]), ast.literal_eval(documented.value)
@@ -298,7 +298,7 @@ def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
     enabled: str,
     told: str | None,
 ) -> None:
-    """As it stands it is off; with `enabled: true` it is every five steps."""
+    """As written it is off; with `enabled: true` there is a checkpoint every five steps."""
     options = place(folder, CONFIGURATION.replace("enabled: false", f"enabled: {enabled}"))
     done = hankweave("pipeline", "pipeline.yaml", "--dry-run", *options, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -308,7 +308,7 @@ def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
 
 @pytest.mark.parametrize("number", ["0", "51", "five"])
 def test_the_number_of_steps_is_one_to_fifty(folder: Path, number: str) -> None:
-    """Outside of `(1-50)` it is an error with its line, and nothing runs."""
+    """A number outside `(1-50)` is an error with its line, and nothing runs."""
     options = in_a_file(folder, CONFIGURATION.replace("5  ", f"{number}  "))
     done = hankweave("pipeline", "pipeline.yaml", "--dry-run", *options, cwd=folder)
     assert done.returncode == 3
@@ -317,7 +317,7 @@ def test_the_number_of_steps_is_one_to_fifty(folder: Path, number: str) -> None:
 
 
 def test_every_n_steps_are_really_counted(repo: PersonRepository) -> None:
-    """Enabled, an agent's steps leave numbered checkpoints; as documented, off leaves none."""
+    """Enabled, an agent's steps leave numbered checkpoints; off, they leave none."""
     step = '{ "run": "echo more >> log.txt" }'
     script = f'{{ "steps": [{", ".join([step] * 6)}] }}'
     agents = "agents:\n  build: {type: scripted, script: script.json}\n"
@@ -332,7 +332,7 @@ def test_every_n_steps_are_really_counted(repo: PersonRepository) -> None:
 
 
 def test_the_manual_rollback_works_on_our_checkpoints(repo: PersonRepository) -> None:
-    """Stock git lists and resets them; afterwards the manager tells what is so."""
+    """Stock git lists and resets the checkpoints; afterwards the manager reports the new state."""
     manager = steps_written(repo)
     second, first = manager.list_checkpoints()
     script = MANUAL.replace("<commit_hash>", first.commit_hash)
@@ -360,7 +360,9 @@ def test_the_manual_rollback_works_on_our_checkpoints(repo: PersonRepository) ->
 
 
 def test_the_caution_does_not_hold_for_our_rollback(repo: PersonRepository) -> None:
-    """`git reset --hard` discards uncommitted changes; `rollback` keeps them, and undo has them."""
+    """`git reset --hard` discards uncommitted changes; `rollback` keeps them, and undo restores
+    them.
+    """
     manager = steps_written(repo)
     repo.write({"app.py": "not committed\n", "mine.txt": "not known to git\n"})
     assert manager.rollback(step=1)

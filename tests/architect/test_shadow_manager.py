@@ -1,4 +1,4 @@
-"""Claims about `CheckpointManager(repository="shadow")`: seed 003's door beside the project."""
+"""Claims about `CheckpointManager(repository="shadow")`: seed 003's API beside the project."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 
 def test_the_documented_methods_do_what_they_say_and_more_exactly(project: Path) -> None:
-    """create, list, rollback, get_latest and has_changes_since in a plain folder, without git."""
+    """create, list, rollback, get_latest and has_changes_since work in a folder without git."""
     with shadow(project) as manager:
         assert manager.list_checkpoints() == []
         assert manager.get_latest() is None
@@ -104,7 +104,7 @@ def test_the_documented_methods_do_what_they_say_and_more_exactly(project: Path)
 
 
 def test_what_is_no_target_is_false_and_touches_nothing(project: Path) -> None:
-    """No target, a step that is not there, a commit that is none: False; a bad hash raises."""
+    """No target, a missing step and an invalid commit return False; a bad hash raises."""
     with shadow(project) as manager:
         made = manager.create(1)
         assert made is not None
@@ -125,7 +125,7 @@ def test_what_is_no_target_is_false_and_touches_nothing(project: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    """Neither an uncaught FileNotFoundError, nor an empty list that looks like an answer."""
+    """A missing folder raises `WorkspaceMissing`, and is not reported as an empty list."""
     with pytest.raises(WorkspaceMissing, match="no folder"):
         CheckpointManager(str(tmp_path / "missing"), repository="shadow")
 
@@ -143,7 +143,7 @@ def test_a_folder_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> Non
 def test_a_named_step_is_no_numbered_one(
     label: str, step: int | None, name: str | None, text: str
 ) -> None:
-    """The number is the whole mark; what only holds `step-2` somewhere is a name."""
+    """The whole label must be the number; a label that only contains `step-2` is a name."""
     mark = mark_in(label)
     assert mark is not None
     assert (mark.step, mark.name, mark.text) == (step, name, text)
@@ -151,12 +151,12 @@ def test_a_named_step_is_no_numbered_one(
 
 @pytest.mark.parametrize("label", [None, "", "my architect:checkpoint:step-2", "before rollback"])
 def test_what_only_mentions_the_prefix_is_no_checkpoint_of_a_step(label: str | None) -> None:
-    """A label begins with the prefix, or is none of Architect's."""
+    """A label of Architect's begins with the prefix; any other label is not a step's checkpoint."""
     assert mark_in(label) is None
 
 
 def test_a_negative_step_is_refused() -> None:
-    """It could not be read back."""
+    """A negative step is refused, because it could not be read back."""
     with pytest.raises(ValueError, match="-1"):
         label_of(-1, "")
 
@@ -177,7 +177,7 @@ def git(root: Path, *words: str, **variables: str) -> str:
 
 
 def test_a_git_repository_with_uncommitted_work_is_not_touched(project: Path) -> None:
-    """Not a byte of .git changes; of a subdirectory's checkpoints nothing outside it moves."""
+    """No byte of .git changes; checkpoints of a subdirectory move nothing outside it."""
     git(project, "init", "--quiet")
     git(project, "add", "a.txt")
     git(project, "commit", "--quiet", "--message", "mine")
@@ -202,7 +202,7 @@ def test_a_git_repository_with_uncommitted_work_is_not_touched(project: Path) ->
 
 
 def test_stock_git_lists_the_labels_of_the_shadow_repository(project: Path) -> None:
-    """With GIT_DIR as in seed 000, seed 003's own command finds them."""
+    """With GIT_DIR as in seed 000, seed 003's own command finds the labels."""
     with shadow(project) as manager:
         made = manager.create(1, "hello")
         assert made is not None
@@ -220,7 +220,7 @@ def test_stock_git_lists_the_labels_of_the_shadow_repository(project: Path) -> N
 
 
 def test_it_works_inside_an_event_loop_and_from_several_threads(project: Path) -> None:
-    """The client has a loop of its own; threads wait for one another, and lose nothing."""
+    """The client has its own event loop; threads wait for one another, and lose nothing."""
     with shadow(project) as manager:
 
         async def inside() -> None:
@@ -250,7 +250,7 @@ def test_it_works_inside_an_event_loop_and_from_several_threads(project: Path) -
 
 
 async def test_a_server_that_runs_is_used_and_stays(project: Path) -> None:
-    """The manager starts no second one, and ends none that is not its own."""
+    """The manager uses a running server, starts no second one, and does not stop it."""
     async with running_server(None, None, project, place="--workspace") as server:
         with shadow(project) as manager:
             assert manager.create(1) is not None
@@ -281,7 +281,7 @@ def _script(project: Path, *words: str, **variables: str) -> subprocess.Popen[by
 
 
 def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path) -> None:
-    """It ends with the interpreter; and no program is looked for on PATH."""
+    """An unclosed manager's server ends with the interpreter; no program is looked up on PATH."""
     with _script(project, PATH="/nonexistent") as script:
         out, _ = script.communicate(timeout=WAIT)
 
@@ -291,14 +291,14 @@ def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path
 
 
 def test_a_killed_program_leaves_no_server(project: Path) -> None:
-    """kill -9: the server for a moment ends by itself, in order."""
+    """After `kill -9` of the program, its ephemeral server shuts down cleanly by itself."""
     with _script(project, "stay") as script:
         assert script.stdout is not None
         assert b"pid" in script.stdout.readline()
         pidfd = os.pidfd_open(pid_of_server(project))
         script.send_signal(signal.SIGKILL)
         try:
-            assert select.select([pidfd], [], [], WAIT)[0]  # Readable when the process has ended.
+            assert select.select([pidfd], [], [], WAIT)[0]  # Readable at the process's end.
         finally:
             os.close(pidfd)
 

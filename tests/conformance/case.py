@@ -1,4 +1,4 @@
-"""What a conformance case is, and the one judgement that all cases share."""
+"""A conformance case, and the comparison that all cases share."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from support.work_tree import Picture, Step
 
 @dataclass(frozen=True)
 class Case:
-    """A hazard: how the tree was at the checkpoint, and what somebody did to it afterwards.
+    """A hazard: the tree at the checkpoint, and the changes made to it afterwards.
 
-    After the rollback the tree is exactly as it was at the checkpoint, but for what is said here.
+    After the rollback the tree is exactly as it was at the checkpoint, except for the fields below.
     """
 
     claim: str
     arrange: tuple[Step, ...]
     disturb: tuple[Step, ...]
     untracked: tuple[str | bytes, ...] = ()
-    """Never captured: after the rollback it is as the disturbance left it."""
+    """Paths that are never captured: after the rollback they are as the disturbance left them."""
     stays: tuple[str | bytes, ...] = ()
-    """The same for what came, or went unreadable, after the checkpoint."""
+    """The same for paths that were added, or became unreadable, after the checkpoint."""
     permissions: Mapping[str, int] = field(default_factory=dict)
-    """Of files that are deliberately not given back the ones they had."""
+    """Permissions of files whose permissions are deliberately not restored."""
     unsaved: Mapping[str | bytes, str] = field(default_factory=dict)
-    """What the checkpoint names as passed over, and why."""
+    """The paths that the checkpoint must report as skipped, with the reason."""
     is_partial: bool = False
     untouched: Mapping[str | bytes, str] = field(default_factory=dict)
-    """What the rollback must name as passed over, and why; it may name more that did stay."""
+    """The paths the rollback must report as skipped, with the reason; it may report more."""
     needs_root: bool = False
-    """The hazard can only be made by root."""
+    """True if only root can create the hazard."""
 
 
 async def assert_restores(case: Case, door: Door) -> None:
-    """Arrange, checkpoint, disturb, roll back, and compare every path there is."""
+    """Arrange, checkpoint, disturb, roll back, and compare every path."""
     tree = door.tree
     tree.apply(*case.arrange)
     then = tree.picture()
@@ -54,7 +54,7 @@ async def assert_restores(case: Case, door: Door) -> None:
 
 
 def assert_same(what: str, is_: object, should_be: object) -> None:
-    """Fails with the part that differs: pictures are long."""
+    """Assert equality; fail with only the difference, because pictures are long."""
     match is_, should_be:
         case dict(), dict():
             paths = {path for path in {**is_, **should_be} if is_.get(path) != should_be.get(path)}
@@ -69,11 +69,11 @@ def values(picture: Picture) -> dict[bytes, tuple[str, int, bytes]]:
 
 
 def expected(case: Case, then: Picture, before: Picture) -> dict[bytes, tuple[str, int, bytes]]:
-    """The checkpoint's picture, with what nobody captured as it was before the rollback."""
+    """Return the checkpoint's picture, with uncaptured paths as they were before the rollback."""
     stays = encoded((*case.untracked, *case.stays))
     wanted = {path: seen.value for path, seen in then.items() if not is_below(path, stays)}
     kept = {path: seen.value for path, seen in before.items() if is_below(path, stays)}
-    # A folder stands as long as something stays in it.
+    # A folder stays as long as it contains something.
     kept |= {top: before[top].value for path in kept for top in above(path) if top not in wanted}
     wanted |= kept
     for name, mode in case.permissions.items():
@@ -84,7 +84,7 @@ def expected(case: Case, then: Picture, before: Picture) -> dict[bytes, tuple[st
 
 
 def rewritten(before: Picture, after: Picture) -> list[bytes]:
-    """What was equal already, and yet has another mtime or inode now."""
+    """Return paths that were already equal but now have another mtime or inode."""
     return [
         path
         for path, seen in after.items()
@@ -98,7 +98,7 @@ def rewritten(before: Picture, after: Picture) -> list[bytes]:
 def _judge_the_reports(
     case: Case, made: Made, restored: Restored, before: Picture, after: Picture
 ) -> None:
-    """Both reports name exactly what was passed over and what was touched."""
+    """Assert that both reports name exactly the skipped and the touched paths."""
     unsaved = {shown(_bytes(path)): reason for path, reason in case.unsaved.items()}
     untouched = {shown(_bytes(path)): reason for path, reason in case.untouched.items()}
     assert_same("what the checkpoint passed over", made.skipped, unsaved)
@@ -123,7 +123,7 @@ def _storable(picture: Picture, path: bytes) -> tuple[str, int, bytes] | None:
 
 
 def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> None:
-    """The git program finds nothing wrong, and in the commit just what was to be captured."""
+    """Assert that git finds no fault, and that the commit contains exactly the captured paths."""
     git = witness(door.layout)
     git.assert_sound()
     untracked = encoded(case.untracked)
@@ -136,7 +136,7 @@ def _judge_the_repository(case: Case, door: Door, made: Made, then: Picture) -> 
 
 
 def above(path: bytes) -> list[bytes]:
-    """The folders that a path lies in."""
+    """Return the parent folders of a path."""
     parts = path.split(b"/")
     return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
 

@@ -1,4 +1,4 @@
-"""What cannot be read is named, and never lost."""
+"""Unreadable files and folders are reported, and never lost."""
 
 from __future__ import annotations
 

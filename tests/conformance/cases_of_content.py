@@ -1,4 +1,4 @@
-"""Bytes and sizes: what is in a file comes back as it was, whoever would like to convert it."""
+"""Bytes and sizes: a file's content is restored exactly, even where git would convert it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files, folders and links that change places; and what is none of them."""
+"""Files, folders and links that replace each other, and special files that are none of these."""
 
 from __future__ import annotations
 

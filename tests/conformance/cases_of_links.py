@@ -1,4 +1,4 @@
-"""Links are text: stored and restored as such, and never a way out of the tree."""
+"""Links are text: they are stored and restored as such, and never lead out of the tree."""
 
 from __future__ import annotations
 

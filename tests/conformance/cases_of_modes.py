@@ -1,4 +1,4 @@
-"""Permissions, of files and of folders; and folders that hold nothing."""
+"""Permissions of files and folders, and empty folders."""
 
 from __future__ import annotations
 

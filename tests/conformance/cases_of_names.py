@@ -1,4 +1,4 @@
-"""Names: on Linux every byte but two may be in one, and all of them come back."""
+"""File names: on Linux they may contain any byte but two, and every name is restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPOSED, DECOMPOSED = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINI
 
 
 def named(claim: str, *names: str | bytes) -> Case:
-    """Files of these names are deleted or edited, by turns, and one more appears."""
+    """Return a case: files of these names are deleted or edited in turn, and one is added."""
     arrange = tuple(write(name, b"content of " + write_out(name)) for name in names)
     edits = tuple(
         write(name, b"edited") if turn % 2 else delete(name) for turn, name in enumerate(names)

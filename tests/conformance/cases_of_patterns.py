@@ -1,4 +1,4 @@
-"""What no pattern matches is not ours: neither captured nor changed nor deleted."""
+"""Files that no pattern matches are neither captured nor changed nor deleted."""
 
 from __future__ import annotations
 

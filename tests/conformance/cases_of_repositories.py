@@ -1,4 +1,4 @@
-"""Repositories of the agent inside its work tree: their files are files, their `.git` is theirs."""
+"""The agent's own repositories in its work tree: files are captured, `.git` is left alone."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A hostile neighbour: swaps two paths at least as often as it is told, each time in one step.
+"""A hostile process: swaps two paths at least the given number of times, each swap atomic.
 
     python exchanger.py ONE OTHER TIMES
 
-It goes on until its input is closed, and prints how often it did. Each swap is `renameat2` with
-RENAME_EXCHANGE, so neither path is ever missing. A short rest between swaps gives the other side
-time to open what it then loses.
+It runs until its stdin is closed, and prints the number of swaps. Each swap is `renameat2` with
+RENAME_EXCHANGE, so neither path is ever missing. A short pause between swaps gives the other side
+time to open a path that the next swap moves away.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def exchange(one: bytes, other: bytes) -> bool:
 
 
 def rest(turn: int) -> None:
-    """Yields for a different while each time: a fixed rhythm would miss most windows."""
+    """Pause for a varying time: a fixed rhythm would miss most race windows."""
     for _ in range(turn % 97):
         os.sched_yield()
 

@@ -1,4 +1,4 @@
-"""A work tree in memory: what a rollback should give, said without a file system or a git.
+"""A work tree in memory: the expected result of a rollback, without a file system or git.
 
 Folders are dicts; everything else is a leaf. Names that end in `.ign` are ignored.
 """
@@ -30,7 +30,7 @@ class Model:
         self.root: Folder = {}
 
     def put(self, path: bytes, node: Leaf | Folder) -> None:
-        """Puts a node at a path, through whatever was in the way."""
+        """Put a node at a path, replacing anything in the way."""
         *folders, name = path.split(b"/")
         here = self.root
         for part in folders:
@@ -43,7 +43,7 @@ class Model:
         here[name] = node
 
     def take(self, path: bytes) -> Leaf | Folder | None:
-        """Takes a node out; None where there is nothing."""
+        """Remove a node and return it; return None if there is none."""
         *folders, name = path.split(b"/")
         here = self.root
         for part in folders:
@@ -63,19 +63,21 @@ class Model:
         return here
 
     def flat(self) -> Flat:
-        """Every path with its kind, permissions and content."""
+        """Return every path with its kind, permissions and content."""
         found: Flat = {}
         _flatten(self.root, b"", found)
         return found
 
     def captured(self) -> Model:
-        """What a checkpoint holds of it: no ignored leaf, and no folder of only such."""
+        """Return the part that a checkpoint contains: no ignored leaf, no folder of only such
+        leaves.
+        """
         kept = Model()
         kept.root = _captured(self.root)
         return kept
 
     def rolled_back(self, target: Model) -> Model:
-        """The target, with what is ignored now where it is, unless a leaf must be there."""
+        """Return the target with the currently ignored leaves, unless a leaf is in the way."""
         result = copy.deepcopy(target)
         for path, leaf in _ignored(self.root, b""):
             if not any(isinstance(result.at(above), Leaf) for above in _above(path)):

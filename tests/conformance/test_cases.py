@@ -1,4 +1,4 @@
-"""Every hazard twice: on the engine itself, and through a client of the real server."""
+"""Every hazard runs twice: on the engine itself, and through a client of the real server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ of_some = pytest.mark.parametrize("case", cases.OF_SOME, ids=lambda case: case.c
 
 @pytest.mark.parametrize(("case", "patterns"), ALL, ids=[case.claim for case, _ in ALL])
 async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_path: Path) -> None:
-    """A rollback gives exactly the checkpoint's tree, and leaves alone what is not its own."""
+    """A rollback restores exactly the checkpoint's tree and leaves uncaptured paths alone."""
     _skip_what_cannot_be_made(case)
     door = EngineDoor(tmp_path / "place" / "execution", patterns)
     await door.begin()
@@ -35,13 +35,13 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
 
 @of_everything
 async def test_the_server_restores(case: Case, server_of_everything: ServerDoor) -> None:
-    """The same over WebSocket, in a work tree that all cases before have used."""
+    """The same holds over WebSocket, in a work tree that all earlier cases have used."""
     await _assert_restores_on(server_of_everything, case)
 
 
 @of_some
 async def test_the_server_restores_what_is_tracked(case: Case, server_of_some: ServerDoor) -> None:
-    """The same over WebSocket, where a hank tracks only some files."""
+    """The same holds over WebSocket where a hank tracks only some files."""
     await _assert_restores_on(server_of_some, case)
 
 

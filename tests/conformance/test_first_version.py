@@ -1,7 +1,7 @@
-"""Checkpoints that the first version made: whatever changed since, they are read as they were.
+"""Checkpoints made by version 0.1.0 are read exactly by the current version.
 
 `data/first_version.tar.xz` is the repository that version 0.1.0 left after five checkpoints and a
-rollback, with its scan cache; `first_version.json` is what its work tree held at each of them.
+rollback, with its scan cache; `first_version.json` is the content of its work tree at each of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CHECKPOINTS: list[dict[str, Any]] = json.loads((DATA / "first_version.json").rea
 
 @pytest.fixture
 async def door(tmp_path):
-    """An execution whose shadow repository is the old one, opened by this version."""
+    """Open an execution whose shadow repository is the old one with the current version."""
     root = tmp_path / "place" / "execution"
     (root / ".hankweave").mkdir(parents=True, mode=0o700)
     with tarfile.open(DATA / "first_version.tar.xz") as archive:
-        # Early releases of Python 3.11 have no filters, and ours needs none: it is in the tree.
+        # Early releases of Python 3.11 have no filters; the archive is our own and needs none.
         filtered = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
         archive.extractall(root / ".hankweave", **filtered)
 
@@ -44,7 +44,7 @@ def held(door: EngineDoor) -> dict[str, list[Any]]:
 
 
 def test_every_old_checkpoint_is_listed(door):
-    """Its own five, and the safety checkpoint of its rollback."""
+    """The five checkpoints and the safety checkpoint of the rollback are listed."""
     listed = list(door.engine.commits())
 
     assert {made["sha"] for made in CHECKPOINTS} <= {facts.sha for facts in listed}
@@ -53,14 +53,16 @@ def test_every_old_checkpoint_is_listed(door):
 
 
 def test_every_old_checkpoint_verifies(door):
-    """Down to each blob, for us and for git."""
+    """Every old checkpoint verifies down to each blob, by the engine and by git."""
     assert door.engine.housekeeping.fsck().damages == {}
     witness(door.layout).run("fsck", "--strict")
 
 
 @pytest.mark.parametrize("number", range(len(CHECKPOINTS)))
 async def test_every_old_checkpoint_is_restored_exactly(door, number):
-    """Content, links, permissions, odd names and empty folders, into an empty work tree."""
+    """Content, links, permissions, odd names and empty folders are restored into an empty work
+    tree.
+    """
     made = CHECKPOINTS[number]
     await door.rollback(made["sha"])
 
@@ -68,7 +70,7 @@ async def test_every_old_checkpoint_is_restored_exactly(door, number):
 
 
 async def test_old_history_is_continued(door):
-    """A new checkpoint has the last old one as its parent, and both can be gone back to."""
+    """A new checkpoint has the last old one as its parent, and both can be rolled back to."""
     last = CHECKPOINTS[-1]
     await door.rollback(last["sha"])
     door.tree.apply(write("new", b"of today"))

@@ -1,4 +1,4 @@
-"""The race: a folder is swapped for a link outwards, over and over, while a tree is restored."""
+"""A folder is swapped for a link that leads outside, over and over, during restores."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from support.work_tree import folder, link, write
 SWAPS = 10_000
 RESTORES = 200
 MET = 10
-"""So many restores must have stumbled over a swap, or the test has shown nothing."""
+"""The minimum number of restores that a swap must disturb; with fewer the test shows nothing."""
 
 
 async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> None:
-    """Whatever a restore opened a moment ago, it never writes or deletes behind a link."""
+    """A restore never writes or deletes behind a link, even if a path it has opened is swapped."""
     door = EngineDoor(tmp_path / "place" / "execution", ("d/**",))
     await door.begin()
     tree, engine = door.tree, door.engine
@@ -32,7 +32,7 @@ async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> 
     then = values(tree.picture())
     tree.apply(write("d/f", b"two"), write("d/deep/h", b"two", 0o755), write("d/i", b"two"))
     second = await door.checkpoint()
-    # Outside lie the same bytes as inside: only the way there can tell a restore to keep off.
+    # The bytes outside equal those inside: only the path tells a restore not to touch them.
     tree.apply(write("{outside}/f", b"two"), write("{outside}/g", b"one"))
     tree.apply(write("{outside}/deep/h", b"two", 0o755), write("{outside}/i", b"two"))
     tree.apply(folder("{outside}/deep/empty"), link("swap", "{outside}"))
@@ -65,7 +65,7 @@ async def test_no_byte_leaves_the_tree_in_ten_thousand_swaps(tmp_path: Path) -> 
 
 
 def _restored(engine: CheckpointEngine, target: Sha, safety: Sha) -> bool:
-    """Restores as well as it can be done; being told that it could not is an answer too."""
+    """Restore as far as possible; return False if the restore reports that it is incomplete."""
     try:
         engine.restore(target, safety)
     except RestoreIncomplete:

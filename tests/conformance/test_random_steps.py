@@ -46,7 +46,7 @@ TEXTS = st.sampled_from([b"a", b"nowhere", b"/", b"..", b"\xff"])
 
 
 class Against(RuleBasedStateMachine):
-    """The tree and its model take the same steps; a rollback must take both to the same place."""
+    """The tree and its model take the same steps; a rollback must lead both to the same state."""
 
     checkpoints: Bundle[Any] = Bundle("checkpoints")
 
@@ -153,7 +153,7 @@ class Against(RuleBasedStateMachine):
     def both_are_equal(self) -> None:
         assert_same("the tree", values(self.tree.picture()), self.model.flat())
 
-    # Inside
+    # Internals
 
     def _request(self, kind: str, before: RestorePlan | None = None) -> CheckpointRequest:
         self.count += 1
@@ -174,7 +174,7 @@ class Against(RuleBasedStateMachine):
         )
 
     def _clear(self, path: bytes) -> None:
-        """Makes folders of what is above a path, and removes what is at it."""
+        """Create the parent folders of a path, and remove anything at the path."""
         parts = path.split(b"/")
         for depth in range(1, len(parts) + 1):
             here = b"/".join(parts[:depth])
@@ -187,7 +187,7 @@ class Against(RuleBasedStateMachine):
 
 
 def test_a_thousand_random_steps_end_as_the_model_says() -> None:
-    """Edits, moves, checkpoints, restarts and rollbacks: after each the tree is the model's."""
+    """After edits, moves, checkpoints, restarts and rollbacks, the tree equals the model."""
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Against,
         settings=settings(
@@ -200,7 +200,7 @@ def test_a_thousand_random_steps_end_as_the_model_says() -> None:
 
 
 def test_the_model_knows_what_is_ignored() -> None:
-    """The judge itself: ignored leaves stay, folders of only such are not captured."""
+    """The model itself is right: ignored leaves stay, and their folders are not captured."""
     model = Model()
     model.put(b"d/x.ign", Leaf("file", b"i", 0o644))
     model.put(b"d/a", Leaf("file", b"1", 0o644))

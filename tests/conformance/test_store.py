@@ -1,4 +1,4 @@
-"""Hazards of the store itself, through both doors: damage, leftovers, traps, no space, no rest."""
+"""Hazards of the store, through the engine and the server: damage, leftovers, traps, full disks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ through_both = pytest.mark.parametrize("kind", ["engine", "server"])
 
 @asynccontextmanager
 async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[Door]:
-    """An execution of its own; the codon that tracks everything has run."""
+    """Open an execution whose only codon, which tracks everything, has run."""
     root = place / "place" / "execution"
     door = EngineDoor(root) if kind == "engine" else ServerDoor(root, variables=variables)
     await door.begin()
@@ -46,7 +46,7 @@ async def opened(kind: str, place: Path, **variables: str) -> AsyncIterator[Door
 
 @dataclass(frozen=True)
 class Place:
-    """Where the bytes of one object lie in the repository."""
+    """The position of one object's bytes in the repository."""
 
     file: Path
     begin: int
@@ -71,7 +71,7 @@ class Place:
 
 
 def unpack_everything(door: Door) -> None:
-    """Gives every object a file of its own, so that one can be damaged alone."""
+    """Write every object as a loose file, so that one can be damaged alone."""
     packs = door.layout.shadow_repository / "objects" / "pack"
     for pack in packs.glob("*.pack"):
         aside = door.layout.root / pack.name
@@ -115,7 +115,7 @@ def _writing(place: Place) -> BinaryIO:
 @pytest.mark.parametrize("damage", [filled_with_zeros, one_bit_flipped, cut_short, deleted_file])
 @through_both
 async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path):
-    """A rollback to a checkpoint of which one object cannot be read moves nothing at all."""
+    """A rollback to a checkpoint with one unreadable object moves nothing at all."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1"), write("d/b", os.urandom(500)), write("d/c", b"3"))
         made = await door.checkpoint()
@@ -137,7 +137,7 @@ async def test_a_damaged_checkpoint_is_refused(kind, damage, revision, tmp_path)
 
 @pytest.mark.parametrize("damage", [filled_with_zeros, cut_short, deleted_file])
 async def test_a_lost_pack_is_called_damage(damage, tmp_path):
-    """A commit that is lost can not be gone back to, and the list of commits leaves it out."""
+    """A lost commit cannot be rolled back to, and the list of commits omits it."""
     door = EngineDoor(tmp_path / "place" / "execution")
     await door.begin()
     door.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
@@ -158,7 +158,9 @@ async def test_a_lost_pack_is_called_damage(damage, tmp_path):
 
 
 async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
-    """It starts and refuses what cannot be read, or ends with an error for people; no traceback."""
+    """The server starts and refuses unreadable checkpoints, or ends with a readable error; it
+    prints no traceback.
+    """
     async with opened("server", tmp_path) as door:
         door.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))
         made = await door.checkpoint()
@@ -182,7 +184,7 @@ async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
 
 @through_both
 async def test_damage_under_a_living_server_is_refused(kind, tmp_path):
-    """Bytes that rot while the repository is open are found as well."""
+    """Bytes that are damaged while the repository is open are detected as well."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", os.urandom(500)), write("b"))
         made = await door.checkpoint()
@@ -199,7 +201,7 @@ async def test_damage_under_a_living_server_is_refused(kind, tmp_path):
 
 @through_both
 async def test_damage_elsewhere_does_not_stop_a_rollback(kind, tmp_path):
-    """A checkpoint whose own objects can be read is restored though another one is damaged."""
+    """A checkpoint whose own objects are readable is restored although another one is damaged."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"good"))
         good = await door.checkpoint()
@@ -242,7 +244,7 @@ def flipped(path: Path) -> None:
 @pytest.mark.parametrize("fate", [deleted, random_bytes, truncated, emptied, flipped])
 @through_both
 async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
-    """Deleted, cut or corrupted between two lives of the server, it changes no result."""
+    """A scan cache that is deleted, cut or corrupted between two server runs changes no result."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(*(write(f"d{i % 5}/f{i}", b"%d" % i) for i in range(60)))
         first = await door.checkpoint()
@@ -266,7 +268,7 @@ async def test_the_scan_cache_is_only_a_cache(kind, fate, tmp_path):
 
 @through_both
 async def test_leftover_locks_and_temporaries_stop_nothing(kind, tmp_path):
-    """What a killed git or a killed server leaves in the repository is cleared at the start."""
+    """Leftovers of a killed git or server in the repository are cleared at the start."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1"))
         made = await door.checkpoint()
@@ -342,12 +344,12 @@ async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
         assert not canary.exists()
 
 
-# Again
+# Repetition
 
 
 @through_both
 async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_path):
-    """Nothing differs any more: no path is named, no inode or mtime changes."""
+    """A second rollback to the same checkpoint names no path and changes no inode or mtime."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1", 0o600), link("l", "a"), folder("e"), write("d/b"))
         made = await door.checkpoint()
@@ -363,7 +365,7 @@ async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_p
 
 @through_both
 async def test_there_and_back_again(kind, tmp_path):
-    """Each of several checkpoints comes back exactly, in whatever order they are visited."""
+    """Each of several checkpoints is restored exactly, in any order."""
     async with opened(kind, tmp_path) as door:
         moments = []
         for step in (
@@ -384,7 +386,7 @@ async def test_there_and_back_again(kind, tmp_path):
 
 @through_both
 async def test_a_checkpoint_of_nothing_new_is_one_too(kind, tmp_path):
-    """It is another commit of the same tree, and costs no new file object."""
+    """A checkpoint without changes is a new commit of the same tree, and adds no file object."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1"))
         one, other = await door.checkpoint(), await door.checkpoint()
@@ -399,7 +401,7 @@ async def test_a_checkpoint_of_nothing_new_is_one_too(kind, tmp_path):
 
 @through_both
 async def test_everything_survives_a_kill(kind, tmp_path):
-    """A checkpoint that was answered comes back exactly after `kill -9`."""
+    """An acknowledged checkpoint is restored exactly after `kill -9`."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("a", b"1", 0o600), folder("e", 0o700), write("x/y", b"2"))
         made = await door.checkpoint()
@@ -419,7 +421,7 @@ async def test_everything_survives_a_kill(kind, tmp_path):
 
 @contextmanager
 def small_disk(place: Path, size: int) -> Iterator[Path]:
-    """A file system of its own; skips where nobody may mount one."""
+    """Mount a small file system; skip where the user may not mount."""
     place.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
     if subprocess.run(["mount", *options], capture_output=True, check=False).returncode != 0:
@@ -433,7 +435,7 @@ def small_disk(place: Path, size: int) -> Iterator[Path]:
 
 @through_both
 async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path):
-    """With room for less than the rollback writes, nothing moves; with room again, it works."""
+    """With less space than the rollback writes, nothing moves; with enough space, it works."""
     with small_disk(tmp_path / "disk", 64 * MEBIBYTE) as disk:
         async with opened(kind, disk) as door:
             door.tree.apply(write("big", b"much " * (5 * MEBIBYTE)), write("a", b"1"))
@@ -455,12 +457,12 @@ async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path)
             assert_same("the tree", values(door.tree.picture()), then)
 
 
-# No rest
+# Constant change
 
 
 @through_both
 async def test_a_file_that_grows_while_it_is_read(kind, tmp_path):
-    """Each checkpoint of a log that never rests holds a beginning of it, and comes back as that."""
+    """Each checkpoint of a growing log holds a prefix of it, and is restored as that prefix."""
     async with opened(kind, tmp_path) as door:
         door.tree.apply(write("log", b""), write("a", b"1"))
         stop = threading.Event()
