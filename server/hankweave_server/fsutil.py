@@ -13,6 +13,7 @@ import errno
 import filecmp
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -122,6 +123,31 @@ def write_private(path: Path, data: bytes, *, durable: bool) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def create_durably(temporary: Path, content: Iterable[bytes], path: Path) -> None:
+    """Write a private file under a name that must be free, flush it, and rename it to `path`.
+
+    Raises FileExistsError if the temporary name is taken, and any exception of `content`; `path` is
+    then unchanged.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, PRIVATE_FILE)
+    try:
+        try:
+            for piece in content:
+                write_all(descriptor, piece)
+
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+    sync_directory(path.parent)
 
 
 def replace(path: Path, data: bytes) -> None:

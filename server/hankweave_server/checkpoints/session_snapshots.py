@@ -23,13 +23,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from hankweave_server.checkpoints.model import Skipped
-from hankweave_server.fsutil import (
-    PRIVATE_FILE,
-    make_private_directory,
-    remove_durably,
-    sync_directory,
-    write_all,
-)
+from hankweave_server.fsutil import create_durably, make_private_directory, remove_durably
 from hankweave_server.git.objects import ObjectStaging, digest_of, pieces
 from hankweave_server.git.repo import MEMORY_REF, ShadowRepo
 from hankweave_server.git.trees import FOLDER, REGULAR, Entry, encoded, parsed
@@ -126,9 +120,6 @@ def _end_of_lines(descriptor: int, size: int) -> int:
     return 0
 
 
-_CREATING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 class NotOurs(Exception):
     """The file or its folder belongs to another user, or it is not a regular file."""
 
@@ -142,22 +133,7 @@ def put_back(path: Path, content: Iterable[bytes]) -> None:
     _refuse_foreign(path)
     temporary = path.with_name(f".{path.name}.hankweave-tmp")
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, _CREATING, PRIVATE_FILE)
-    try:
-        try:
-            for piece in content:
-                write_all(descriptor, piece)
-
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-    sync_directory(path.parent)
+    create_durably(temporary, content, path)
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -92,7 +92,8 @@ def decide(
     other than a run's branch, and what the caller needs. `cost` returns the bytes that one frees.
     """
     commits = {commit.sha: commit for commit in history}
-    staying = with_ancestors(_not_to_go(commits.values(), policy) | held, commits)
+    parents = {sha: commit.parents for sha, commit in commits.items()}
+    staying = with_ancestors(_not_to_go(commits.values(), policy) | held, parents)
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():
         for parent in commit.parents:
@@ -123,7 +124,7 @@ def decide(
     return Pruning(tuple(going.values()), count - len(going), freed, moves, held)
 
 
-def with_ancestors(shas: Iterable[Sha], commits: Mapping[Sha, Lineage]) -> set[Sha]:
+def with_ancestors(shas: Iterable[Sha], parents: Mapping[Sha, tuple[Sha, ...]]) -> set[Sha]:
     """Return these commits and all their ancestors."""
     found: set[Sha] = set()
     waiting = list(shas)
@@ -131,7 +132,7 @@ def with_ancestors(shas: Iterable[Sha], commits: Mapping[Sha, Lineage]) -> set[S
         sha = waiting.pop()
         if sha not in found:
             found.add(sha)
-            waiting += commits[sha].parents if sha in commits else ()
+            waiting += parents.get(sha, ())
 
     return found
 
@@ -252,7 +253,7 @@ def kept_because(
     """
     records = tuple(kept)
     own = {record.sha: reason(record) for record in records}
-    above = _ancestors((sha for sha, why in own.items() if why is not None), parents)
+    above = with_ancestors((sha for sha, why in own.items() if why is not None), parents)
     return tuple(
         KeptCheckpoint(
             sha=record.sha,
@@ -261,18 +262,6 @@ def kept_because(
         )
         for record in records
     )
-
-
-def _ancestors(shas: Iterable[Sha], parents: Mapping[Sha, tuple[Sha, ...]]) -> set[Sha]:
-    found: set[Sha] = set()
-    waiting = [parent for sha in shas for parent in parents.get(sha, ())]
-    while waiting:
-        sha = waiting.pop()
-        if sha not in found:
-            found.add(sha)
-            waiting += parents.get(sha, ())
-
-    return found
 
 
 @dataclass(frozen=True, slots=True)

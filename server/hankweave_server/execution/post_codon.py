@@ -66,7 +66,7 @@ from hankweave_server.execution.codon.setup import below_a_keeper
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.fsutil import is_full
 from hankweave_server.user_git.errors import CheckpointError, CheckpointWarning
-from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS, Descent
+from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent, make_folders
 from hankweave_server.worktree.names import AT_THE_TOP, shown
 from hankweave_server.worktree.patterns import UnsupportedPattern, choose, is_regular, literally
 from hankweave_server.worktree.rigs import RigError, run_rig_command
@@ -129,7 +129,8 @@ def _copy(descent: Descent, path: bytes, directory: Path, beside_ms: int | None)
     with ExitStack() as opened:
         descriptor = os.open(name, FILE_FLAGS, dir_fd=descent.folder_of(path))
         source = opened.enter_context(open(descriptor, "rb"))
-        folder = _folder(directory, steps, opened)
+        directory.mkdir(parents=True, exist_ok=True)
+        folder = make_folders(directory, steps, opened)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as target:
@@ -189,21 +190,6 @@ def _is_same(folder: int, one: str, other: bytes) -> bool:
                 return False
 
     return True
-
-
-def _folder(directory: Path, steps: list[bytes], opened: ExitStack) -> int:
-    """Open the folder for a copy; create missing folders on the way."""
-    directory.mkdir(parents=True, exist_ok=True)
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    opened.callback(os.close, folder)
-    for step in steps:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(step, dir_fd=folder)
-
-        folder = os.open(step, FOLDER_FLAGS, dir_fd=folder)
-        opened.callback(os.close, folder)
-
-    return folder
 
 
 class OutputFailed(Exception):

@@ -12,7 +12,6 @@ libgit2 does the same, but holds the interpreter lock during the flush, which ma
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,12 @@ import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
-from hankweave_server.fsutil import PRIVATE_DIRECTORY, PRIVATE_FILE, sync_directory, write_all
+from hankweave_server.fsutil import (
+    PRIVATE_DIRECTORY,
+    PRIVATE_FILE,
+    create_durably,
+    sync_directory,
+)
 from hankweave_server.git.errors import ShadowRepositoryError, named_by_libgit2
 from hankweave_server.git.loose import loose_header, loose_path, whole_loose
 from hankweave_server.git.pack_reader import PackReader
@@ -46,22 +50,7 @@ def attach_head(repository: Path, branch: str) -> None:
 def _write(repository: Path, ref: str, content: str) -> None:
     path = repository / ref
     _make_durably(path.parent)
-    lock = path.with_name(path.name + ".lock")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(lock, flags, PRIVATE_FILE)
-    try:
-        try:
-            write_all(descriptor, content.encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-        lock.rename(path)
-    except OSError:
-        lock.unlink(missing_ok=True)
-        raise
-
-    sync_directory(path.parent)
+    create_durably(path.with_name(path.name + ".lock"), [content.encode()], path)
 
 
 def _make_durably(folder: Path) -> None:

@@ -96,12 +96,29 @@ class Immediate:
         return []
 
 
-class Debounce:
+class _Buffered:
+    """The base of the strategies that collect firings: flush at the end, and when time is due."""
+
+    def __init__(self) -> None:
+        self._buffer = _Buffer()
+
+    def due(self) -> float | None:
+        return None
+
+    def at(self, now: float) -> list[Batch]:
+        due = self.due()
+        return self._buffer.emptied() if due is not None and due <= now else []
+
+    def flush(self) -> list[Batch]:
+        return self._buffer.emptied()
+
+
+class Debounce(_Buffered):
     """A strategy that makes a batch when nothing has fired for `quiet` seconds."""
 
     def __init__(self, quiet: float) -> None:
+        super().__init__()
         self._quiet = quiet
-        self._buffer = _Buffer()
         self._last = 0.0
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
@@ -112,46 +129,30 @@ class Debounce:
     def due(self) -> float | None:
         return self._last + self._quiet if self._buffer.frames else None
 
-    def at(self, now: float) -> list[Batch]:
-        due = self.due()
-        return self._buffer.emptied() if due is not None and due <= now else []
 
-    def flush(self) -> list[Batch]:
-        return self._buffer.emptied()
-
-
-class Count:
+class Count(_Buffered):
     """A strategy that makes a batch of every `threshold` firings."""
 
     def __init__(self, threshold: int) -> None:
+        super().__init__()
         self._threshold = threshold
-        self._buffer = _Buffer()
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
         self._buffer.add(firing)
         has_enough = self._buffer.firings >= self._threshold
         return self._buffer.emptied() if has_enough or self._buffer.is_full else []
 
-    def due(self) -> float | None:
-        return None
 
-    def at(self, now: float) -> list[Batch]:
-        return []
-
-    def flush(self) -> list[Batch]:
-        return self._buffer.emptied()
-
-
-class TimeWindow:
+class TimeWindow(_Buffered):
     """A strategy that makes a batch at the end of each window of `length` seconds with firings.
 
     Windows are counted from the start, so the schedule is fixed.
     """
 
     def __init__(self, length: float, start: float) -> None:
+        super().__init__()
         self._length = length
         self._start = start
-        self._buffer = _Buffer()
         self._end = start + length
 
     def add(self, firing: Firing, now: float) -> list[Batch]:
@@ -164,13 +165,6 @@ class TimeWindow:
 
     def due(self) -> float | None:
         return self._end if self._buffer.frames else None
-
-    def at(self, now: float) -> list[Batch]:
-        due = self.due()
-        return self._buffer.emptied() if due is not None and due <= now else []
-
-    def flush(self) -> list[Batch]:
-        return self._buffer.emptied()
 
 
 TRIGGER_LIMIT = 100

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hankweave_server.worktree.names import AT_THE_TOP, parent_of
@@ -21,6 +21,20 @@ FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """Errors for a path that leads nowhere, or would lead through a link."""
+
+
+def make_folders(root: Path, steps: Iterable[bytes], opened: contextlib.ExitStack) -> int:
+    """Open a folder below `root`, creating missing ones; `opened` closes all that were passed."""
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened.callback(os.close, folder)
+    for step in steps:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(step, dir_fd=folder)
+
+        folder = os.open(step, FOLDER_FLAGS, dir_fd=folder)
+        opened.callback(os.close, folder)
+
+    return folder
 
 
 class Descent:

@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal, Protocol
 import anyio
 import anyio.lowlevel
 
-from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS
+from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS, make_folders
 from hankweave_server.worktree.names import OUR_PREFIX, is_never_captured, is_out_of_bounds
 
 __all__ = [
@@ -208,7 +208,7 @@ def copy_rig(source: Path, target_root: Path, to: str, proceed: Proceed = lambda
     name = os.fsencode(f"{os.fsdecode(OUR_PREFIX)}-rig-{secrets.token_hex(4)}")
     try:
         with contextlib.ExitStack() as open_folders:
-            parent = _parent(target_root, steps[:-1], open_folders)
+            parent = make_folders(target_root, steps[:-1], open_folders)
             try:
                 _Copying(proceed).copy(os.fspath(source), None, parent, name)
                 _remove(steps[-1], parent)
@@ -227,20 +227,6 @@ def _steps(to: str) -> list[bytes]:
         raise RigError(f"{to!r} is not a path in the work tree that a rig may replace.")
 
     return steps
-
-
-def _parent(root: Path, steps: list[bytes], open_folders: contextlib.ExitStack) -> int:
-    """Open the folder for the target; create missing folders on the way."""
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    open_folders.callback(os.close, folder)
-    for step in steps:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(step, dir_fd=folder)
-
-        folder = os.open(step, FOLDER_FLAGS, dir_fd=folder)
-        open_folders.callback(os.close, folder)
-
-    return folder
 
 
 class _Copying:

@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 
 from hankweave_protocol.state import Tokens
-from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall
+from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall, refused
 
 
 class AnthropicModel:
@@ -27,7 +27,7 @@ class AnthropicModel:
             reply = await client.messages.create(**self._request(call))
             return _answer(reply, wants_json=call.form is not None)
         except anthropic.APIStatusError as error:
-            raise _refused(error) from None
+            raise refused("Anthropic", error.status_code, error.message) from None
         except anthropic.APIError as error:
             raise CallFailed(f"Anthropic: {error.message}", retriable=True) from None
         except (ValueError, TypeError, AttributeError) as error:
@@ -80,13 +80,4 @@ def _answer(reply: Any, *, wants_json: bool) -> ModelAnswer:
             cache_creation_tokens=usage.cache_creation_input_tokens or 0,
             cache_read_tokens=usage.cache_read_input_tokens or 0,
         ),
-    )
-
-
-def _refused(error: anthropic.APIStatusError) -> CallFailed:
-    code = error.status_code
-    return CallFailed(
-        f"Anthropic returned {code}: {error.message}",
-        retriable=code in (408, 409, 429) or code >= 500,
-        fatal="configuration" if code in (401, 403, 404) else None,
     )

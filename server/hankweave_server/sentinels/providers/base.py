@@ -58,6 +58,15 @@ class CallFailed(Exception):
         """Set if no question will be answered, for instance with a wrong key or unknown model."""
 
 
+def refused(who: str, status: int, message: str) -> CallFailed:
+    """Return the exception for a call that returned an HTTP error status."""
+    return CallFailed(
+        f"{who} returned {status}: {message}",
+        retriable=status in (408, 409, 429) or status >= 500,
+        fatal="configuration" if status in (401, 403, 404) else None,
+    )
+
+
 class ModelMissing(Exception):
     """A model has no provider, key or SDK; the message has the remedy."""
 

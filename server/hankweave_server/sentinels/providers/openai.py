@@ -8,7 +8,7 @@ from typing import Any
 import openai
 
 from hankweave_protocol.state import Tokens
-from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall
+from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall, refused
 
 
 class OpenAIModel:
@@ -29,7 +29,7 @@ class OpenAIModel:
         try:
             return _answer(await client.chat.completions.create(**self._request(call)))
         except openai.APIStatusError as error:
-            raise _refused(error) from None
+            raise refused("The endpoint", error.status_code, error.message) from None
         except openai.APIError as error:
             raise CallFailed(f"The endpoint: {error.message}", retriable=True) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
@@ -82,13 +82,4 @@ def _answer(reply: Any) -> ModelAnswer:
             cache_creation_tokens=0,
             cache_read_tokens=cached,
         ),
-    )
-
-
-def _refused(error: openai.APIStatusError) -> CallFailed:
-    code = error.status_code
-    return CallFailed(
-        f"The endpoint returned {code}: {error.message}",
-        retriable=code in (408, 409, 429) or code >= 500,
-        fatal="configuration" if code in (401, 403, 404) else None,
     )
