@@ -9,6 +9,7 @@ Modules, in reading order:
 - `objects`: new objects, all of them or none; packs without deltas
 - `pack_reader`: objects from git's packs, verified, in bounded pieces
 - `trees`: trees as bytes: written, parsed, compared
+- `checkout`: a work tree, taken from one tree to another, path by path, repeatable
 - `repo`: refs, history, line diffs and the index, through pygit2
 - `store_files`: the files of an object store: list, measure, remove
 - `repack`: many packs combined into few, in short steps

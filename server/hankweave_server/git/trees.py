@@ -152,13 +152,14 @@ def files_below(read: ReadTree, tree: bytes, folder: bytes = b"") -> Iterator[tu
                 yield path, entry
 
 
-def folders_below(read: ReadTree, tree: bytes) -> Iterator[bytes]:
-    """Yield the trees of a tree, itself first; one that occurs in two places comes twice."""
-    waiting = [tree]
+def folders_below(read: ReadTree, tree: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield every folder of a tree and its own tree; the nameless top comes first."""
+    waiting = [(b"", tree)]
     while waiting:
-        digest = waiting.pop()
-        yield digest
-        waiting += [entry.digest for _, entry in parsed(read(digest)) if entry.mode == FOLDER]
+        folder, digest = waiting.pop()
+        yield folder, digest
+        entries = parsed(read(digest))
+        waiting += [(joined(folder, n), e.digest) for n, e in entries if e.mode == FOLDER]
 
 
 FOLDERS_AT_HAND = 32
@@ -167,11 +168,13 @@ FOLDERS_AT_HAND = 32
 class Lookup:
     """A lookup of paths in trees; for paths in sorted order, each folder is read once.
 
-    Use an instance for one pass: it caches the entries of the newest folders, which can be large.
+    Use an instance for one pass: it caches the entries of the folders read last, which can be
+    large.
     """
 
-    def __init__(self, read: ReadTree) -> None:
+    def __init__(self, read: ReadTree, at_hand: int = FOLDERS_AT_HAND) -> None:
         self._read = read
+        self._most = at_hand
         self._at_hand: dict[bytes, dict[bytes, Entry]] = {}
 
     def entry(self, tree: bytes | None, path: bytes) -> Entry | None:
@@ -197,7 +200,7 @@ class Lookup:
             entries = dict(parsed(self._read(tree)))
 
         self._at_hand[tree] = entries
-        if len(self._at_hand) > FOLDERS_AT_HAND:
+        if len(self._at_hand) > self._most:
             del self._at_hand[next(iter(self._at_hand))]
 
         return entries.get(name)

@@ -18,9 +18,9 @@ from fnmatch import fnmatchcase
 from hankweave_server.git.trees import Entry
 from hankweave_server.user_git.ignore_rules import Ignoring
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile
-from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver, has_content
+from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
 from hankweave_server.user_git.tree_builder import is_in, is_in_one_of
-from hankweave_server.worktree.dirfd import GONE, Descent
+from hankweave_server.worktree.dirfd import GONE, Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined
 
 _SECRET = (
@@ -200,7 +200,7 @@ class WorkspaceCapture:
             self._found.left_alone.add(path)
             return
 
-        if status is None or not has_content(status):
+        if status is None or not has_content(status.st_mode):
             if entry.is_skipped:
                 self._found.left_alone.add(path)
             elif path in self._head and self._observer.is_foreign(path):
@@ -228,7 +228,7 @@ class WorkspaceCapture:
 
     def _take_new(self, path: bytes, status: os.stat_result) -> None:
         name = path.rpartition(b"/")[2]
-        if not has_content(status):
+        if not has_content(status.st_mode):
             return
 
         if holds_secrets(name):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from hankweave_server.git.objects import digest_of
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR, Entry
 from hankweave_server.user_git.attributes import RAW, Attributes, to_repository
 from hankweave_server.user_git.index_file import IndexEntry, IndexFile
 from hankweave_server.user_git.repository import GitRepository
 from hankweave_server.user_git.settings import UserSettings
-from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
+from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.stat_index import signature_of
 
 READINGS = 3
@@ -63,7 +63,7 @@ class WorkspaceObserver:
         """
         for _ in range(READINGS):
             status = self._descent.status(path)
-            if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            if status is None or not has_content(status.st_mode):
                 return None
 
             seen = self._read(path, status, store, converts)
@@ -116,7 +116,7 @@ class WorkspaceObserver:
         if mode != LINK and converts:
             content = self._converted(path, content)
 
-        digest = self._repo.write_blob(content) if store else blob_name(content)
+        digest = self._repo.write_blob(content) if store else digest_of("blob", content)
         return SeenFile(Entry(mode, digest), status)
 
     def _converted(self, path: bytes, content: bytes) -> bytes:
@@ -162,13 +162,6 @@ class WorkspaceObserver:
         return content if stat.S_ISREG(status.st_mode) else None
 
 
-def blob_name(content: bytes) -> bytes:
-    header = b"blob %d\0" % len(content)
-    digest = hashlib.sha1(header, usedforsecurity=False)
-    digest.update(content)
-    return digest.digest()
-
-
 def _read_file(name: bytes, folder: int) -> tuple[bytes, os.stat_result]:
     descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
     with open(descriptor, "rb", buffering=0) as file:
@@ -185,8 +178,3 @@ def _content(path: Path) -> bytes:
         return path.read_bytes() if path.is_file() else b""
     except OSError:
         return b""
-
-
-def has_content(status: os.stat_result) -> bool:
-    """Return whether git can store the content: of a regular file or a link."""
-    return stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)

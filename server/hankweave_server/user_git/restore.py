@@ -1,8 +1,9 @@
 """Restore of the workspace from the state of a safety commit to that of a target.
 
-A path is changed only if it has the safety commit's content or already the target's, so content
-that was not captured is never overwritten or removed. Every step is idempotent: after a crash, all
-of it is done again. No folder is entered through a link.
+`git.checkout` changes the paths at which the two trees differ, and explains what makes that safe.
+Here is what only a user's repository needs: conversions of line ends, permissions that git does not
+record, paths whose content another program makes, and the index. `.gitattributes` files come
+first, because they decide about the others.
 
 An intent is executed in the order files, branch, index. Afterwards the index has the intended
 content for the workspace's folder and its former content elsewhere.
@@ -12,18 +13,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ParamSpec
 from urllib.parse import quote_from_bytes
 
-from hankweave_server.fsutil import (
-    is_broken,
-    is_full,
-    make_private_directory,
-    sync_directory,
-    sync_filesystem,
-)
+from hankweave_server.fsutil import make_private_directory, sync_directory, sync_filesystem
+from hankweave_server.git.checkout import Allowed, Changes, Checkout
 from hankweave_server.git.trees import EXECUTABLE, LINK, Entry, Lookup, differences
 from hankweave_server.user_git.attributes import ATTRIBUTES, RAW, to_work_tree
 from hankweave_server.user_git.capture import WorkspaceCaptured
@@ -35,19 +32,21 @@ from hankweave_server.user_git.errors import (
 )
 from hankweave_server.user_git.index_file import GITLINK, IndexEntry, IndexFile, encoded
 from hankweave_server.user_git.intents import Intent
-from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver, has_content
+from hankweave_server.user_git.observer import SeenFile, WorkspaceObserver
 from hankweave_server.user_git.repository import GitRepository, Head
 from hankweave_server.user_git.tree_builder import files_in, is_in
 from hankweave_server.user_git.workspace import OpenWorkspace
-from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.dirfd import Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined, parents_of
-from hankweave_server.worktree.stat_index import signature_of
-from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
+from hankweave_server.worktree.stat_index import Signature, signature_of
+from hankweave_server.worktree.tree_writer import NewFile
 
 INSTANT_NS = 20_000_000
 """Resolution of file timestamps: changes closer than this may have the same time."""
 
 _UMASK = "Umask:"
+
+P = ParamSpec("P")
 
 
 @dataclass
@@ -60,8 +59,10 @@ class Restored:
     """Paths with neither the old nor the new content: another program changed them."""
 
 
-class Restoring:
+class Restoring(Checkout):
     """One restore of the folder `folder` of a work tree."""
+
+    _unreadable = CheckpointError
 
     def __init__(
         self,
@@ -84,9 +85,9 @@ class Restoring:
         the tree's, `exact_before` those of the files that exist. An undo does not convert line ends
         (`converts`), because `.gitattributes` may have been different.
         """
+        super().__init__(descent, spares)
         self._repo = repo
         self._folder = folder
-        self._descent = descent
         self._observer = observer
         self._before = captured.seen if captured is not None else {}
         self._looked_ns = captured.began_ns if captured is not None else 0
@@ -95,106 +96,73 @@ class Restoring:
         self._exact_before = exact_before
         self._exact = exact
         self._converts = converts
-        self._placing = Placing(descent, spares)
         self._umask = _umask()
         self._done = Restored()
 
-    def run(self, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]) -> Restored:
+    def run(self, changes: Changes) -> Restored:
         """Restore all changes, removals first; nothing is flushed to the disk."""
-        self._placing.sweep()
-        try:
-            for path, (old, new) in sorted(changes.items(), reverse=True):
-                if new is None and old is not None:
-                    self._attempt(path, old, None)
-
-            for path in sorted(changes, key=_rules_first):
-                old, new = changes[path]
-                if new is not None:
-                    self._attempt(path, old, new)
-        finally:
-            self._placing.clear()
-
-        self._close_again()
-        self._descent.let_go()
+        self.apply(changes)
         return self._done
 
-    def _attempt(self, path: bytes, old: Entry | None, new: Entry | None) -> None:
-        try:
-            is_done = self._remove(path, old) if new is None else self._bring(path, old, new)
-        except (Obstructed, DisplacedFile, CheckpointError):
-            is_done = False  # A CheckpointError is an object that has become unreadable.
-        except OSError as problem:
-            if is_full(problem) or is_broken(problem):
-                raise
-
-            is_done = False
-
-        if not is_done:
-            self._done.unfinished.append(path)
-
-        if path.rpartition(b"/")[2] == ATTRIBUTES:
+    def _attempt(
+        self, path: bytes, act: Callable[P, None], *args: P.args, **details: P.kwargs
+    ) -> None:
+        super()._attempt(path, act, *args, **details)
+        if _is_attributes(path):
             self._observer.reread_attributes()
 
-    def _remove(self, path: bytes, old: Entry | None) -> bool:
+    def _turn(self, path: bytes) -> tuple[bool, bytes]:
+        return not _is_attributes(path), path
+
+    def _leave(self, path: bytes, reason: str) -> None:
+        self._done.unfinished.append(path)
+
+    def _keeps_folder(self, path: bytes) -> bool:
+        return not is_in(path, self._folder)
+
+    def _allowed(self, path: bytes, old: Entry | None, new: Entry | None) -> Allowed | None:
         status = self._descent.status(path)
-        if status is not None:
-            if not self._is_old(path, old, status):
-                return False
-
-            self._placing.remove(path)
-
-        for folder in parents_of(path):
-            if not is_in(folder, self._folder) or not self._placing.remove_empty_folder(folder):
-                break
-
-        return True
-
-    def _bring(self, path: bytes, old: Entry | None, new: Entry) -> bool:
-        status = self._descent.status(path)
-        if status is not None and stat.S_ISDIR(status.st_mode):
-            if not self._remove_empty(path):
-                return False
-
-            status = None
-        elif status is not None and not has_content(status):
-            status = None  # A FIFO has no content to lose.
-
-        if status is not None and not self._is_old(path, old, status):
-            if not self._is_new(path, new):
-                return False
-
+        if status is None or (new is not None and stat.S_ISDIR(status.st_mode)):
+            seen = None
+        elif (new is not None and not has_content(status.st_mode)) or self._is_old(
+            path, old, status
+        ):
+            seen = signature_of(status)
+        elif new is not None and self._is_new(path, new):
             self._done.seen[path] = SeenFile(new, status)
-            return True
+            return None
+        else:
+            self._leave(path, "changed")
+            return None
 
-        if self._observer.is_foreign(path):
-            return False
+        if new is not None and self._observer.is_foreign(path):
+            self._leave(path, "foreign")
+            return None
 
-        self._done.seen[path] = SeenFile(new, self._put(path, status, old, new))
-        return True
+        if seen is None or new is None or not has_content(seen.mode):
+            return Allowed(seen)
 
-    def _put(
-        self, path: bytes, status: os.stat_result | None, old: Entry | None, new: Entry
-    ) -> os.stat_result:
-        permissions = self._wanted(path, status, new)
-        if status is not None and old is not None and _differ_by_permissions(old, new):
-            return self._placing.set_permissions(path, permissions)
+        is_same = old is not None and _differ_by_permissions(old, new)
+        return Allowed(seen, self._wanted(path, seen, new) if is_same else None)
 
+    def _content(self, path: bytes, new: Entry, seen: Signature | None) -> NewFile | bytes:
         content = self._repo.read_blob(self._exact.get(path, new.digest))
         if new.mode == LINK and self._observer.keeps_links:
-            return self._placing.put_link(path, content)
+            return content
 
         if new.mode != LINK and self._converts:
             conversion = self._observer.attributes.conversion(path) or RAW
             content = to_work_tree(content, conversion, new.digest)
 
-        signature = None
-        if status is not None and stat.S_ISREG(status.st_mode):
-            signature = signature_of(status)
+        return NewFile(lambda: [content], len(content), self._wanted(path, seen, new))
 
-        file = NewFile(lambda: [content], len(content), permissions)
-        return self._placing.put_file(path, file, signature)
+    def _record(
+        self, path: bytes, entry: Entry, status: os.stat_result | None, *, is_new: bool = False
+    ) -> None:
+        if status is not None:
+            self._done.seen[path] = SeenFile(entry, status)
 
-    def _wanted(self, path: bytes, status: os.stat_result | None, new: Entry) -> int:
+    def _wanted(self, path: bytes, seen: Signature | None, new: Entry) -> int:
         """Return the permissions to set: git records one bit, the others are kept or default."""
         usual = 0o666 & ~self._umask
         permissions = self._permissions.get(path, usual)
@@ -203,8 +171,8 @@ class Restoring:
         ):
             return permissions
 
-        if status is not None and stat.S_ISREG(status.st_mode):
-            permissions = stat.S_IMODE(status.st_mode)
+        if seen is not None and stat.S_ISREG(seen.mode):
+            permissions = stat.S_IMODE(seen.mode)
 
         if not self._observer.keeps_modes:
             return permissions
@@ -245,20 +213,7 @@ class Restoring:
 
         return seen.entry.mode == entry.mode or not self._observer.keeps_modes
 
-    def _remove_empty(self, path: bytes) -> bool:
-        """Remove a folder that contains only folders; return whether it is gone."""
-        found = [path]
-        for folder in found:
-            with os.scandir(self._descent.folder(folder)) as entries:
-                for each in entries:
-                    if not each.is_dir(follow_symlinks=False):
-                        return False
-
-                    found.append(joined(folder, os.fsencode(each.name)))
-
-        return all(self._placing.remove_empty_folder(folder) for folder in reversed(found))
-
-    def _close_again(self) -> None:
+    def _settle_folders(self) -> None:
         for folder in self._placing.made:
             if folder in self._permissions:
                 self._placing.set_permissions(folder, self._permissions[folder])
@@ -269,8 +224,8 @@ class Restoring:
                 self._placing.set_permissions(folder, before)
 
 
-def _rules_first(path: bytes) -> tuple[bool, bytes]:
-    return path.rpartition(b"/")[2] != ATTRIBUTES, path
+def _is_attributes(path: bytes) -> bool:
+    return path.rpartition(b"/")[2] == ATTRIBUTES
 
 
 def _differ_by_permissions(old: Entry, new: Entry) -> bool:
@@ -449,9 +404,7 @@ def _overtaken(intent: Intent, *, is_begun: bool) -> CheckpointError:
     )
 
 
-def _refuse_missing(
-    place: OpenWorkspace, changes: Mapping[bytes, tuple[Entry | None, Entry | None]]
-) -> None:
+def _refuse_missing(place: OpenWorkspace, changes: Changes) -> None:
     """Raise CheckpointError if the content of a file is missing, as in a partial clone."""
     for path, (_, new) in changes.items():
         if new is not None and not place.repo.has(new.digest):
@@ -528,7 +481,7 @@ def changes_between(
 def unusual_permissions(
     descent: Descent,
     captured: WorkspaceCaptured,
-    changes: Mapping[bytes, tuple[Entry | None, Entry | None]],
+    changes: Changes,
 ) -> dict[str, int]:
     """Return permissions that an undo could not restore from git, by path in hex.
 

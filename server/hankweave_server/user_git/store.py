@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hankweave_server.git.objects import digest_of
 from hankweave_server.git.trees import REGULAR, Entry
 from hankweave_server.user_git.capture import OURS, WorkspaceCaptured
 from hankweave_server.user_git.commits import (
@@ -44,7 +45,6 @@ from hankweave_server.user_git.errors import (
 )
 from hankweave_server.user_git.index_file import GITLINK
 from hankweave_server.user_git.intents import Intent, UndoRecord
-from hankweave_server.user_git.observer import blob_name
 from hankweave_server.user_git.repository import Commit
 from hankweave_server.user_git.restore import begin, changes_between, move, unusual_permissions
 from hankweave_server.user_git.tree_builder import is_in_one_of, without_collisions
@@ -144,7 +144,7 @@ def exact_bytes(
             continue
 
         content = place.observer.raw(path, seen)
-        if content is not None and blob_name(content) != old.digest:
+        if content is not None and digest_of("blob", content) != old.digest:
             found[path] = Entry(REGULAR, place.repo.write_blob(content))
 
     return found

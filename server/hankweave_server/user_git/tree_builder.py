@@ -34,7 +34,7 @@ def with_folder(
     """
     lookup = Lookup(repo.read_tree)
     before = lookup.folder(around, folder) if around else None
-    there = set(folders_below(repo.read_tree, before)) if before else set()
+    there = {tree for _, tree in folders_below(repo.read_tree, before)} if before else set()
 
     def write(content: bytes) -> bytes:
         digest = digest_of("tree", content)

@@ -8,7 +8,6 @@ before, so repeating all moves completes only the missing ones.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
@@ -21,12 +20,9 @@ from hankweave_protocol.records import ArchiveMove
 from hankweave_server import fsutil
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, Descent
 from hankweave_server.worktree.names import joined, parent_of, parents_of
+from hankweave_server.worktree.tree_writer import rename_to_free_name
 
-_NO_REPLACE = 1
-_UNKNOWN_HERE = frozenset({errno.EINVAL, errno.ENOSYS})
 _DEFAULT_MODE = 0o755
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(slots=True)
@@ -179,24 +175,9 @@ def _rename(here: Descent, there: Descent, move: ArchiveMove) -> None:
         with contextlib.ExitStack() as stack:
             old_folder = os.dup(here.folder_of(move.source))
             stack.callback(os.close, old_folder)
-            _rename_to_free_name(old_folder, old, here.folder_of(move.target), new)
+            rename_to_free_name(old_folder, old, here.folder_of(move.target), new)
     else:
-        _rename_to_free_name(old_folder, old, new_folder, new)
-
-
-def _rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
-    if _libc.renameat2(old_folder, old, new_folder, new, _NO_REPLACE) == 0:
-        return
-
-    number = ctypes.get_errno()
-    if number not in _UNKNOWN_HERE:
-        raise OSError(number, os.strerror(number))
-
-    with contextlib.suppress(FileNotFoundError):
-        os.lstat(new, dir_fd=new_folder)
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-
-    os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+        rename_to_free_name(old_folder, old, new_folder, new)
 
 
 def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:

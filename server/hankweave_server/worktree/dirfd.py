@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """Errors for a path that leads nowhere, or would lead through a link."""
+
+
+def has_content(mode: int) -> bool:
+    """Return whether git can store the content: of a regular file or a link."""
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def make_folders(root: Path, steps: Iterable[bytes], opened: contextlib.ExitStack) -> int:

@@ -2,18 +2,20 @@
 
 Content is written to a temporary file in a folder of the state directory, which then takes its
 place in one step. If that folder is on another disk or may not be used for this
-(`_SPARES_CANNOT`), the temporary file is created in the target's own folder and renamed. Scans
-never mistake a temporary name for a file of the agent.
+(`_SPARES_CANNOT`), the temporary file is created in the target's own folder. Scans never mistake a
+temporary name for a file of the agent.
 
 A temporary file trades places with the file it replaces (renameat2, RENAME_EXCHANGE), so readers
 and crashes see either the old or the new file. The displaced file is then a temporary file itself
 and is written next, so a restore of thousands of files creates and frees only a handful: on many
-disks, creating and freeing all of them would cost ten times as much as writing them.
+disks, creating and freeing all of them would cost ten times as much as writing them. A file that
+is removed is renamed to a temporary name in the same way.
+
+What was displaced shows what was replaced or removed; if that is not the file observed a moment
+before, it is put back. Where nothing was observed, the name must still be free (RENAME_NOREPLACE).
 
 A displaced file is reused only if nothing else can notice: it belongs to this user, has no other
 name and no extended attributes, and no process has it open, which a write lease proves (fcntl(2)).
-The exchange also shows what was replaced; if that is not the file observed a moment before, the
-exchange is undone.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ import fcntl
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from hankweave_server.fsutil import CHUNK, write_all
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent
+from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
 from hankweave_server.worktree.stat_index import Signature
 
@@ -43,12 +45,14 @@ KEPT = 16
 """Number of displaced files kept; with several sizes, one is likely to fit the next file."""
 
 _NAMES = tuple(TEMPORARY + b"-%d" % number for number in range(KEPT))
-_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2).
+_NO_REPLACE, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2(2).
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _REUSE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ZEROS = bytes(CHUNK)
 
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+T = TypeVar("T")
 
 
 class DisplacedFile(Exception):
@@ -71,20 +75,21 @@ class _Idle(NamedTuple):
 
 
 class Spares:
-    """The temporary files of one restore."""
+    """The temporary files of one restore, and the files that they displaced."""
 
-    def __init__(self, folder: int) -> None:
-        """Use `folder`, the descriptor of a private folder, for temporary files."""
+    def __init__(self, folder: int, names: Sequence[bytes] = _NAMES) -> None:
+        """Use `names` in `folder`, the descriptor of a folder, for temporary files."""
         self._folder = folder
+        self._names = names
         self._idle: list[_Idle] = []
-        self._unused = list(_NAMES)
+        self._unused = list(names)
 
     def sweep(self) -> None:
         """Remove temporary files left by a crash."""
-        for name in _NAMES:
+        for name in self._names:
             self._remove(name)
 
-        self._unused = list(_NAMES)
+        self._unused = list(self._names)
 
     def clear(self) -> None:
         """Remove the temporary files of this restore."""
@@ -94,38 +99,109 @@ class Spares:
     def put(self, folder: int, name: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
         """Write a file and move it into place.
 
-        `seen` is the file that was found there; None replaces anything but a folder. Raises
-        Displaced, with nothing changed, when another file is there.
+        `seen` is what was found there; None for nothing. Raises DisplacedFile, with nothing
+        changed, when something else is there.
         """
         temporary, descriptor = self._opened(_blocks(new.size))
         try:
-            # First, so that the content is never accessible to more users than it will be.
-            if stat.S_IMODE(os.fstat(descriptor).st_mode) != new.permissions:
-                os.fchmod(descriptor, new.permissions)
+            try:
+                # First, so that the content is never accessible to more users than it will be.
+                if stat.S_IMODE(os.fstat(descriptor).st_mode) != new.permissions:
+                    os.fchmod(descriptor, new.permissions)
 
-            write_sparsely(descriptor, new.content())
+                write_sparsely(descriptor, new.content())
+            except BaseException:
+                self._remove(temporary)
+                raise
+
             self._bring(temporary, folder, name, seen)
             return os.fstat(descriptor)
-        except BaseException:
-            self._remove(temporary)
-            raise
         finally:
             os.close(descriptor)
 
-    def _bring(self, temporary: bytes, folder: int, name: bytes, seen: Signature | None) -> None:
-        if seen is None or not _exchanged(self._folder, temporary, folder, name):
-            os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+    def put_link(
+        self, folder: int, name: bytes, target: bytes, seen: Signature | None
+    ) -> os.stat_result:
+        """Make a symbolic link and move it into place, as `put` does with a file."""
+        temporary = self._free_name()
+        _anew(temporary, self._folder, partial(os.symlink, target, temporary, dir_fd=self._folder))
+        self._bring(temporary, folder, name, seen)
+        return os.lstat(name, dir_fd=folder)
+
+    def take(self, folder: int, name: bytes, seen: Signature) -> None:
+        """Take a file or link away, if it is the one that was seen.
+
+        Raises DisplacedFile, with nothing changed, when something else is there, and
+        FileNotFoundError when nothing is.
+        """
+        _require_seen(folder, name, seen)
+        temporary = self._free_name()
+        try:
+            os.rename(name, temporary, src_dir_fd=folder, dst_dir_fd=self._folder)
+        except OSError:
             self._unused.append(temporary)
-            return
+            raise
 
-        displaced = os.lstat(temporary, dir_fd=self._folder)
-        if (displaced.st_mtime_ns, displaced.st_size) != (seen.mtime_ns, seen.size):
-            if not _exchanged(self._folder, temporary, folder, name):
-                os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
-
+        if not self._keep_if_seen(temporary, seen):
+            self._put_back(temporary, folder, name)
             raise DisplacedFile
 
-        self._idle.append(_Idle(_blocks(displaced.st_size), temporary))
+    def _bring(self, temporary: bytes, folder: int, name: bytes, seen: Signature | None) -> None:
+        """Move a temporary file into place; it is removed if that fails."""
+        if seen is not None and _exchanged(self._folder, temporary, folder, name):
+            if not self._keep_if_seen(temporary, seen):
+                if _exchanged(self._folder, temporary, folder, name):
+                    self._remove(temporary)
+                else:
+                    self._put_back(temporary, folder, name)
+
+                raise DisplacedFile
+
+            return
+
+        try:
+            if seen is None:
+                rename_to_free_name(self._folder, temporary, folder, name)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    _require_seen(folder, name, seen)
+
+                os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+        except BaseException as problem:
+            self._remove(temporary)
+            if isinstance(problem, FileExistsError):
+                raise DisplacedFile from problem
+
+            raise
+
+        self._unused.append(temporary)
+
+    def _keep_if_seen(self, temporary: bytes, seen: Signature) -> bool:
+        """Take over what was displaced; return False, with nothing done, if it was not seen."""
+        displaced = os.lstat(temporary, dir_fd=self._folder)
+        if not _is_seen(displaced, seen):
+            return False
+
+        if stat.S_ISREG(displaced.st_mode) and displaced.st_size < CHUNK:
+            self._idle.append(_Idle(_blocks(displaced.st_size), temporary))
+        else:
+            self._remove(temporary)
+
+        return True
+
+    def _put_back(self, temporary: bytes, folder: int, name: bytes) -> None:
+        """Put back what was displaced; beside its place if that has been taken meanwhile."""
+        number = 0
+        place = name
+        while True:
+            try:
+                rename_to_free_name(self._folder, temporary, folder, place)
+            except FileExistsError:
+                number += 1
+                place = name + b"~%d" % number
+            else:
+                self._unused.append(temporary)
+                return
 
     def _opened(self, blocks: int) -> tuple[bytes, int]:
         """Open a temporary file for writing: a suitable displaced one, or a new one."""
@@ -141,7 +217,17 @@ class Spares:
             self._remove(chosen.name)
 
         name = self._unused.pop()
-        return name, create_anew(name, self._folder)
+        create = partial(os.open, name, _CREATE, 0o600, dir_fd=self._folder)
+        return name, _anew(name, self._folder, create)
+
+    def _free_name(self) -> bytes:
+        """Return a name without a file; remove a displaced file if all names have one."""
+        if not self._unused:
+            smallest = min(self._idle)
+            self._idle.remove(smallest)
+            self._remove(smallest.name)
+
+        return self._unused.pop()
 
     def _reopened(self, name: bytes) -> int | None:
         try:
@@ -173,14 +259,14 @@ def folder_for_spares(layout: Layout) -> Iterator[int]:
         os.close(folder)
 
 
-def create_anew(name: bytes, folder: int) -> int:
-    """Create a temporary file, replacing one left by a crash."""
+def _anew(name: bytes, folder: int, create: Callable[[], T]) -> T:
+    """Create a temporary file or link, replacing one left by a crash."""
     try:
-        return os.open(name, _CREATE, 0o600, dir_fd=folder)
+        return create()
     except FileExistsError:
         os.unlink(name, dir_fd=folder)
 
-    return os.open(name, _CREATE, 0o600, dir_fd=folder)
+    return create()
 
 
 def _blocks(size: int) -> int:
@@ -190,6 +276,43 @@ def _blocks(size: int) -> int:
 def _exchanged(spares: int, temporary: bytes, folder: int, name: bytes) -> bool:
     """Exchange a temporary file and another file; return False if that is not possible."""
     return _renameat2 is not None and _renameat2(spares, temporary, folder, name, _EXCHANGE) == 0
+
+
+def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
+    """Rename a file, link or folder; raise FileExistsError if the new name is taken."""
+    if _renameat2 is not None:
+        if _renameat2(old_folder, old, new_folder, new, _NO_REPLACE) == 0:
+            return
+
+        number = ctypes.get_errno()
+        if number not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(number, os.strerror(number))
+
+    # The kernel or the file system cannot check the name itself.
+    with contextlib.suppress(FileNotFoundError):
+        os.lstat(new, dir_fd=new_folder)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
+
+
+def _require_seen(folder: int, name: bytes, seen: Signature) -> None:
+    """Raise DisplacedFile when something else is there, FileNotFoundError when nothing is."""
+    if not _is_seen(os.lstat(name, dir_fd=folder), seen):
+        raise DisplacedFile
+
+
+def _is_seen(status: os.stat_result, seen: Signature) -> bool:
+    """Return whether a file is the one that was seen; a rename has changed its ctime meanwhile."""
+    if not has_content(seen.mode):
+        # The times of a pipe change whenever it is used.
+        return not has_content(status.st_mode) and not stat.S_ISDIR(status.st_mode)
+
+    return (stat.S_IFMT(status.st_mode), status.st_mtime_ns, status.st_size) == (
+        stat.S_IFMT(seen.mode),
+        seen.mtime_ns,
+        seen.size,
+    )
 
 
 def _is_nobody_elses(descriptor: int) -> bool:
@@ -237,9 +360,6 @@ _SPARES_CANNOT = frozenset({errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS}
 """Errors that mean the private folder cannot supply the temporary file."""
 
 
-T = TypeVar("T")
-
-
 class Obstructed(Exception):
     """A folder cannot be entered or created because something else has its name."""
 
@@ -260,38 +380,45 @@ class Placing:
         self.made: list[bytes] = []
 
     def put_file(self, path: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
-        """Replace what is at the path (except a folder) by a file; create its parents.
+        """Put a file at a path; create its parents.
 
-        `seen` is the file that was found there, if it was one. Raises Displaced, with nothing
-        changed, when another file has taken its place since.
+        `seen` is what was found there, None for nothing. Raises DisplacedFile, with nothing
+        changed, when something else has taken its place since.
         """
-        folder = self._enter(parent_of(path))
+        return self._placed(path, lambda spares, folder, name: spares.put(folder, name, new, seen))
+
+    def put_link(self, path: bytes, target: bytes, seen: Signature | None) -> os.stat_result:
+        """Put a symbolic link at a path, as `put_file` does with a file."""
+        return self._placed(
+            path, lambda spares, folder, name: spares.put_link(folder, name, target, seen)
+        )
+
+    def remove(self, path: bytes, seen: Signature) -> None:
+        """Remove the file or link that was seen; raise DisplacedFile when something else is there.
+
+        A path where nothing is any more counts as removed.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            self._placed(path, lambda spares, folder, name: spares.take(folder, name, seen))
+
+    def _placed(self, path: bytes, act: Callable[[Spares, int, bytes], T]) -> T:
+        """Act with the spares; if they are on another disk, with one in the folder itself."""
+        parent, name = parent_of(path), _name_of(path)
+        folder = self._enter(parent)
         try:
-            return self._spares.put(folder, _name_of(path), new, seen)
+            return act(self._spares, folder, name)
         except OSError as problem:
             if problem.errno not in _SPARES_CANNOT:
                 raise
 
-        return self._put_beside(path, new)
-
-    def _put_beside(self, path: bytes, new: NewFile) -> os.stat_result:
-        """Write the temporary file in the folder itself, which may be on another disk."""
-
-        def write(folder: int, name: bytes) -> os.stat_result:
-            descriptor = create_anew(TEMPORARY, folder)
+        def beside() -> T:
+            spares = Spares(folder, (TEMPORARY,))
             try:
-                write_sparsely(descriptor, new.content())
-                os.fchmod(descriptor, new.permissions)
-            except BaseException:
-                os.unlink(TEMPORARY, dir_fd=folder)
-                raise
+                return act(spares, folder, name)
             finally:
-                os.close(descriptor)
+                spares.clear()
 
-            os.rename(TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return os.lstat(name, dir_fd=folder)
-
-        return self._in_folder_of(path, write)
+        return self._changing(parent, folder, beside)
 
     def sweep(self) -> None:
         """Remove the temporary files of a restore that a crash interrupted."""
@@ -301,28 +428,6 @@ class Placing:
     def clear(self) -> None:
         """Remove the temporary files of this restore."""
         self._spares.clear()
-
-    def put_link(self, path: bytes, target: bytes) -> os.stat_result:
-        """Replace what is at the path (except a folder) by a symbolic link."""
-
-        def write(folder: int, name: bytes) -> os.stat_result:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(TEMPORARY, dir_fd=folder)
-
-            os.symlink(target, TEMPORARY, dir_fd=folder)
-            os.rename(TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return os.lstat(name, dir_fd=folder)
-
-        return self._in_folder_of(path, write)
-
-    def remove(self, path: bytes) -> None:
-        """Remove a file or link, if there is one."""
-
-        def unlink(folder: int, name: bytes) -> None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-
-        self._in_folder_of(path, unlink)
 
     def make_folder(self, path: bytes) -> None:
         self._enter(path)
@@ -368,11 +473,6 @@ class Placing:
             return os.fstat(descriptor)
         finally:
             os.close(descriptor)
-
-    def _in_folder_of(self, path: bytes, change: Callable[[int, bytes], T]) -> T:
-        parent = parent_of(path)
-        folder = self._enter(parent)
-        return self._changing(parent, folder, lambda: change(folder, _name_of(path)))
 
     def _enter(self, path: bytes) -> int:
         """Open a folder; create it and its parents if they are missing."""

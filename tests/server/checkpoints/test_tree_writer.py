@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -11,17 +13,24 @@ from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.worktree import tree_writer
-from hankweave_server.worktree.tree_writer import Spares
+from hankweave_server.worktree.dirfd import Descent
+from hankweave_server.worktree.stat_index import Signature, signature_of
+from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Placing, Spares
 
 
 @pytest.fixture
 def on_another_disk(monkeypatch):
-    """Every folder is one that the top of the work tree cannot lend its temporary file to."""
+    """Every folder is one that the private folder cannot lend its temporary files to."""
+    for method in ("put", "put_link", "take"):
+        real = getattr(Spares, method)
 
-    def put(self, folder, name, new, seen):
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        def elsewhere(self, folder, *words, real=real):
+            if self._folder != folder:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr(Spares, "put", put)
+            return real(self, folder, *words)
+
+        monkeypatch.setattr(Spares, method, elsewhere)
 
 
 def temporary_files(lab) -> list[str]:
@@ -85,8 +94,8 @@ def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
     safety = lab.checkpoint(kind="safety", codon=None)
     real = tree_writer.Placing.remove
 
-    def remove(self, path):
-        real(self, path)
+    def remove(self, path, seen):
+        real(self, path, seen)
         lab.write("d/late", "in the last moment")
 
     monkeypatch.setattr(tree_writer.Placing, "remove", remove)
@@ -103,8 +112,8 @@ def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypa
     safety = lab.checkpoint(kind="safety", codon=None)
     real = tree_writer.Placing.remove
 
-    def remove(self, path):
-        real(self, path)
+    def remove(self, path, seen):
+        real(self, path, seen)
         os.removedirs(lab.path("d/e"))
         os.makedirs(lab.tree, exist_ok=True)
 
@@ -135,7 +144,7 @@ def test_a_file_that_nobody_may_remove_is_named(lab, monkeypatch):
     lab.write("d/a", "new")
     lab.write("d/b", "new")
     safety = lab.checkpoint(kind="safety", codon=None)
-    refusing(monkeypatch, "unlink", b"a", errno.EPERM)
+    refusing(monkeypatch, "rename", b"a", errno.EPERM)
 
     with pytest.raises(RestoreIncomplete) as incomplete:
         lab.engine.restore(made.sha, safety.sha)
@@ -162,3 +171,129 @@ def test_a_disk_that_breaks_under_a_folder_ends_the_restore(lab, monkeypatch, ca
 
     with pytest.raises(ShadowRepositoryError, match="Input/output"):
         lab.engine.restore(made.sha, safety.sha)
+
+
+class Place:
+    """A work tree, and what a restore writes into it with."""
+
+    def __init__(self, top: Path) -> None:
+        (top / "tree").mkdir()
+        (top / "spares").mkdir()
+        self.tree = top / "tree"
+        self.spares = os.open(top / "spares", os.O_RDONLY)
+        self.placing = Placing(Descent(self.tree), self.spares)
+
+    def seen(self, name: str) -> Signature:
+        return signature_of((self.tree / name).lstat())
+
+    def act(self, what: str, seen: Signature | None) -> None:
+        """Writes a file or link over `a`, or removes it."""
+        if what == "file":
+            self.placing.put_file(b"a", NewFile(lambda: [b"restored"], 8, 0o644), seen)
+        elif what == "link":
+            self.placing.put_link(b"a", b"elsewhere", seen)
+        else:
+            self.placing.remove(b"a", seen)
+
+    def contents(self) -> dict[str, bytes]:
+        """All files, after the temporary ones have been removed."""
+        self.placing.clear()
+        assert os.listdir(self.spares) == []
+        return {path.name: path.read_bytes() for path in self.tree.iterdir()}
+
+
+@pytest.fixture(params=["spares", "beside", "old kernel"])
+def place(request, tmp_path, monkeypatch):
+    """The three ways in which a file takes its place."""
+    if request.param == "beside":
+        request.getfixturevalue("on_another_disk")
+    elif request.param == "old kernel":
+        monkeypatch.setattr(tree_writer, "_renameat2", None)
+
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["file", "link", "removal"])
+def test_what_was_not_seen_is_neither_replaced_nor_removed(place, what):
+    """A file written after the look stays as it is, whatever was to become of it."""
+    (place.tree / "a").write_bytes(b"old")
+    seen = place.seen("a")
+    (place.tree / "a").write_bytes(b"newer, and longer")
+
+    with pytest.raises(DisplacedFile):
+        place.act(what, seen)
+
+    assert place.contents() == {"a": b"newer, and longer"}
+
+
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_a_file_that_appears_where_nothing_was_stays(place, what):
+    """A path that was free when it was looked at must be free when it is taken."""
+    (place.tree / "a").write_bytes(b"appeared")
+
+    with pytest.raises(DisplacedFile):
+        place.act(what, None)
+
+    assert place.contents() == {"a": b"appeared"}
+
+
+@pytest.mark.parametrize("what", ["file", "link", "removal"])
+def test_what_was_seen_is_replaced_or_removed(place, what):
+    """Files and links take each other's place, and a missing file counts as removed."""
+    (place.tree / "elsewhere").write_bytes(b"the target")
+    for make in (lambda path: path.write_bytes(b"old"), lambda path: path.symlink_to("old")):
+        make(place.tree / "a")
+        place.act(what, place.seen("a"))
+        if what == "removal":
+            place.act(what, Signature(0, 0, 0, 0, stat.S_IFREG))
+            assert not (place.tree / "a").exists()
+        else:
+            assert (place.tree / "a").read_bytes() == (
+                b"restored" if what == "file" else b"the target"
+            )
+            (place.tree / "a").unlink()
+
+    assert place.contents() == {"elsewhere": b"the target"}
+
+
+@pytest.mark.parametrize("way", ["spares", "beside"])
+def test_two_edits_in_the_last_moment_both_stay(tmp_path, monkeypatch, request, way):
+    """One is displaced by a removal, and the other takes its place before it can return."""
+    if way == "beside":
+        request.getfixturevalue("on_another_disk")
+
+    place = Place(tmp_path)
+    (place.tree / "a").write_bytes(b"old")
+    seen = place.seen("a")
+    moved, real = [], tree_writer._is_seen
+
+    def meddled(status, expected):
+        moved.append(status)
+        if len(moved) == 1:  # It is as seen: and changes right afterwards.
+            (place.tree / "a").write_bytes(b"the first edit")
+            return True
+
+        (place.tree / "a").write_bytes(b"the second edit")
+        return real(status, expected)
+
+    monkeypatch.setattr(tree_writer, "_is_seen", meddled)
+    with pytest.raises(DisplacedFile):
+        place.act("removal", seen)
+
+    assert place.contents() == {"a": b"the second edit", "a~1": b"the first edit"}
+
+
+@pytest.mark.parametrize("what", ["file", "link", "removal"])
+def test_a_pipe_gives_way_and_a_file_in_its_place_does_not(place, what):
+    """Whatever was written through a pipe meanwhile, it holds no content."""
+    os.mkfifo(place.tree / "a")
+    seen = place.seen("a")
+    os.utime(place.tree / "a")
+    place.act(what, seen)
+    assert not (place.tree / "a").is_fifo()
+    (place.tree / "a").unlink(missing_ok=True)
+    (place.tree / "a").write_bytes(b"content")
+    with pytest.raises(DisplacedFile):
+        place.act(what, seen)
+
+    assert place.contents() == {"a": b"content"}

@@ -1,0 +1,263 @@
+"""Take a work tree from one git tree to another, safely at every step.
+
+The shadow repository and a user's own repository are restored by the same steps; a subclass of
+`Checkout` decides what may happen at each path, and which content a file gets.
+
+The problem
+-----------
+A restore rewrites files in a folder that other programs can write at any moment. The process can
+be killed or lose power in the middle; the disk can fill up; an agent can have replaced a folder by
+a link to `/home`; a person can save a file between the decision to overwrite it and the write. In
+each case two things must hold:
+
+1. Content that no commit holds is never overwritten or deleted.
+2. After a crash, the same restore can be run again, and then completes.
+
+Both follow from two trees: what has been captured, and what is wanted. Each path at which they
+differ is observed again right before its change. It is changed only if it is as captured, hence
+can be brought back. If it is as wanted already, at most its permissions change. Otherwise it is
+left alone and reported.
+
+Repeating instead of logging
+----------------------------
+There is no undo log. Every step checks its own result first: a removed file is gone, a written
+file compares equal to the target, an existing folder is not made. So a restore that was
+interrupted anywhere is simply run again from the start. Nothing is flushed here; the caller does
+that once at the end. It records its intention durably before the restore and clears it
+afterwards, so a start knows that it must repeat one.
+
+The order within one run keeps each step possible:
+
+1. Remove temporary files of a crashed restore (`Placing.sweep`).
+2. Remove files and links, deepest first, and the folders this empties.
+3. Write files and links, creating folders on the way.
+4. Settle the folders last, because a read-only folder takes no files. Folders that had to be made
+   writable are in `Placing.opened_up`.
+
+Writing one file
+----------------
+`worktree.tree_writer` never changes the content of a file in place. New content goes into a
+temporary file, outside the work tree where possible, which gets its final permissions and then
+takes its place in one system call. A reader or a crash sees the old or the new file, never half of
+one. What is displaced or removed is compared with the observation afterwards; if it is something
+else, it is put back, and the path counts as changed.
+
+Links
+-----
+`worktree.dirfd.Descent` opens each component of a path relative to the one above it with
+O_NOFOLLOW, and the last step is a `*at` call on that folder. A link in the middle of a path is an
+error, not a detour: the path counts as missing, and where a folder must be, `Obstructed` reports
+it.
+
+Errors
+------
+A fault of one path is reported and the others are still done (`_attempt`). A fault of the disk
+itself ends the run; the changes made by then stay, and a repetition continues.
+
+Read `Checkout.apply` first, then `_remove` and `_bring`, which change one path each, then
+`_attempt`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple, ParamSpec
+
+from hankweave_server.fsutil import is_broken, is_full
+from hankweave_server.git.trees import Entry
+from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.dirfd import Descent, has_content
+from hankweave_server.worktree.names import joined, parents_of
+from hankweave_server.worktree.stat_index import Signature, signature_of
+from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
+
+Changes = Mapping[bytes, tuple[Entry | None, Entry | None]]
+"""What was captured and what is wanted, for each path at which they differ."""
+
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+P = ParamSpec("P")
+
+
+class Allowed(NamedTuple):
+    """A path may be changed."""
+
+    seen: Signature | None
+    """The file or link that may go; None if nothing, or a folder, is there."""
+    permissions: int | None = None
+    """Set only these: the content is as wanted already."""
+
+
+class Checkout(ABC):
+    """One restore of a work tree."""
+
+    _unreadable: ClassVar[type[Exception]] = KeyError
+    """Raised when an object cannot be read."""
+
+    def __init__(self, descent: Descent, spares: int, meter: Meter = UNWATCHED) -> None:
+        """Use `spares`, the descriptor of a folder on the work tree's disk, for new files."""
+        self._descent = descent
+        self._placing = Placing(descent, spares)
+        self._meter = meter
+
+    def apply(self, changes: Changes) -> None:
+        """Make all changes, removals first; nothing is flushed to the disk."""
+        self._meter.begin("writing", "files", len(changes))
+        self._placing.sweep()
+        try:
+            # Deepest first, so that a folder is empty when its own turn comes.
+            for path, (old, new) in sorted(changes.items(), reverse=True):
+                if new is None and old is not None:
+                    self._attempt(path, self._remove, path, old)
+                    self._meter.advance()
+
+            for path in sorted(changes, key=self._turn):
+                old, new = changes[path]
+                if new is not None:
+                    self._attempt(path, self._bring, path, old, new)
+                    self._meter.advance()
+        finally:
+            self._placing.clear()
+
+        self._settle_folders()
+        self._descent.let_go()
+
+    # What a subclass decides
+
+    @abstractmethod
+    def _allowed(self, path: bytes, old: Entry | None, new: Entry | None) -> Allowed | None:
+        """Observe a path; return None if it must stay, after reporting why unless it is as wanted.
+
+        Nothing but a file or link as in `old`, or something without content, may be changed.
+        """
+
+    @abstractmethod
+    def _content(self, path: bytes, new: Entry, seen: Signature | None) -> NewFile | bytes:
+        """Return the file to write, or the target of a link."""
+
+    @abstractmethod
+    def _record(
+        self, path: bytes, entry: Entry, status: os.stat_result | None, *, is_new: bool = False
+    ) -> None:
+        """Record that a path has a new file or new permissions; without `status`, it is gone."""
+
+    @abstractmethod
+    def _keeps_folder(self, path: bytes) -> bool:
+        """Return whether a folder stays although it is empty."""
+
+    @abstractmethod
+    def _leave(self, path: bytes, reason: str) -> None:
+        """Report a path that is not as wanted because of a change or failure."""
+
+    @abstractmethod
+    def _settle_folders(self) -> None:
+        """Set the permissions of folders, after everything else."""
+
+    def _turn(self, path: bytes) -> tuple[bool, bytes]:
+        """Return the sort key of the order in which files are written."""
+        return False, path
+
+    def _obstructed(self, path: bytes, obstacle: bytes) -> None:
+        """Report a path with something else in the place of a folder above it.
+
+        If `obstacle` is the path itself, a folder that is not empty has the place of the file.
+        """
+        self._leave(path, "in-the-way")
+
+    # One path at a time
+
+    def _attempt(
+        self, path: bytes, act: Callable[P, None], *args: P.args, **details: P.kwargs
+    ) -> None:
+        """Process one path; report its failure and let the others continue."""
+        try:
+            try:
+                act(*args, **details)
+            except Obstructed as obstacle:
+                if self._clear_special(obstacle.path):
+                    act(*args, **details)
+                else:
+                    self._obstructed(path, obstacle.path)
+        except Obstructed:
+            self._leave(path, "in-the-way")
+        except DisplacedFile:
+            self._leave(path, "changed")
+        except self._unreadable:
+            self._leave(path, "damaged")
+        except OSError as problem:
+            if is_full(problem) or is_broken(problem) or problem.errno in _OUT_OF_DESCRIPTORS:
+                raise
+
+            self._leave(path, "os-error")
+
+    def _remove(self, path: bytes, old: Entry) -> None:
+        allowed = self._allowed(path, old, None)
+        if allowed is None:
+            return
+
+        if allowed.seen is not None:
+            self._placing.remove(path, allowed.seen)
+            self._record(path, old, None)
+
+        self._prune_above(path)
+
+    def _prune_above(self, path: bytes) -> None:
+        """Remove the folders that the removal emptied, up to one that is to be kept."""
+        for folder in parents_of(path):
+            if self._keeps_folder(folder) or not self._placing.remove_empty_folder(folder):
+                return
+
+    def _bring(self, path: bytes, old: Entry | None, new: Entry) -> None:
+        allowed = self._allowed(path, old, new)
+        if allowed is None:
+            return
+
+        seen = allowed.seen
+        if allowed.permissions is not None:
+            status = self._placing.set_permissions(path, allowed.permissions)
+        elif seen is None and not self._clear_folder(path):
+            self._obstructed(path, path)
+            return
+        else:
+            content = self._content(path, new, seen)
+            if isinstance(content, bytes):
+                status = self._placing.put_link(path, content, seen)
+            else:
+                status = self._placing.put_file(path, content, seen)
+
+        self._record(path, new, status, is_new=seen is None)
+
+    def _signature_at(self, path: bytes) -> Signature | None:
+        """Return the stat data of what is at a path; None for nothing and for a folder."""
+        status = self._descent.status(path)
+        return None if status is None or stat.S_ISDIR(status.st_mode) else signature_of(status)
+
+    def _clear_special(self, path: bytes) -> bool:
+        """Remove a pipe, socket or device, which has no content to lose; return whether it was."""
+        seen = self._signature_at(path)
+        if seen is None or has_content(seen.mode):
+            return False
+
+        self._placing.remove(path, seen)
+        return True
+
+    def _clear_folder(self, path: bytes) -> bool:
+        """Remove a folder, if there is one, that contains nothing but folders."""
+        status = self._descent.status(path)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return True
+
+        found = [path]
+        for folder in found:
+            with os.scandir(self._descent.folder(folder)) as entries:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        return False
+
+                    found.append(joined(folder, os.fsencode(entry.name)))
+
+        return all(self._placing.remove_empty_folder(folder) for folder in reversed(found))
