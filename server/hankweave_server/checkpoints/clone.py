@@ -283,7 +283,7 @@ def fill_work_tree(target: Sha, layout: Layout, meter: Meter = UNWATCHED) -> Non
         memory = WorkTreeMemory(repo, notes, layout.work_tree, None)
         try:
             memory.follow(target)
-            with folder_for_spares(layout) as spares:
+            with folder_for_spares(layout.checkpoints) as spares:
                 _materialise(repo, notes, memory, target, spares, meter)
 
             memory.save(layout.scan_cache)

@@ -386,7 +386,7 @@ class CheckpointEngine:
             self._reading(target, safety),
             self._remembering_nothing_false(),
             self._memory.descent.fresh() as descent,
-            folder_for_spares(self.layout) as spares,
+            folder_for_spares(self.layout.checkpoints) as spares,
         ):
             materialising = Restorer(
                 safety=start,

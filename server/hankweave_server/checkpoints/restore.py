@@ -144,7 +144,8 @@ class TargetSnapshot:
             while path := path.rpartition(b"/")[0]:
                 found.add(path)
 
-        found.update(path for path, _ in folders_below(self.repo.read_tree, self.tree))
+        below = folders_below(self.repo.read_tree, self.tree)
+        found.update(path for path, _ in below if path)
         return frozenset(found)
 
 

@@ -214,34 +214,24 @@ def differences(
     Equal subtrees are never read.
     """
     found: dict[bytes, tuple[Entry | None, Entry | None]] = {}
-    waiting: list[tuple[bytes, bytes | None, bytes | None]] = [(b"", old, new)]
+    waiting = [(b"", _as_folder(old), _as_folder(new))] if old != new else []
     while waiting:
-        folder, left_tree, right_tree = waiting.pop()
-        if left_tree == right_tree:
-            continue
-
-        left = dict(parsed(read(left_tree))) if left_tree else {}
-        right = dict(parsed(read(right_tree))) if right_tree else {}
-        for name in left.keys() | right.keys():
-            before, after = left.get(name), right.get(name)
-            if before == after:
-                continue
-
-            path = joined(folder, name)
-            file_before, folder_before = _apart(before)
-            file_after, folder_after = _apart(after)
-            if file_before != file_after:
-                found[path] = (file_before, file_after)
-
-            if folder_before or folder_after:
-                waiting.append((path, folder_before, folder_after))
+        above, *trees = waiting.pop()
+        left, right = (_files_and_folders(read, tree) for tree in trees)
+        for key in left.keys() | right.keys():
+            before, after = left.get(key), right.get(key)
+            if before != after:
+                name, is_folder = key
+                path = joined(above, name)
+                if is_folder:
+                    waiting.append((path, before, after))
+                else:
+                    found[path] = (before, after)
 
     return found
 
 
-def _apart(entry: Entry | None) -> tuple[Entry | None, bytes | None]:
-    """Split an entry into a file's entry and a folder's tree."""
-    if entry is None:
-        return None, None
-
-    return (None, entry.digest) if entry.mode == FOLDER else (entry, None)
+def _files_and_folders(read: ReadTree, tree: Entry | None) -> dict[tuple[bytes, bool], Entry]:
+    """Return a tree's entries; a file and a folder of one name are different ones."""
+    entries = parsed(read(tree.digest)) if tree is not None else ()
+    return {(name, entry.mode == FOLDER): entry for name, entry in entries}

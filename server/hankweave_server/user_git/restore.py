@@ -39,7 +39,7 @@ from hankweave_server.user_git.workspace import OpenWorkspace
 from hankweave_server.worktree.dirfd import Descent, has_content
 from hankweave_server.worktree.names import is_reserved, joined, parents_of
 from hankweave_server.worktree.stat_index import Signature, signature_of
-from hankweave_server.worktree.tree_writer import NewFile
+from hankweave_server.worktree.tree_writer import NewFile, folder_for_spares
 
 INSTANT_NS = 20_000_000
 """Resolution of file timestamps: changes closer than this may have the same time."""
@@ -425,8 +425,7 @@ def _restore(
 
     spares = place.repo.git_dir / "hankweave-spares"
     make_private_directory(spares)
-    descriptor = os.open(spares, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with folder_for_spares(spares) as descriptor:
         restored = Restoring(
             repo=place.repo,
             folder=folder,
@@ -439,8 +438,6 @@ def _restore(
             exact=_blobs(intent.exact),
             converts=intent.undo is not None,
         ).run(changes)
-    finally:
-        os.close(descriptor)
 
     sync_filesystem(place.repo.work_tree)
     return restored

@@ -133,7 +133,7 @@ class OpenWorkspace:
         return {
             entry.path.rstrip(b"/"): Entry(entry.mode, entry.digest)
             for entry in self.index.entries
-            if not entry.is_only_intended and self._is_here(entry.path)
+            if not entry.is_only_intended and is_in(entry.path, self.folder)
         }
 
     def staged_tree(self) -> bytes | None:
@@ -147,9 +147,6 @@ class OpenWorkspace:
         }
         in_index = {path: entry for path, entry in staged.items() if path not in folders}
         return None if in_index == in_head else self.tree_with(staged)
-
-    def _is_here(self, path: bytes) -> bool:
-        return not self.folder or path.startswith(self.folder + b"/")
 
     def refuse_in_between(self) -> None:
         """Raise RepositoryBusy while a merge or similar operation is unfinished."""

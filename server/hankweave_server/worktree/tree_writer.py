@@ -29,10 +29,10 @@ import signal
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hankweave_server.fsutil import CHUNK, write_all
-from hankweave_server.paths import Layout
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
 from hankweave_server.worktree.stat_index import Signature
@@ -250,9 +250,9 @@ class Spares:
 
 
 @contextlib.contextmanager
-def folder_for_spares(layout: Layout) -> Iterator[int]:
+def folder_for_spares(path: Path) -> Iterator[int]:
     """Open the private folder in which new files are written, for one restore."""
-    folder = os.open(layout.checkpoints, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield folder
     finally:
