@@ -1,8 +1,8 @@
-"""One reader of foreign text under atheris, which keeps and mutates what reaches new lines of it.
+"""Fuzz one parser of untrusted input under atheris, which keeps and mutates useful inputs.
 
     python guided.py READER FOLDER SECONDS
 
-A program of its own: libFuzzer takes the whole process, and ends it.
+It is a program of its own, because libFuzzer takes over the whole process and ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ READERS = ("codec", "journal", "hank")
 
 
 def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[bytes]]:
-    """What is called with each input, and what the inputs begin with."""
+    """Return the function that checks each input, and the seed inputs."""
     readers = importlib.import_module("intruders.readers")
     match reader:
         case "codec":
@@ -31,7 +31,7 @@ def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[byt
 
 
 def main(reader: str, folder: Path, seconds: str) -> None:
-    import atheris  # An extra: the tests that are skipped without it import this module.
+    import atheris  # atheris is an extra: the tests that are skipped without it import this module.
 
     with atheris.instrument_imports(include=["hankweave_protocol", "hankweave_server"]):
         check, valid = _check(reader, folder)
@@ -41,7 +41,7 @@ def main(reader: str, folder: Path, seconds: str) -> None:
     for number, data in enumerate(valid):
         (corpus / str(number)).write_bytes(data)
 
-    # No limit on memory: what it measures begins with the peak of the process that started us.
+    # No memory limit: libFuzzer's measurement starts with the peak of the parent process.
     flags = [f"-max_total_time={seconds}", "-rss_limit_mb=0"]
     atheris.Setup([sys.argv[0], str(corpus), *flags], check)
     atheris.Fuzz()

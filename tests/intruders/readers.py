@@ -1,4 +1,4 @@
-"""The readers of foreign text, what is valid for each, and what each owes for any bytes at all."""
+"""The parsers of untrusted input, their valid inputs, and the contract each keeps for any bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from support.outcomes import outcome
 
 READ: Counter[str] = Counter()
-"""How many inputs each reader has had."""
+"""The number of inputs each parser has received."""
 
 # --- the codec ------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
 
 
 def assert_decoded_or_refused(data: bytes) -> None:
-    """By whichever reader: a value that can be written again, or `Refused`."""
+    """Assert that the input decodes to a value that can be encoded again, or raises `Refused`."""
     READ["codec"] += 1
     for read in READERS.values():
         value = outcome(Refused, read, data)
@@ -84,7 +84,7 @@ WHOLE = b"".join(
 
 
 def assert_opened_or_corrupt(path: Path, content: bytes, durable: int | None = None) -> None:
-    """Opened: seqs 1..n, and no byte lost; corrupt: the file is as it was."""
+    """Assert that the journal opens with seqs 1..n and every byte, or is corrupt and unchanged."""
     READ["journal"] += 1
     path.parent.mkdir(exist_ok=True)
     for old in path.parent.iterdir():
@@ -137,7 +137,7 @@ def hank_text(**more: Any) -> bytes:
 
 
 def assert_loaded_or_told(file: Path, content: bytes) -> None:
-    """A hank, or HankInvalid with a place and a sentence for each fault."""
+    """Assert that a hank loads, or that HankInvalid has a place and a sentence for each fault."""
     READ["hank"] += 1
     file.write_bytes(content)
     found = outcome(HankInvalid, load, file)

@@ -1,4 +1,4 @@
-"""The real server as a process of its own, with an idle execution behind it."""
+"""The real server in its own process, with an idle execution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.watching import idle
 
 @dataclass(frozen=True)
 class Target:
-    """What an intruder aims at."""
+    """The server under attack."""
 
     server: RunningServer
     url: str
@@ -33,7 +33,7 @@ class Target:
         return (self.state_directory / "logs" / name).read_text()
 
     def memory(self) -> int:
-        """Bytes the server's process has in memory."""
+        """Return the resident memory of the server's process in bytes."""
         return int(psutil.Process(self.server.pid).memory_info().rss)
 
 
@@ -44,7 +44,7 @@ ONE_FILE = codon("one", writes("a.txt", "first\n"))
 async def target(
     folder: Path, *codons: Mapping[str, Any], env: dict[str, str] | None = None
 ) -> AsyncIterator[Target]:
-    """Runs a hank to its end, then leaves the server to whoever comes."""
+    """Run a hank to its end, then keep the server running for the test."""
     hank = write_hank(folder / "hank", *(codons or (ONE_FILE,)))
     execution = folder / "execution"
     async with running_server(hank, None, execution, env=env) as server:

@@ -1,8 +1,8 @@
-"""Paths and shas that want to lead out, in every command that takes one, and texts that forge.
+"""Paths and shas that try to escape, in every command that takes one, and texts that forge lines.
 
 That a rig or a prompt of a hank stays in the hank's directory is claimed in
-`tests/server/hank/test_load.py` and `tests/server/worktree/test_rigs.py`; that no restore follows
-a link in `tests/server/checkpoints/test_hazards.py`.
+`tests/server/hank/test_load.py` and `tests/server/worktree/test_rigs.py`; that no restore follows a
+link in `tests/server/checkpoints/test_hazards.py`.
 """
 
 from __future__ import annotations
@@ -98,12 +98,13 @@ TAKES_SHAS: dict[str, dict[str, Any]] = {
     "rollback.toCheckpoint": {"checkpointSha": "{it}"},
     "execution.branch": {"checkpointSha": "{it}"},
 }
-"""`execution.branch` takes a path too, an absolute one: what it refuses is in
-`tests/acceptance/test_branches.py`."""
+"""`execution.branch` takes an absolute path; what it refuses is in
+`tests/acceptance/test_branches.py`.
+"""
 
 
 def filled(data: dict[str, Any], word: str) -> dict[str, Any]:
-    """Puts the word where the data says `{it}`."""
+    """Return the data with the word in place of `{it}`."""
     return {
         key: [word] if value == ["{it}"] else word if value == "{it}" else value
         for key, value in data.items()
@@ -111,7 +112,7 @@ def filled(data: dict[str, Any], word: str) -> dict[str, Any]:
 
 
 def make_traps(aim: Target) -> Path:
-    """Puts a neighbour beside the work tree, and links to it into the tree."""
+    """Create a folder beside the work tree, and links to it in the tree."""
     work_tree, outside = aim.server.execution / "agentRoot", aim.server.execution / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(SECRET)
@@ -121,7 +122,7 @@ def make_traps(aim: Target) -> Path:
 
 
 def condition(aim: Target) -> tuple[Any, ...]:
-    """All files of the execution but journal, logs and cache, which say that it was asked."""
+    """Return all files of the execution except journal, logs and cache, which record requests."""
     keep = {
         name: content
         for name, content in tree(aim.server.execution).items()
@@ -131,7 +132,7 @@ def condition(aim: Target) -> tuple[Any, ...]:
 
 
 def test_every_field_that_names_a_path_or_a_checkpoint_is_tried() -> None:
-    """A command that takes a sha or paths from now on has to be named here."""
+    """Every command that takes a sha or paths, including any new one, is in the list here."""
     fields = {name: set(kind.__struct_encode_fields__) for name, kind in COMMANDS.members.items()}
     with_paths = {name for name, own in fields.items() if own & {"path", "paths"}}
     with_shas = {name for name, own in fields.items() if own & {"checkpointSha", "from"}}
@@ -140,7 +141,7 @@ def test_every_field_that_names_a_path_or_a_checkpoint_is_tried() -> None:
 
 
 async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
-    """Each is refused by each command; nothing outside is read, written or told."""
+    """Every command refuses such a path; nothing outside is read, written or reported."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
         outside = make_traps(aim)
         await client.greet()
@@ -160,7 +161,7 @@ async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
 
 
 async def test_a_link_is_read_as_a_link(tmp_path: Path) -> None:
-    """`checkpoint.readFile` tells where a link points to, and never what is there."""
+    """`checkpoint.readFile` returns the target of a link, never the content behind it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
         outside = make_traps(aim)
         await client.greet()
@@ -178,7 +179,7 @@ async def test_a_link_is_read_as_a_link(tmp_path: Path) -> None:
 
 
 async def test_a_sha_is_a_sha(tmp_path: Path) -> None:
-    """No ref, no expression and no other object is taken for a checkpoint, by any command."""
+    """No command accepts a ref, an expression or another object in place of a checkpoint."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
         await client.greet()
         sha = await client.newest_checkpoint()
@@ -204,7 +205,7 @@ FORGERIES = [
 
 
 async def test_no_text_forges_a_line(tmp_path: Path) -> None:
-    """Labels, reasons and names of files make no line of the log or journal, and no trailer."""
+    """Labels, reasons and file names forge no line of the log or journal, and no trailer."""
     named = [writes(text.replace("/", "_"), "x") for text in FORGERIES]
     spoken = [{"say": text} for text in FORGERIES] + [{"stderr": text} for text in FORGERIES]
     async with target(tmp_path, codon("one", *named, *spoken)) as aim:

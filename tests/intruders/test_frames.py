@@ -1,4 +1,4 @@
-"""Frames that no honest client sends: each ends its own connection, or is answered; none else's."""
+"""Invalid frames: each ends its own connection or gets an error, and affects no other client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MALFORMED: dict[str, tuple[bytes, int]] = {
 
 
 async def is_well(aim: Target) -> None:
-    """A client of good will is served."""
+    """Assert that a well-behaved client is served."""
     async with asyncio.timeout(DEADLINE), peer(aim.url, aim.controller) as honest:
         await honest.greet()
         honest.send(frame(b'{"id":"p","type":"ping"}'))
@@ -62,7 +62,7 @@ async def is_well(aim: Target) -> None:
 
 
 async def test_each_malformed_frame_ends_its_own_connection_with_its_code(tmp_path: Path) -> None:
-    """1002, 1007 or 1009, and a client beside it never notices."""
+    """The close code is 1002, 1007 or 1009, and a client on another connection is not affected."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as beside:
         await beside.greet()
         for what, (data, code) in MALFORMED.items():
@@ -78,7 +78,7 @@ async def test_each_malformed_frame_ends_its_own_connection_with_its_code(tmp_pa
 
 
 async def test_no_compression_is_agreed_to(tmp_path: Path) -> None:
-    """A client that offers permessage-deflate gets none: there is nothing a bomb could swell in."""
+    """A client that offers permessage-deflate gets no compression, so no bomb can expand."""
     async with small_server(tmp_path) as server:
         port = port_of(server.url)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -92,7 +92,7 @@ async def test_no_compression_is_agreed_to(tmp_path: Path) -> None:
 
 
 async def _throw(aim: Target, data: bytes) -> None:
-    """Sends bytes to a greeted connection and sees it through to its end."""
+    """Send bytes on a greeted connection and wait for its end."""
     async with peer(aim.url, aim.controller) as bad:
         with contextlib.suppress(ConnectionError):
             bad.send(data)
@@ -101,7 +101,7 @@ async def _throw(aim: Target, data: bytes) -> None:
 
 
 async def test_random_bytes_end_connections_and_nothing_else(tmp_path: Path) -> None:
-    """Thousands of random streams and random frames: the server stays well and small."""
+    """After thousands of random streams and frames the server is healthy and its memory small."""
     dice = random.Random(20260105)
     async with target(tmp_path) as aim:
         for _ in range(50):
@@ -132,7 +132,7 @@ async def test_random_bytes_end_connections_and_nothing_else(tmp_path: Path) -> 
 
 
 async def test_a_flood_of_pings_that_are_never_read_costs_no_memory(tmp_path: Path) -> None:
-    """Even before any token: who takes no answers is not listened to any longer."""
+    """Even before the token, the server stops reading from a peer that does not read its pongs."""
     async with target(tmp_path) as aim:
         before = aim.memory()
         pings, sent = frame(b"x" * 125, PING) * 500, 0
@@ -151,7 +151,7 @@ async def test_a_flood_of_pings_that_are_never_read_costs_no_memory(tmp_path: Pa
 
 
 async def test_ten_thousand_messages_a_second_are_mostly_refused(tmp_path: Path) -> None:
-    """They are answered as RATE_LIMITED; another client is served meanwhile, again and again."""
+    """The excess is refused with RATE_LIMITED; another client is served throughout."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as loud:
         await loud.greet(mode="readonly")
         before, answers = aim.memory(), 0
@@ -193,7 +193,7 @@ async def test_ten_thousand_messages_a_second_are_mostly_refused(tmp_path: Path)
 async def test_two_hundred_half_open_handshakes_keep_nobody_out(
     tmp_path: Path, half: bytes
 ) -> None:
-    """A real client is let in beside them, and they are gone after the deadline."""
+    """A real client connects beside the half-open handshakes, which end after the deadline."""
     async with small_server(tmp_path, handshake_seconds=2.0) as server:
         port = port_of(server.url)
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]

@@ -1,7 +1,8 @@
-"""Bytes from anywhere, into the three readers of foreign text: only their own errors come out.
+"""Arbitrary bytes in the three parsers of untrusted input raise only the parsers' own errors.
 
-Each begins with something valid and spoils it, because noise alone is refused at the first byte.
-That every hank whose *values* are strange is loaded or told is `tests/server/hank/test_load.py`.
+Each input starts as something valid and is then corrupted, because random bytes alone are refused
+at the first byte. That every hank with odd *values* is loaded or reported is
+`tests/server/hank/test_load.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ often = settings(
 )
 
 SECONDS = 300
-"""For each reader, under the guided fuzzer; a sample is as long as one of the faults'."""
+"""Seconds for each parser under the guided fuzzer; a sample is as long as one of the faults'."""
 
 NASTY = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\n", b"\r", b"\xe2\x80\xa8", b'"', b"\\", b"{",
@@ -57,7 +58,7 @@ NASTY = [
 
 @st.composite
 def spoiled(draw: st.DrawFn, originals: list[bytes]) -> bytes:
-    """One of the originals with parts cut out, doubled, overwritten or put in."""
+    """Return one of the originals with parts cut out, duplicated, overwritten or inserted."""
     data = bytearray(draw(st.sampled_from(originals)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
@@ -90,14 +91,14 @@ def counted(tally: Tally) -> Iterator[None]:
 @often
 @given(data=spoiled(FRAMES) | st.binary(max_size=300))
 def test_the_codec_reads_or_refuses(data: bytes) -> None:
-    """Whatever bytes, by whichever reader: a value that can be written again, or `Refused`."""
+    """Any bytes, in any parser, decode to a value that can be encoded again, or raise `Refused`."""
     assert_decoded_or_refused(data)
 
 
 @often
 @given(name=st.sampled_from(TRANSITIONS.names), body=spoiled([b'{"codonId":"one","state":{}}']))
 def test_a_transition_is_read_or_refused(name: str, body: bytes) -> None:
-    """The part of the journal that becomes state is no exception."""
+    """The part of the journal that becomes state decodes or raises `Refused` as well."""
     READ["transition"] += 1
     text = (EVENT % "state.transition").encode().replace(b"RunStarted", name.encode())
     value = outcome(Refused, read_transition, text.replace(b'"data":{}', b'"data":' + body))
@@ -114,14 +115,14 @@ def test_a_transition_is_read_or_refused(name: str, body: bytes) -> None:
 def test_a_journal_is_opened_or_said_to_be_corrupt(
     tmp_path: Path, content: bytes, durable: int | None
 ) -> None:
-    """Opened: seqs 1..n, and no byte lost; corrupt: the file is as it was."""
+    """A journal opens with seqs 1..n and no lost byte, or is corrupt and its file unchanged."""
     assert_opened_or_corrupt(tmp_path / "events" / "events.jsonl", content, durable)
 
 
 @often
 @given(content=spoiled([WHOLE, WHOLE[:-1]]))
 def test_looking_at_a_journal_changes_nothing(tmp_path: Path, content: bytes) -> None:
-    """A reader opens what the writer would open, or says that it is corrupt."""
+    """A reader opens the journals that the writer opens, and reports the others as corrupt."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(content)
     with contextlib.suppress(JournalCorrupt):
@@ -148,7 +149,9 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(content=hank_text().replace(b"0.5", b"1" + b"0" * 400))
 @example(content=b"[" * 100_000)
 def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
-    """Any bytes for a hank.json: a hank, or HankInvalid with a place and a sentence for each."""
+    """Any bytes as hank.json give a hank, or HankInvalid with a place and a sentence for each
+    fault.
+    """
     assert_loaded_or_told(hank_folder / "hank.json", content)
 
 
@@ -167,7 +170,7 @@ LAUGHS = b"a: &a [x, x]\n" + b"".join(
 @example(content=b"---\nversion: 0x" + b"f" * 6_000 + b"\n---\n")
 @example(content=b"---\nname: &a [*a]\n---\n")
 def test_a_prompt_is_read_or_its_fault_is_told(tmp_path: Path, content: bytes) -> None:
-    """Any bytes for a prompt with frontmatter: a prompt, or PromptFault, and at once."""
+    """Any bytes as a prompt with frontmatter give a prompt, or PromptFault, without delay."""
     READ["prompt"] += 1
     file = tmp_path / "prompt.md"
     file.write_bytes(content)
@@ -186,7 +189,7 @@ def test_a_prompt_is_read_or_its_fault_is_told(tmp_path: Path, content: bytes) -
 def test_a_reader_holds_under_a_guided_fuzzer(
     reader: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """atheris, which mutates what has reached new lines of ours, finds no input that breaks it."""
+    """atheris, which mutates inputs that reach new lines of our code, finds none that breaks it."""
     seconds = round(pytestconfig.getoption("--sampled") or SECONDS)
     words = (sys.executable, guided.__file__, reader, str(tmp_path), str(seconds))
     path = ":".join(entry for entry in sys.path if entry)

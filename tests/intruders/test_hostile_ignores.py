@@ -1,4 +1,4 @@
-"""A `.gitignore` that an agent wrote to keep the server busy for ever."""
+"""A `.gitignore` that an agent writes to keep the server busy forever."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG = b"a" * 255
 )
 @pytest.mark.timeout(60)
 def test_no_line_and_name_take_long(line: bytes, name: bytes) -> None:
-    """A line full of stars and a name that misses it: whoever tries all ways needs years."""
+    """Matching is fast, though a search of all alternatives for such a line would take years."""
     rules = IgnoreRules(None, b"", line + b"\n")
     for path in (name, b"x/y/" + name):
         assert not rules.hide(path, is_folder=False)

@@ -1,6 +1,6 @@
-"""JSON that is meant badly, through the socket of a real server and into its log.
+"""Hostile JSON through the socket of a real server and into its log.
 
-What the codec says to each of them is `tests/protocol/test_json_hazards.py`.
+The codec's own answer to each of them is in `tests/protocol/test_json_hazards.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from intruders.wire import frame, peer
 PING = '{"id":"h","type":"ping","data":{"x":%s}}'
 LABEL = '{"id":"h","type":"checkpoint.create","data":{"label":%s}}'
 HAZARDS: dict[str, tuple[str, str | None]] = {
-    # what: text, code of the refusal; None: it is done
+    # Hazard: text, and code of the refusal; None: accepted
     "nothing": ("", "MALFORMED_JSON"),
     "null": ("null", "INVALID_COMMAND"),
     "a text": ('"ping"', "INVALID_COMMAND"),
@@ -52,7 +52,7 @@ HAZARDS: dict[str, tuple[str, str | None]] = {
 
 
 async def test_every_hazard_is_answered_and_the_log_stays_readable(tmp_path: Path) -> None:
-    """Each gets its code, the connection goes on, and every line of the log is still JSON."""
+    """Each input gets its code, the connection stays open, and every log line is still JSON."""
     async with target(tmp_path) as aim:
         async with peer(aim.url, aim.controller) as client:
             await client.greet()

@@ -1,4 +1,4 @@
-"""Crowds that ask for the whole journal: what they cost, and what those that read are sent."""
+"""Crowds that request the whole journal: their cost, and what the clients that read receive."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from support.small_server import eventually
 
 CLIENTS = rounds(250, 1_000)
 EACH = 64 * KIB
-"""A thousand may cost 64 MB, their connections included."""
+"""The limit for a thousand clients is 64 MB, their connections included."""
 CONSTANT = 8 * MIB
-"""Pages of the journal and of the traffic log, however many clients there are."""
+"""Pages of the journal and of the traffic log, independent of the number of clients."""
 
 
 async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
     tmp_path: Path,
 ) -> None:
-    """Its memory is bounded, and given back: what stays is what idle clients would have left."""
+    """The crowd's memory is bounded and released, down to what idle clients would use."""
     async with server_with_journal(tmp_path, megabytes=8) as server:
         before = await settled(server)
         afterwards = await settled(server, CLIENTS)
@@ -42,7 +42,7 @@ async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
         with LateCrowd(server) as crowd:
             await crowd.connect(CLIENTS)
             for _ in range(8):
-                await anyio.sleep(0.25)  # The server sends what the sockets take.
+                await anyio.sleep(0.25)  # The server sends as much as the sockets accept.
                 crowd.sip(3_000)
 
             assert peak(server.pid) - before <= CLIENTS * EACH + CONSTANT
@@ -51,7 +51,7 @@ async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
 
 
 async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path) -> None:
-    """By `sinceSeq`, `history.sync` and `sendPreviousEvents`: no gap, and nothing twice."""
+    """`sinceSeq`, `history.sync` and `sendPreviousEvents` deliver every event exactly once."""
     async with server_with_journal(tmp_path, megabytes=3) as server:
         events = server.execution / ".hankweave" / "events" / "events.jsonl"
         lines = [msgspec.json.decode(line) for line in events.read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""Who has the viewer's token sees everything and changes nothing, whatever it says it is."""
+"""A client with the viewer token sees everything and changes nothing, whatever mode it claims."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LOOKS = {
     "server.status",
     "state.get",
 }
-"""What a viewer may send. A new command that is not named here must be refused to viewers."""
+"""The commands a viewer may send. A new command that is missing here must be refused to viewers."""
 
 MEANT: dict[str, dict[str, Any]] = {"replay.view": {"seq": 1}}
-"""What a command needs beyond its required fields."""
+"""Data that a command needs beyond its required fields."""
 
 CLAIMS: list[dict[str, Any]] = [
     {"mode": "readandwrite"},
@@ -39,7 +39,7 @@ CLAIMS: list[dict[str, Any]] = [
 
 
 def least(command: type[CommandData], sha: str) -> dict[str, Any]:
-    """The smallest data that a command is taken with: what it requires, and real shas."""
+    """Return the smallest data that a command accepts: its required fields, and real shas."""
     kind = shapes.type_info(command)
     assert isinstance(kind, shapes.StructType)
     return {
@@ -64,18 +64,18 @@ def _value(kind: shapes.Type, name: str, sha: str) -> Any:
 
 
 def condition(aim: Target) -> tuple[Any, ...]:
-    """All that a viewer could have changed."""
+    """Return all state that a viewer could have changed."""
     execution = aim.server.execution
     return len(journal(execution)), state(execution), tree(execution / "agentRoot")
 
 
 def test_every_command_says_whether_it_only_looks() -> None:
-    """The list of what viewers may do is kept here by hand, beside the one in the code."""
+    """The list of viewer commands is maintained here by hand, beside the one in the code."""
     assert {name for name, kind in COMMANDS.members.items() if not kind.MUTATES} == LOOKS
 
 
 async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Path) -> None:
-    """Each command there is: refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
+    """Every command is refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
     async with target(tmp_path) as aim:
         before = condition(aim)
         for claim in CLAIMS:
@@ -93,7 +93,7 @@ async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Pa
 
 
 async def test_a_viewer_of_hankweaves_dialect_writes_no_event(tmp_path: Path) -> None:
-    """Its checkpoint.list is answered to it alone: for a controller it is an event to all."""
+    """A viewer's checkpoint.list is answered to it alone; a controller's is an event to all."""
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)
         viewer.send(frame(b'{"type":"handshake","data":{"mode":"readandwrite"}}'))
@@ -116,7 +116,7 @@ async def test_a_viewer_of_hankweaves_dialect_writes_no_event(tmp_path: Path) ->
 
 
 async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    """No word but the two is understood as a mode, and nothing is granted for it."""
+    """Only the two modes are accepted, and an unknown mode grants nothing."""
     async with small_server(tmp_path) as server:
         for mode in ("admin", "readwrite", "READANDWRITE", "", None, 1, ["readandwrite"]):
             async with peer(server.url, server.viewer) as client:
@@ -130,7 +130,9 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_second_handshake_raises_nobody(tmp_path: Path) -> None:
-    """A viewer that shakes hands again, with any words and a guessed token, stays one or leaves."""
+    """A viewer that shakes hands again, with any mode and a guessed token, stays a viewer or is
+    closed.
+    """
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)
         await viewer.greet()

@@ -1,7 +1,7 @@
-"""Where secrets must not be (SECURITY.md, "Secrets"), and who may read what there is.
+"""Where secrets must not be (SECURITY.md, "Secrets"), and who may read the files.
 
-Which forms the traffic log redacts is `tests/server/transport/test_traffic_log.py`; here they$
-go the whole way: from an environment, an agent, a tool or a client to every file there is.
+Which forms the traffic log redacts is in `tests/server/transport/test_traffic_log.py`; here secrets
+travel all the way from an environment, an agent, a tool or a client to every file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ OF_THE_DAEMON = {
     "SMTP_PASSWORD": "canary05-mailpass",
     "SESSION_COOKIE": "canary06-cookie",
 }
-"""In the environment the server is started with: no agent gets them, so no file ever has them."""
+"""The server's environment at its start: no agent receives these, so no file ever has them."""
 
 GIVEN = {"HANKWEAVE_SERVICE_TOKEN": "canary07-for-agents"}
-"""What is meant for agents: they print it, and then the journal says so."""
+"""Secrets meant for agents: agents print them, and then the journal contains them."""
 
 OF_THE_HANK = {"BACKUP_PASSWORD": "canary08-of-the-hank"}
 IN_THE_PROMPT = "sk-canary21-prompt-abcdef"
@@ -48,7 +48,7 @@ PRINTED = [
     "AKIACANARY14ABCDEFGH",
     "Set-Cookie: session; token=canary15-header",
 ]
-"""What tools print, one at a time."""
+"""Lines that tools print, one at a time."""
 
 SAID = [
     "The password=canary16-said is the right one.",
@@ -60,17 +60,17 @@ CANARIES = [b"canary%02d" % number for number in range(1, 23) if number != 14] +
 NEVER_ANYWHERE = CANARIES[:6]
 
 OF_THE_PLAN = ("state.json", "state.json.bak")
-"""What holds the hank as it was written, its prompts and its `env` included."""
+"""Files that contain the hank as it was written, with its prompts and its `env`."""
 
 EVERY_MARKER = b"token= key= cookie secret passw api private bearer sk- ghp_ akia private key-----"
 """Makes the traffic log try each of its rules."""
 
 TELLING = ("events/events.jsonl", "runs/")
-"""What holds the words of agents as they were, under `.hankweave`."""
+"""Files under `.hankweave` that contain the agents' unredacted output."""
 
 
 def files_with(aim: Path, words: list[bytes]) -> set[tuple[str, bytes]]:
-    """Every file below a folder that holds one of the words, and which."""
+    """Return each file below a folder that contains one of the words, with the word."""
     found = set()
     for path in aim.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -82,7 +82,7 @@ def files_with(aim: Path, words: list[bytes]) -> set[tuple[str, bytes]]:
 
 
 def everything_stored(execution: Path) -> bytes:
-    """The content of every object of the shadow repository, as git unpacks it."""
+    """Return the content of every object of the shadow repository, as git unpacks it."""
     listed = GitWitness(execution).run(
         "cat-file", "--batch-all-objects", "--batch", "--unordered", "--buffer"
     )
@@ -109,12 +109,12 @@ def everything_stored(execution: Path) -> bytes:
 )
 @pytest.mark.timeout(60)
 def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
-    """What is said costs time by its length; by its square it would be many minutes."""
+    """Redaction takes linear time; in quadratic time it would take many minutes."""
     assert redact(b'{"r":"' + EVERY_MARKER + text + b'"}').startswith(b'{"r":"')
 
 
 async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:
-    """Agents' words stand in journal and agents' logs, the daemon's own secrets nowhere at all."""
+    """Agents' words are in the journal and the agents' logs; the daemon's secrets are nowhere."""
     shows = [{"run": f"cat <<'END'\n{text}\nEND"} for text in PRINTED]
     steps = [{"run": "env; set"}, *shows, *({"say": text} for text in SAID)]
     steps.append({"stderr": "warning: password=canary22-stderr"})
@@ -160,7 +160,7 @@ async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path)
 
 @contextmanager
 def nothing_masked() -> Iterator[None]:
-    """The most careless umask there is, for what is started meanwhile."""
+    """Set the most permissive umask for processes that start within the context."""
     before = os.umask(0)
     try:
         yield
@@ -169,7 +169,7 @@ def nothing_masked() -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """What somebody else than the owner may read, write or enter; a link has no mode of its own."""
+    """Return paths that others than the owner may access, except links, which have no own mode."""
     looked_at = [(path, path.lstat().st_mode) for path in (folder, *folder.rglob("*"))]
     return [
         f"{stat.filemode(mode)} {path}"
@@ -179,7 +179,7 @@ def open_to_others(folder: Path) -> list[str]:
 
 
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Whatever the umask: all that is made under `.hankweave`, by every command that makes some."""
+    """Under any umask, everything a command creates in `.hankweave` is private to its owner."""
     with nothing_masked():
         async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
             await client.greet()

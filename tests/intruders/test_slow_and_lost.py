@@ -1,4 +1,4 @@
-"""One that does not read beside many that do, and one that is cut off again and again."""
+"""A client that does not read beside many that do, and a client that is cut off again and again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1024 * 1024
 
 
 class Reader(asyncio.Protocol):
-    """A healthy client that costs next to nothing."""
+    """A well-behaved client that uses few resources."""
 
     def __init__(self, port: int, token: str) -> None:
         self._hello = request(port, f"/ws?token={token}")
@@ -36,7 +36,7 @@ class Reader(asyncio.Protocol):
         self._is_upgraded = False
         self._heard_at = 0.0
         self.heard = 0
-        """So many events came, and they were 1, 2, 3 …"""
+        """The number of events received; a count implies that their seqs were 1, 2, 3 …"""
         self.longest_silence = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +72,7 @@ async def crowd(server: SmallServer) -> list[Reader]:
 
 
 async def publish(rest: SmallRest, server: SmallServer, count: int) -> tuple[int, float]:
-    """Publishes at the rate; how much waited for clients at most, and how long it paused itself."""
+    """Publish at the rate; return the maximum backlog for clients, and the longest own pause."""
     begun = before = time.monotonic()
     most, pause = 0, 0.0
     for number in range(count):
@@ -86,7 +86,7 @@ async def publish(rest: SmallRest, server: SmallServer, count: int) -> tuple[int
 
 
 async def test_a_dead_reader_delays_none_of_fifty(tmp_path: Path) -> None:
-    """At 1,000 events a second it is cut off; the others get each event in order, and on time."""
+    """At 1,000 events a second it is cut off; the others get each event in order and on time."""
     rest, count = SmallRest(), rounds(5, 10) * RATE
     async with small_server(tmp_path, rest) as server:
         readers = await crowd(server)
@@ -97,12 +97,12 @@ async def test_a_dead_reader_delays_none_of_fifty(tmp_path: Path) -> None:
             assert server.listener.evicted_clients == 1
             assert most <= (4 + 1) * MIB, "one outbox, and little more"
 
-    # Publisher and readers share this process: when it is held up, that is nobody's fault.
+    # Publisher and readers share this process: a pause of it is not a delay by the server.
     assert max(reader.longest_silence for reader in readers) < 0.5 + pause
 
 
 async def peak_of(folder: Path, deaf_ones: int) -> int:
-    """Runs an agent that talks more than all buffers hold; the most memory its server had."""
+    """Run an agent whose output exceeds all buffers; return the peak memory of its server."""
     talk = [{"say": "y" * 40_000} for _ in range(240)]
     hank = write_hank(folder / "hank", codon("one", *talk))
     async with running_server(hank, None, folder / "execution", "--no-autostart") as server:
@@ -125,8 +125,8 @@ async def peak_of(folder: Path, deaf_ones: int) -> int:
 
 
 async def test_a_dead_reader_costs_little_memory(tmp_path: Path) -> None:
-    """A real server that tells 10 MB needs at most 8 MiB more with it than without it."""
-    # What else needs memory depends on how busy the machine is, and only ever adds.
+    """A real server that sends 10 MB needs at most 8 MiB more with a dead reader than without."""
+    # Other memory depends on how busy the machine is, and only ever adds.
     with_it, without = [], []
     for attempt in range(3):
         without.append(await peak_of(tmp_path / f"without-{attempt}", 0))
@@ -138,7 +138,7 @@ async def test_a_dead_reader_costs_little_memory(tmp_path: Path) -> None:
 
 
 async def test_who_is_cut_off_again_and_again_misses_nothing(tmp_path: Path) -> None:
-    """While an agent talks: each return with `sinceSeq` goes on with the very next event."""
+    """While an agent prints, each reconnect with `sinceSeq` continues with the very next event."""
     dice = random.Random(5)
     talk = [{"say": f"word {number}"} for number in range(rounds(2_000, 5_000))]
     hank = write_hank(tmp_path / "hank", codon("one", *talk))
@@ -166,7 +166,7 @@ async def test_who_is_cut_off_again_and_again_misses_nothing(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not IS_LONG, reason="takes 45 seconds: set HANKWEAVE_LONG_TIER=1")
 async def test_a_peer_that_vanished_is_noticed(tmp_path: Path) -> None:
-    """Who answers no ping any more, without ever having hung up, is gone after 45 seconds."""
+    """A peer that stops answering pings without closing is dropped after 45 seconds."""
     async with small_server(tmp_path) as server, peer(server.url, server.viewer) as gone:
         gone.send(frame(HELLO))
         await eventually(lambda: server.listener.hub.live_clients == 1)

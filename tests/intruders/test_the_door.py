@@ -1,7 +1,7 @@
-"""Requests before the upgrade, and clients before their handshake: nothing is told to strangers.
+"""Requests before the upgrade and clients before their handshake receive nothing.
 
-The whole matrix of hosts, origins and tokens is `tests/server/transport/test_front_door.py`; here
-the same door stands in a real process, and is knocked at by a web page and by who means no good.
+The whole matrix of hosts, origins and tokens is in `tests/server/transport/test_front_door.py`;
+here the same checks run in a real process, against a web page and a malicious client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAKE_HOSTS = [
 
 
 async def test_a_strange_request_is_turned_away_and_leaves_no_trace(tmp_path: Path) -> None:
-    """Whatever stands in the request line or the headers: no upgrade, no traceback, no token."""
+    """Any request line or headers get no upgrade, no traceback and no token."""
     async with target(tmp_path) as aim:
         port = port_of(aim.url)
         log = aim.log("server.log")
@@ -62,7 +62,7 @@ async def test_a_strange_request_is_turned_away_and_leaves_no_trace(tmp_path: Pa
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/healthz", "/metrics", "/app.js"])
 async def test_a_name_that_was_bound_to_loopback_reaches_nothing(tmp_path: Path, path: str) -> None:
-    """DNS rebinding: the page's own name is in Host, and even a right token gets 403 then."""
+    """DNS rebinding: with the page's own name in Host, even a valid token gets 403."""
     async with small_server(tmp_path) as server:
         port = port_of(server.url)
         token = f"Authorization: Bearer {server.controller}"
@@ -80,7 +80,7 @@ async def test_a_name_that_was_bound_to_loopback_reaches_nothing(tmp_path: Path,
 
 
 async def test_a_web_page_gets_in_from_nowhere(tmp_path: Path) -> None:
-    """A page's Origin is refused with any token, and the answer can be read by no page."""
+    """A page's Origin is refused with any token, and no page can read the response."""
     async with small_server(tmp_path) as server:
         port = port_of(server.url)
         for origin in (
@@ -98,7 +98,7 @@ async def test_a_web_page_gets_in_from_nowhere(tmp_path: Path) -> None:
 
 
 async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
-    """Without one a client hears no event, and is sent away when its time is over."""
+    """A client without a token receives no event, and is disconnected at its deadline."""
     async with small_server(tmp_path, handshake_seconds=0.6) as server, peer(server.url) as late:
         for number in range(50):
             server.rest.publish()
@@ -115,7 +115,7 @@ async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["", "0" * 64, "x", "\x00", "é" * 32, "a" * 100_000, "{viewer}0"])
 async def test_a_wrong_token_is_told_nothing_but_that(tmp_path: Path, token: str) -> None:
-    """UNAUTHORIZED and 1008, and not one frame after it; the token stands in no log."""
+    """A wrong token gets UNAUTHORIZED and 1008, and no other frame; no log contains the token."""
     async with small_server(tmp_path) as server:
         token = token.format(viewer=server.viewer)
         async with peer(server.url) as client:

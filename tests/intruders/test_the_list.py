@@ -1,7 +1,7 @@
-"""The whole list of what an intruder may try, and where each claim is made.
+"""The whole list of attacks, and where each claim about them is made.
 
-Much of it is claimed beside the code that keeps it. This table is so that a reader sees all of it
-at once, and nothing falls out when a test is renamed.
+Many claims are beside the code that they test. This table shows all of them at once, and fails when
+a renamed test drops out of it.
 """
 
 from __future__ import annotations
@@ -168,14 +168,14 @@ def names_in(file: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("attack", LIST)
 def test_each_attack_is_tried_somewhere(attack: str) -> None:
-    """Each test that the table names is there."""
+    """Each test that the table names exists."""
     assert LIST[attack]
     for file, name in LIST[attack]:
         assert name in names_in(file), f"{file} has no {name}"
 
 
 def test_no_test_of_this_folder_is_left_out() -> None:
-    """What is tried here is in the table, but for the parts that others stand for."""
+    """Each test of this folder is in the table, except those that other tests represent."""
     named = {name for claims in LIST.values() for file, name in claims if file.startswith("intr")}
     here = {
         name

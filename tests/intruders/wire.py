@@ -1,4 +1,4 @@
-"""WebSocket frames by hand: what no library would send, and clients cheap enough to be a crowd."""
+"""WebSocket frames built by hand: invalid ones, and clients cheap enough for a crowd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import msgspec
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _numbers = count(1)
 NO_MASK = bytes(4)
-"""A mask of zeros leaves the payload as it is."""
+"""A mask of zeros leaves the payload unchanged."""
 
 
 def frame(
@@ -30,7 +30,7 @@ def frame(
     mask: bytes | None = NO_MASK,
     length: int | None = None,
 ) -> bytes:
-    """Builds one frame of a client; `length` lies about the payload, `mask` None leaves it out."""
+    """Build one client frame; `length` overrides the real length, `mask` None omits the mask."""
     size = len(payload) if length is None else length
     first = (0x80 if fin else 0) | rsv << 4 | opcode
     masked = 0 if mask is None else 0x80
@@ -45,7 +45,7 @@ def frame(
 
 
 def request(port: int, path: str = "/ws", *headers: str, host: str | None = None) -> bytes:
-    """Builds the request that asks for an upgrade."""
+    """Build the request that asks for an upgrade."""
     lines = [
         f"GET {path} HTTP/1.1",
         f"Host: {host or f'127.0.0.1:{port}'}",
@@ -69,7 +69,7 @@ class Peer:
         self.writer.write(data)
 
     async def frame(self) -> tuple[int, bytes]:
-        """Read one frame of the server, or a message whose fragments follow each other."""
+        """Read one server frame, or a message whose fragments follow each other."""
         opcode, payload, is_whole = await self._frame()
         while not is_whole:
             following, more, is_whole = await self._frame()
@@ -89,7 +89,7 @@ class Peer:
         return first & 0x0F, await self.reader.readexactly(size), bool(first & 0x80)
 
     async def message(self) -> Any:
-        """Reads the next message as JSON; the server's pings are passed over."""
+        """Read the next message as JSON; skip the server's pings."""
         opcode, payload = await self.frame()
         while opcode in (PING, PONG):
             opcode, payload = await self.frame()
@@ -98,7 +98,7 @@ class Peer:
         return msgspec.json.decode(payload)
 
     async def close_code(self, seconds: float = 15.0) -> int | None:
-        """Reads to the end; returns the code the server closed with, None if it just ended."""
+        """Read to the end; return the server's close code, or None without a close frame."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -109,14 +109,14 @@ class Peer:
         return None
 
     async def greet(self, **hello: Any) -> None:
-        """Shakes hands as a protocolVersion client and takes the three frames it is greeted by."""
+        """Shake hands as a protocolVersion client and read the three greeting frames."""
         data = {"mode": "readandwrite", "protocolVersion": 1} | hello
         self.send(frame(msgspec.json.encode({"type": "handshake", "data": data})))
         kinds = [(await self.message())["type"] for _ in range(3)]
         assert kinds == ["handshake.response", "server.ready", "state.snapshot"]
 
     async def command(self, name: str, /, **data: Any) -> Any:
-        """Sends a command and waits for its reply."""
+        """Send a command and wait for its reply."""
         command_id = f"{name}-{next(_numbers)}"
         self.send(frame(msgspec.json.encode({"id": command_id, "type": name, "data": data})))
         async with asyncio.timeout(20):
@@ -138,7 +138,7 @@ def port_of(url: str) -> int:
 
 @asynccontextmanager
 async def peer(url: str, token: str | None = None, *headers: str) -> AsyncIterator[Peer]:
-    """Connects and upgrades by hand; the connection is aborted at the end."""
+    """Connect and upgrade by hand; abort the connection at the end."""
     port = port_of(url)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
     try:
@@ -152,7 +152,7 @@ async def peer(url: str, token: str | None = None, *headers: str) -> AsyncIterat
 
 
 async def ask(port: int, data: bytes) -> bytes:
-    """Sends bytes as they are and returns all that comes until the server hangs up."""
+    """Send raw bytes and return everything received until the server disconnects."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
@@ -164,7 +164,7 @@ async def ask(port: int, data: bytes) -> bytes:
 
 
 def deaf_socket(port: int, token: str | None = None, hello: bytes | None = None) -> socket.socket:
-    """A peer that upgrades, perhaps says hello, and never reads a byte of what it is told."""
+    """Open a socket that upgrades, optionally sends hello, and never reads a byte."""
     deaf = socket.socket()
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.connect(("127.0.0.1", port))
@@ -176,7 +176,7 @@ def deaf_socket(port: int, token: str | None = None, hello: bytes | None = None)
 
 
 def taken_apart(stream: bytes) -> tuple[list[bytes], bytes]:
-    """Gives the payloads of the whole frames that a server's stream begins with, and the rest."""
+    """Return the payloads of the whole frames at the start of a server's stream, and the rest."""
     messages: list[bytes] = []
     at = 0
     while at + 10 <= len(stream):
