@@ -1,4 +1,4 @@
-"""Claims about dispatch: every command has a room, and none gets there that may not."""
+"""Dispatch: every command has a handler, and refused commands do not reach it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Surroundings:
 
 
 class Rooms:
-    """Stands for control, rollbacks, inspect and store: does nothing; says what it was asked."""
+    """Stand-in for the control, rollback, inspect and store handlers that records the calls."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -173,7 +173,7 @@ class Rooms:
 
 
 class Desk:
-    """A dispatch among such rooms."""
+    """A dispatcher with stand-in handlers."""
 
     def __init__(
         self, *, rolling_back: bool = False, full: bool = False, has_ended: bool = False
@@ -182,7 +182,7 @@ class Desk:
         self.rooms = Rooms()
         self.broadcast: list[EventData] = []
         room = cast("Any", self.rooms)
-        space = Space(cast("Any", None))  # Without a reserve: nothing here waits for one.
+        space = Space(cast("Any", None))  # No reserve: nothing here waits for disk space.
         if full:
             space.note(FULL)
 
@@ -213,7 +213,7 @@ class Desk:
 
 
 def an_example(kind: type[CommandData]) -> CommandData:
-    """The least that a command of this class may say."""
+    """Return a minimal command of this class."""
     match kind.TYPE:
         case CodonStart.TYPE:
             return CodonStart(codon_id=CodonId("one"))
@@ -241,7 +241,7 @@ EXAMPLES = [an_example(kind) for kind in KINDS]
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_every_command_of_the_protocol_is_done(command: CommandData) -> None:
-    """No registered command is without a room."""
+    """Every registered command has a handler."""
     desk = Desk()
     done = await desk.take(command)
     assert desk.rooms.asked or desk.broadcast or done.events or done.history_since is not None
@@ -249,7 +249,7 @@ async def test_every_command_of_the_protocol_is_done(command: CommandData) -> No
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_during_a_rollback_only_what_cannot_disturb_it_is_done(command: CommandData) -> None:
-    """Looking, pinging and stopping go through; all else is ROLLBACK_IN_PROGRESS and undone."""
+    """Reads, pings and shutdowns are done; all others are refused with ROLLBACK_IN_PROGRESS."""
     desk = Desk(rolling_back=True)
     if command.DURING_ROLLBACK:
         await desk.take(command)
@@ -264,7 +264,7 @@ async def test_during_a_rollback_only_what_cannot_disturb_it_is_done(command: Co
 
 
 def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -> None:
-    """Exactly these: a new command is refused until somebody decides otherwise."""
+    """The list is exact: a new command is refused during a rollback until it is added here."""
     assert {kind.TYPE for kind in KINDS if kind.DURING_ROLLBACK} == {
         "checkpoint.list",
         "checkpoint.diff",
@@ -282,7 +282,7 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
 
 @pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: command.TYPE)
 async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandData) -> None:
-    """INSUFFICIENT_SPACE, with nothing touched; who looks, stops or lets go is heard."""
+    """Starting commands get INSUFFICIENT_SPACE and change nothing; reads and shutdowns are done."""
     desk = Desk(full=True)
     if command.TYPE not in NEED_ROOM:
         await desk.take(command)
@@ -298,7 +298,7 @@ async def test_on_a_full_disk_what_begins_something_is_refused(command: CommandD
 
 
 async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() -> None:
-    """Hankweave's client gets its checkpoints without an event of the journal."""
+    """A Hankweave client gets its checkpoint list without an event in the journal."""
     desk = Desk(full=True)
     desk.rooms.page = CheckpointPage(checkpoints=(), current_branch=None)
     caller = replace(CALLER, wants_replies=False)
@@ -308,7 +308,8 @@ async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() ->
 
 
 async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_with_it() -> None:
-    """Whatever it was that had no room: the client hears INSUFFICIENT_SPACE, not a failure."""
+    """The client gets INSUFFICIENT_SPACE, not an internal error, whatever write met the full
+    disk."""
     desk = Desk()
     desk.rooms.fault = FULL
     for _ in range(2):
@@ -325,7 +326,8 @@ GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
 
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
 async def test_a_command_for_another_run_is_refused(command: CommandData) -> None:
-    """With `expectedRunId` a stale client changes nothing; for the current run it is done."""
+    """With `expectedRunId` a stale client changes nothing; for the current run the command is
+    done."""
     desk = Desk()
     stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused) as refused:
@@ -343,7 +345,7 @@ async def test_a_command_for_another_run_is_refused(command: CommandData) -> Non
 
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
 async def test_the_newest_run_guards_where_none_is_current(command: CommandData) -> None:
-    """Who looked at a run that has ended is refused as soon as another one has followed it."""
+    """A client that knows only an ended run is refused as soon as a newer run exists."""
     desk = Desk(has_ended=True)
     stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused, match=CURRENT):
@@ -355,7 +357,7 @@ async def test_the_newest_run_guards_where_none_is_current(command: CommandData)
 
 
 def test_all_that_moves_the_execution_can_be_guarded() -> None:
-    """Whoever changes runs, codons or files may name the run that is meant (DESIGN 9)."""
+    """Every command that changes runs, codons or files accepts `expectedRunId` (DESIGN 9)."""
     mutating = {kind.TYPE for kind in KINDS if kind.MUTATES}
     unguarded = mutating - {command.TYPE for command in GUARDED}
     only_looks = "store.fsck"
@@ -364,7 +366,8 @@ def test_all_that_moves_the_execution_can_be_guarded() -> None:
 
 
 async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
-    """The pong of a broadcast names who sent it."""
+    """A ping is answered to its sender; the pong of a broadcast goes to all and names the
+    sender."""
     desk = Desk()
     (pong,) = (await desk.take(Ping())).events
     assert isinstance(pong, Pong)
@@ -376,7 +379,7 @@ async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
 
 
 async def test_what_writes_names_the_command_as_its_cause() -> None:
-    """Checkpoints and rollbacks carry the command's id into the journal."""
+    """The command's id is journaled as the cause of checkpoints and rollbacks."""
     desk = Desk()
     for command in EXAMPLES:
         if command.TYPE in ("checkpoint.create", "rollback.toLastSuccess"):
@@ -386,7 +389,7 @@ async def test_what_writes_names_the_command_as_its_cause() -> None:
 
 
 async def test_a_hankweave_client_gets_its_checkpoints_as_an_event_to_all() -> None:
-    """Without replies the list is broadcast, with them it is the reply's data."""
+    """For a client without replies the list is broadcast; otherwise it is the reply's data."""
     desk = Desk()
     for wants_replies in (False, True):
         caller = replace(CALLER, wants_replies=wants_replies)

@@ -1,4 +1,4 @@
-"""Claims about looks at the past on a real shadow repository, without a server around them."""
+"""Reads of the past on a real shadow repository, without a server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAST_SEQ = 100
 
 
 class CountingStore(CheckpointStore):
-    """A store that counts the calls of the engine."""
+    """A store that counts calls to the engine."""
 
     def __init__(self, room: Room) -> None:
         super().__init__(room.engine)
@@ -46,7 +46,7 @@ class CountingStore(CheckpointStore):
 
 @dataclass
 class Room:
-    """A work tree, its checkpoints, and looks at them; the journal is made up."""
+    """A work tree with its checkpoints, an artificial journal, and reads of both."""
 
     layout: Layout
     engine: CheckpointEngine
@@ -106,7 +106,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 async def test_a_view_is_put_together_once(room: Room) -> None:
-    """Whoever looks at the same moment again has no object read again."""
+    """A repeated view of the same moment reads no object again."""
     room.write("a/b", "one\n")
     command = ReplayView(checkpoint_sha=room.checkpoint())
     looks = room.looks
@@ -118,7 +118,7 @@ async def test_a_view_is_put_together_once(room: Room) -> None:
 
 
 async def test_two_commits_are_compared_once_and_the_work_tree_each_time(room: Room) -> None:
-    """What cannot change is kept; what can is looked at."""
+    """Comparisons of two commits are cached; comparisons with the work tree are not."""
     room.write("a", "one\n")
     one = room.checkpoint()
     room.write("a", "two\n")
@@ -135,7 +135,7 @@ async def test_two_commits_are_compared_once_and_the_work_tree_each_time(room: R
 
 
 async def test_heavy_patches_make_short_pages(room: Room) -> None:
-    """No page outgrows an answer, and with its cursors nothing is lost."""
+    """No page exceeds the size of a reply, and the cursors lead to every patch."""
     names = [f"file-{number}" for number in range(8)]
     for name in names:
         room.write(name, "")
@@ -162,7 +162,7 @@ async def test_heavy_patches_make_short_pages(room: Room) -> None:
 
 
 async def test_a_patch_that_is_too_large_for_an_answer_is_left_out(room: Room) -> None:
-    """The file is told all the same, with its lines counted."""
+    """A file with an omitted patch is still listed, with its line counts."""
     room.write("a", "")
     one = room.checkpoint()
     room.write("a", "\x01" * 200_000 + "\n")
@@ -172,14 +172,14 @@ async def test_a_patch_that_is_too_large_for_an_answer_is_left_out(room: Room) -
 
 
 async def test_before_the_first_checkpoint_there_are_no_files(room: Room) -> None:
-    """A moment without files is shown as that."""
+    """A moment before the first checkpoint has an empty file list."""
     view = await room.looks.replay(ReplayView(seq=0, compare=("previous", "now")))
     assert (view.coordinate, view.tree, view.previous, view.now) == (None, (), None, None)
     assert view.state == EMPTY_STATE
 
 
 async def test_a_moment_whose_checkpoint_was_pruned_still_shows_its_state(room: Room) -> None:
-    """With files it is refused, and the hint says how to get the rest."""
+    """A view with files is refused; the hint says how to get the state without files."""
     room.newest = Sha("f" * 40)
     with pytest.raises(Refused) as refused:
         await room.looks.replay(ReplayView(seq=5))
@@ -193,7 +193,7 @@ async def test_a_moment_whose_checkpoint_was_pruned_still_shows_its_state(room: 
 
 
 async def test_a_checkpoint_beyond_the_journal_has_files_and_no_state(room: Room) -> None:
-    """The journal was lost and began anew: what it does not tell is not made up."""
+    """After a lost journal, an older checkpoint has files, and no state is made up for it."""
     room.write("a", "a")
     sha = room.checkpoint(seq=LAST_SEQ + 1)
     view = await room.looks.replay(ReplayView(checkpoint_sha=sha))
@@ -201,7 +201,8 @@ async def test_a_checkpoint_beyond_the_journal_has_files_and_no_state(room: Room
 
 
 async def test_a_damaged_checkpoint_is_refused_with_its_first_object(room: Room) -> None:
-    """Not half a file, and not an internal error."""
+    """The refusal names the first damaged object; it is neither a partial file nor an internal
+    error."""
     room.write("a", b"some content that nobody else has")
     sha = room.checkpoint()
     room.engine.close()
@@ -220,7 +221,7 @@ async def test_a_damaged_checkpoint_is_refused_with_its_first_object(room: Room)
 
 
 async def test_a_name_that_two_checkpoints_share_is_refused_with_both(room: Room) -> None:
-    """At the place in the command where it stands."""
+    """An ambiguous prefix is refused with both candidates and the path of the field."""
     room.write("a", "a")
     record = room.known[room.checkpoint()]
     for last in "12":

@@ -1,4 +1,4 @@
-"""Claims about pages, listings and names: pure parts of every look at the past."""
+"""Pages, listings and names: the pure parts of every read of the past."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hankweave_server.worktree.names import is_out_of_bounds, is_within, shown
 names = st.binary(min_size=1, max_size=6).filter(lambda name: not {0, 47} & set(name))
 paths = st.lists(names, min_size=1, max_size=3).map(b"/".join)
 trees = st.frozensets(paths, max_size=20).map(
-    # Nothing is both a file and a folder.
+    # A path is never both a file and a folder.
     lambda found: {p for p in found if not any(q.startswith(p + b"/") for q in found)}
 )
 
@@ -30,7 +30,7 @@ def a_listing(*found: bytes) -> TreeListing:
 
 @given(trees, st.integers(1, 5))
 def test_pages_together_are_the_whole(tree: set[bytes], limit: int) -> None:
-    """Every file stands on exactly one page, in order; the last page has no cursor."""
+    """Every file is on exactly one page, in order; the last page has no cursor."""
     listing = a_listing(*tree)
     seen: list[bytes] = []
     cursor: str | None = None
@@ -48,7 +48,7 @@ def test_pages_together_are_the_whole(tree: set[bytes], limit: int) -> None:
 def test_a_cursor_holds_where_files_come_and_go(
     before: set[bytes], after: set[bytes], limit: int
 ) -> None:
-    """The next page begins behind the last path that was told, there or gone."""
+    """The next page starts after the last returned path, whether or not that file still exists."""
     first = a_listing(*before)
     chosen, cursor = page_of(first.paths, first.weights, None, limit)
     if cursor is None:
@@ -61,7 +61,7 @@ def test_a_cursor_holds_where_files_come_and_go(
 
 
 def test_a_page_is_no_heavier_than_an_answer_may_be() -> None:
-    """Measured in JSON; but one item is given, however heavy it is."""
+    """A page's JSON size is limited, but it holds at least one item, however large."""
     listing = a_listing(*(b"%06d-%s" % (n, b"x" * 900) for n in range(3_000)))
     chosen, cursor = page_of(listing.paths, listing.weights, None, None)
     assert cursor is not None
@@ -72,14 +72,14 @@ def test_a_page_is_no_heavier_than_an_answer_may_be() -> None:
 
 
 def test_a_limit_of_nothing_gives_nothing_and_no_cursor() -> None:
-    """Who wants no files is not sent around for them."""
+    """A limit of zero returns no files and no cursor."""
     listing = a_listing(b"a", b"b")
     assert page_of(listing.paths, listing.weights, None, 0) == (range(0), None)
 
 
 @pytest.mark.parametrize("cursor", ["!", "a", "YQ=", "ü", "YQ==\n"])
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
-    """With the path into the command."""
+    """An invalid cursor is refused with the path of the field."""
     with pytest.raises(Refused) as refused:
         page_of([b"a"], (0, 1), cursor, None)
 
@@ -89,7 +89,7 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
 
 @given(trees, paths)
 def test_what_is_below_a_path_is_found_by_halving(tree: set[bytes], path: bytes) -> None:
-    """The same that looking at each one finds."""
+    """Bisection finds the same paths below a folder as a linear search."""
     ordered = sorted(tree)
     found = below(ordered, path)
     assert [ordered[index] for index in found] == [
@@ -101,14 +101,14 @@ def test_what_is_below_a_path_is_found_by_halving(tree: set[bytes], path: bytes)
 def test_a_part_is_the_listing_of_what_was_selected(
     tree: set[bytes], selection: frozenset[bytes]
 ) -> None:
-    """Its sizes and weights are its own."""
+    """The sizes and weights of a sublisting are those of its own files."""
     chosen = [path for path in tree if is_within(path, selection)]
     assert a_listing(*tree).part(selection) == a_listing(*chosen)
 
 
 @given(paths)
 def test_a_name_that_was_shown_can_be_given_back(path: bytes) -> None:
-    r"""Bytes that are no UTF-8 are shown as `\xff` and understood as that."""
+    r"""Bytes that are not UTF-8 are shown as `\xff`, and that form is accepted as input."""
     text = shown(path)
     text.encode()
     if is_out_of_bounds(path, frozenset()):
@@ -118,7 +118,8 @@ def test_a_name_that_was_shown_can_be_given_back(path: bytes) -> None:
 
 
 def test_a_file_that_is_really_called_so_comes_first() -> None:
-    r"""A name may hold a backslash and an x."""
+    r"""A name that literally contains a backslash and an x takes precedence over the escaped
+    form."""
     assert the_path("odd-\\xff", at="$") == (b"odd-\\xff", b"odd-\xff")
     assert the_path("plain/", at="$") == (b"plain",)
 
@@ -128,7 +129,7 @@ def test_a_file_that_is_really_called_so_comes_first() -> None:
     ["/", "/etc/passwd", "..", "a/../b", "a//b", "./a", ".git/config", "a/.git", ".hankweave/x"],
 )
 def test_a_path_outside_is_refused(text: str) -> None:
-    """Absolute, upwards, empty parts, and what no checkpoint holds."""
+    """Absolute paths, `..`, empty parts and paths that no checkpoint can hold are refused."""
     with pytest.raises(Refused) as refused:
         the_path(text, at="$.data.path")
 
@@ -137,7 +138,7 @@ def test_a_path_outside_is_refused(text: str) -> None:
 
 
 def test_old_listings_go_where_there_is_no_room() -> None:
-    """The one that was not asked for longest; a single one stays, however large it is."""
+    """The least recently used listing is evicted; a single listing stays, however large it is."""
     one, two, three = (Sha(digit * 40) for digit in "123")
     kept = Listings(kept_files=4)
     for sha in (one, two):

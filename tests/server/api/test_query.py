@@ -1,4 +1,4 @@
-"""Claims about `events.query` in the server: it is in nobody's way."""
+"""`events.query` in the server does not block other work."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 
 PAGES = 5
-"""So many times the journal is read for one query."""
+"""Number of chunks in which a query reads the journal."""
 
 ADDS_UP = EventsQuery(reduce=Reduction(type="sum", field="data.cost"))
 
 
 @pytest.fixture(scope="module")
 def long_journal(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    """More events than are read at once."""
+    """Return the layout of a journal that is longer than one read."""
     layout = Layout.of_execution(tmp_path_factory.mktemp("long"))
     layout.journal.parent.mkdir(parents=True)
     with layout.journal.open("wb") as journal:
@@ -65,7 +65,7 @@ async def queries_over(layout: Layout) -> AsyncIterator[tuple[Queries, Ledger]]:
 async def test_the_loop_goes_on_while_a_query_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal is read beside the loop: a reader that waits for the loop's next turn gets it."""
+    """The event loop runs while a query reads the journal: the read here waits for the loop."""
     turned, history = threading.Event(), Ledger.history
 
     def read(ledger: Ledger, since: int, limit: int | None = None) -> list[bytes]:
@@ -82,7 +82,7 @@ async def test_the_loop_goes_on_while_a_query_is_answered(
 
 
 async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path: Path) -> None:
-    """Its pages hold while the journal goes on."""
+    """The pages of a query end at the journal's length at the first page."""
     async with queries_over(Layout.of_execution(tmp_path)) as (queries, ledger):
         await ledger.record(*(Info(message=str(number)) for number in range(5)))
         first = await queries.answer(EventsQuery(limit=3))
@@ -98,7 +98,7 @@ async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path:
 async def test_a_query_that_takes_too_long_is_ended(
     long_journal: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RESULT_TOO_LARGE with what to do; the next one is answered as usual."""
+    """A query over its time limit gets RESULT_TOO_LARGE with a hint; the next one is answered."""
     async with queries_over(long_journal) as (queries, _):
         with monkeypatch.context() as patch:
             patch.setattr(query_module, "PATIENCE_SECONDS", -1.0)
@@ -113,7 +113,7 @@ async def test_a_query_that_takes_too_long_is_ended(
 async def test_whoever_goes_away_stops_the_query(
     long_journal: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancelled query reads no further, and the thread is free for the next one."""
+    """A cancelled query stops reading, and its thread is free for the next one."""
     async with queries_over(long_journal) as (queries, ledger):
         pages: list[int] = []
         history = ledger.history

@@ -1,4 +1,4 @@
-"""What a client hears of a rollback that cannot begin or cannot finish; the fault is a double."""
+"""Replies to a rollback that cannot start or cannot finish; the fault comes from a test double."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TO_ONE = RollbackToCheckpoint(checkpoint_sha=sha(0x11))
 
 
 class Failing:
-    """A rollback that fails; `asked` is what it was to do."""
+    """A rollback that fails; `asked` records the requests."""
 
     def __init__(self, fault: Exception) -> None:
         self._fault = fault
@@ -57,7 +57,7 @@ async def refusal(made: Rollbacks, command: RollbackToCheckpoint = TO_ONE) -> Re
 
 
 async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
-    """The client learns that it will be finished, and what says so."""
+    """The client learns that the rollback will be finished, and which event reports it."""
     made, _ = rollbacks(CutShort(100, 10))
     refused = await refusal(made)
     assert refused.code is ErrorCode.INSUFFICIENT_SPACE
@@ -65,7 +65,7 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
 
 
 async def test_paths_that_could_not_be_restored_are_counted() -> None:
-    """The event names them; the reply says how many there are, and who finishes it."""
+    """The reply has the number of paths, and its hint names the event that lists them."""
     nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
     left = (Skipped(b"a", "changed"), Skipped(b"b", "changed"))
     made, _ = rollbacks(RestoreIncomplete(nothing, left))
@@ -76,7 +76,7 @@ async def test_paths_that_could_not_be_restored_are_counted() -> None:
 
 
 async def test_no_path_at_all_is_refused() -> None:
-    """An empty list is a mistake, and not the whole work tree."""
+    """An empty list of paths is an error and does not mean the whole work tree."""
     made, failing = rollbacks(AssertionError())
     refused = await refusal(made, RollbackToCheckpoint(checkpoint_sha=sha(0x11), paths=()))
     assert (refused.code, refused.path) == (ErrorCode.INVALID_PATH, "$.data.paths")
@@ -84,7 +84,7 @@ async def test_no_path_at_all_is_refused() -> None:
 
 
 async def test_paths_of_a_damaged_checkpoint_are_left_to_the_plan() -> None:
-    """Whether they are in it cannot be read; the plan says what is damaged, and refuses."""
+    """If the checkpoint's paths cannot be read, the planner refuses and names the damage."""
 
     def known_paths(*_: Any) -> Any:
         raise CheckpointDamaged(sha(0x11), (Damage(sha(0x99), "tree", b"d", (sha(0x11),)),))
@@ -97,7 +97,7 @@ async def test_paths_of_a_damaged_checkpoint_are_left_to_the_plan() -> None:
 
 
 async def test_nothing_to_undo_is_refused() -> None:
-    """No journey was made: an undo has nowhere to go."""
+    """Without an earlier rollback, an undo is refused."""
     made, _ = rollbacks(AssertionError())
     with pytest.raises(Refused) as refused:
         await made.undo_or_redo(RollbackUndo(), ())
@@ -106,7 +106,7 @@ async def test_nothing_to_undo_is_refused() -> None:
 
 
 async def test_a_preview_of_an_undo_has_no_second_target() -> None:
-    """Where an undo goes is known already."""
+    """The preview of an undo accepts no target, because the undo determines it."""
     made, _ = rollbacks(AssertionError())
     with pytest.raises(Refused) as refused:
         await made.preview(RollbackPreview(direction="undo", checkpoint_sha=sha(0x11)), ())

@@ -1,4 +1,4 @@
-"""Claims about what keeps the store, when the disk does not take it."""
+"""Errors of store maintenance when the disk refuses a write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = OSError(errno.EIO, "Input/output error")
 
 
 class Failing:
-    """A housekeeper whose every work ends with one error."""
+    """A garbage collector whose every operation fails with one error."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -59,8 +59,8 @@ COMMANDS = [
 async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
     command: Any, error: Exception, code: ErrorCode, tmp_path: Path
 ) -> None:
-    """Whatever write of a gc, a repair or a pin it was: a full disk or quota is named as such, and
-    every other fault names the store; none is left to be "the server failed"."""
+    """For gc, repair and pin alike, a full disk or quota is named as such, and every other fault
+    names the store; none becomes an internal error."""
     store = Store(
         Layout.of_execution(tmp_path),
         SimpleNamespace(state=STATE),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Claims about hanks that continue a conversation: which load, and which warnings they get.
+"""Hanks that continue a conversation: which ones load, and with which warnings.
 
 Hanks that are refused are in `tests/golden/invalid`: continues-*, full-context-loop-*.
 """
@@ -48,21 +48,22 @@ def warnings(folder: Path, *steps: dict[str, Any], **root: Any) -> list[str]:
 
 
 def test_a_first_codon_that_continues_loads_with_a_warning(tmp_path: Path) -> None:
-    """Hankweave warns of it at the top level, and so does this loader; a start would fail."""
+    """Hankweave warns about this at the top level, and so does this loader; the codon itself would
+    fail."""
     found = warnings(tmp_path, codon("one", continuationMode=CONTINUE), codon("two"))
     [sentence] = found
     assert sentence.startswith("one: The first codon has 'continue-previous'")
 
 
 def test_a_loop_may_begin_with_a_codon_that_continues(tmp_path: Path) -> None:
-    """In a loop after a codon the first one continues that codon: nothing to warn about."""
+    """In a loop after a codon, the first iteration continues that codon, so there is no warning."""
     body = codon("two", continuationMode=CONTINUE, onFailure="ignore")
     assert warnings(tmp_path, codon("one"), loop("improve", body)) == []
 
 
 def test_the_failure_loop_of_hankweaves_own_tests_loads(tmp_path: Path) -> None:
-    """A loop at the very beginning whose only codon continues: accepted (its
-    test-failure-loop-ignore.hank.json); here a warning says that iteration 0 will fail."""
+    """A loop at the very beginning whose only codon continues is accepted (Hankweave's
+    test-failure-loop-ignore.hank.json); a warning says that iteration 0 will fail."""
     body = codon("loop-codon", continuationMode=CONTINUE, onFailure="ignore")
     [sentence] = warnings(tmp_path, loop("test-loop", body, limit=3))
     assert "will fail in iteration 0" in sentence
@@ -79,13 +80,13 @@ def test_the_failure_loop_of_hankweaves_own_tests_loads(tmp_path: Path) -> None:
     ],
 )
 def test_two_names_of_one_model_continue_each_other(tmp_path: Path, one: str, other: str) -> None:
-    """Short names, full names and dated names are compared by the model that they stand for."""
+    """Short names, full names and dated names are equal if they stand for the same model."""
     steps = codon("one", model=one), codon("two", model=other, continuationMode=CONTINUE)
     assert warnings(tmp_path, *steps) == []
 
 
 def test_a_model_for_all_codons_settles_which_conversations_fit(tmp_path: Path) -> None:
-    """With `overrides.model`, or a model from the command line, codons have one model."""
+    """With `overrides.model`, or a model on the command line, all codons have one model."""
     steps = codon("one"), codon("two", model="opus", continuationMode=CONTINUE)
     path = written(tmp_path, *steps)
     with pytest.raises(HankInvalid):
@@ -96,21 +97,21 @@ def test_a_model_for_all_codons_settles_which_conversations_fit(tmp_path: Path) 
 
 
 def test_a_full_context_loop_of_continuing_codons_loads(tmp_path: Path) -> None:
-    """Its context grows, so it ends; what comes after begins a new conversation."""
+    """The context grows, so the loop ends; the codon after it starts a new conversation."""
     body = codon("grow", continuationMode=CONTINUE, onFailure="ignore")
     steps = codon("one"), loop("fill", body, limit=None), codon("report")
     assert warnings(tmp_path, *steps) == []
 
 
 def test_continuing_past_an_ignored_failure_is_warned_of(tmp_path: Path) -> None:
-    """The conversation ends with the failure, so the next codon would fail as well."""
+    """The conversation ends with the ignored failure, so the next codon would fail as well."""
     steps = codon("one", onFailure="ignore"), codon("two", continuationMode=CONTINUE)
     [sentence] = warnings(tmp_path, *steps)
     assert sentence.startswith("one: Its failure is ignored")
 
 
 def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None:
-    """One passing failure would end hours of work; so would a rig that cannot run twice."""
+    """One transient failure, or a rig that cannot run twice, would end hours of work."""
     rig = [{"type": "command", "command": {"run": "mkdir out"}}]
     found = warnings(tmp_path, loop("improve", codon("two", rigSetup=rig), limit=20))
     assert [sentence.partition(":")[0] for sentence in found] == ["two", "two"]
@@ -119,7 +120,8 @@ def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None
 
 
 def test_a_plan_without_its_hank_has_nothing_to_warn_about(tmp_path: Path) -> None:
-    """A server that goes on with the plan on record starts, whatever became of the file."""
+    """A server that resumes a recorded plan starts without warnings, even if the hank file is
+    gone."""
     loaded = load(written(tmp_path, codon("one", continuationMode=CONTINUE)))
     assert list(advice(loaded))
     assert list(advice(replace(loaded, prompts={}))) == []

@@ -1,4 +1,4 @@
-"""Claims about the hashes by which the TypeScript Hankweave knows a hank.json."""
+"""The hashes by which the TypeScript Hankweave identifies a hank.json."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def sha256(text: str) -> str:
 
 
 def test_a_hank_without_schema_is_known_with_and_without_it() -> None:
-    """0.12 hashes what it will have written into the file, earlier versions what stands there."""
+    """Version 0.12 hashes the file after adding the schema to it, earlier versions the file as it
+    is."""
     assert foreign_hashes(BARE) == {sha256(BARE), sha256(WITH_SCHEMA)}
 
 
 def test_a_hank_with_a_schema_is_known_as_it_stands() -> None:
-    """It is not formatted anew."""
+    """A file with a schema is hashed without reformatting."""
     text = '{"$schema":"./hank.schema.json","hank":[]}'
     assert foreign_hashes(text) == {sha256(text)}
 
 
 def test_what_is_no_object_is_known_as_it_stands() -> None:
-    """There is nothing to add a schema to."""
+    """A file that is not a JSON object is hashed unchanged, since no schema can be added."""
     assert foreign_hashes("[]") == {sha256("[]")}
     assert foreign_hashes("{") == {sha256("{")}

@@ -1,4 +1,4 @@
-"""Claims about hanks of the world: wrong ones, each in one way, and one that runs elsewhere."""
+"""Golden hanks: malformed ones with one fault each, and one that runs under Hankweave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_malformed_hank_yields_exactly_its_fault(
     directory: Path, text: Path, golden: GoldenFiles
 ) -> None:
-    """The fault in the file's name is told, once and alone, with its place and what to do."""
+    """Only the fault in the file's name is reported, once, with its place and a hint."""
     [problem] = problems_of(text, directory)
     at = None if problem.line is None else f"{problem.line}:{problem.column}"
     golden.check_entry("expected.json", text.stem, {"at": at, "path": problem.path})
@@ -38,7 +38,7 @@ def test_a_malformed_hank_yields_exactly_its_fault(
 
 
 def test_every_expectation_has_its_hank(golden: GoldenFiles) -> None:
-    """No fault is expected of a hank that is not there; there are enough to mean something."""
+    """Every expected fault has its hank, and there are enough hanks."""
     golden.check_keys("expected.json", {path.stem for path in INVALID})
     golden.check_keys("messages.json", {path.stem for path in INVALID})
     assert len(INVALID) >= 60
@@ -46,7 +46,7 @@ def test_every_expectation_has_its_hank(golden: GoldenFiles) -> None:
 
 @pytest.mark.parametrize("folder", VALID, ids=lambda path: path.name)
 def test_a_hank_of_hankweave_loads_unchanged(folder: Path) -> None:
-    """A whole directory as its users have it: no problem, and not a byte of it is written."""
+    """A complete Hankweave directory loads without a problem, and none of its bytes change."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     loaded = hank_loading.read(folder)
     assert loaded.hank.hank
@@ -54,7 +54,7 @@ def test_a_hank_of_hankweave_loads_unchanged(folder: Path) -> None:
 
 
 def test_nothing_of_a_real_hank_is_lost() -> None:
-    """Loops, rigs, archives, budgets, retries and prompts arrive as they were written."""
+    """Loops, rigs, archives, budgets, retries and prompts are loaded as written."""
     loaded = hank_loading.read(REAL)
     observe, generate, review, until_full = loaded.hank.hank
     assert isinstance(review, Loop)
@@ -82,7 +82,7 @@ def test_nothing_of_a_real_hank_is_lost() -> None:
 
 
 def test_the_sentinels_of_a_real_hank_can_be_started() -> None:
-    """Event and sequence triggers, conversation, Zod and enums: each loads without a fault."""
+    """Event and sequence triggers, conversation, Zod and enums load without a fault."""
     files = HankFiles(REAL)
     with closing(QuickJs()) as quickjs:
         configs: list[SentinelConfig] = [

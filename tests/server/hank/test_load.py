@@ -1,4 +1,4 @@
-"""Claims about loading hank.json: all faults at once, each with its place."""
+"""Loading hank.json reports all faults at once, each with its place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ A_SENTINEL = {
 
 
 class Author:
-    """Writes a hank and its files into one directory."""
+    """A writer that puts a hank and its files into one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -80,11 +80,11 @@ def author(tmp_path: Path) -> Author:
     return Author(tmp_path / "hank")
 
 
-# --- what is right ------------------------------------------------------------------------------
+# --- Valid hanks --------------------------------------------------------------------------------
 
 
 def test_the_example_loads() -> None:
-    """The hank that newcomers run first has no problem."""
+    """The example hank for new users has no problem."""
     hank = load(EXAMPLE)
     assert [step.id for step in hank.hank.hank][:2] == ["observe", "infer"]
     assert hank.directory == EXAMPLE.parent
@@ -92,7 +92,7 @@ def test_the_example_loads() -> None:
 
 
 def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
-    """`type` may be left out of codons, in the hank and in loops (Hankweave, hank.json)."""
+    """`type` may be omitted for codons, in the hank and in loops (Hankweave, hank.json)."""
     steps = author.load(a_codon("a"), a_loop(a_codon("b")), a_codon("c", type="codon")).hank.hank
     assert [type(step) for step in steps] == [Codon, Loop, Codon]
     assert isinstance(steps[1], Loop)
@@ -100,7 +100,7 @@ def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
 
 
 def test_every_field_of_hankweave_loads(author: Author) -> None:
-    """A hank that uses all that Hankweave documents has no problem."""
+    """A hank that uses every documented Hankweave field has no problem."""
     author.write("sentinels/s.json", json.dumps(A_SENTINEL))
     command = {"type": "command", "command": {"run": "true", "workingDirectory": "lastCopied"}}
     copy = {"type": "copy", "copy": {"from": "./templates", "to": "src"}, "archiveOnSuccess": True}
@@ -158,7 +158,7 @@ def test_every_field_of_hankweave_loads(author: Author) -> None:
 
 
 def test_the_hash_is_of_the_content_and_not_of_its_layout(author: Author) -> None:
-    """Indentation, key order and `$schema` leave the hash; any value changes it."""
+    """The hash ignores indentation, key order and `$schema`; any changed value changes it."""
     raw = {"hank": [a_codon()], "meta": {"name": "n", "version": "1"}}
     first = author.load_text(json.dumps(raw)).hank_hash
     turned = {"$schema": "x"} | dict(reversed(raw.items()))
@@ -169,16 +169,16 @@ def test_the_hash_is_of_the_content_and_not_of_its_layout(author: Author) -> Non
 
 
 def test_a_byte_order_mark_is_no_problem(author: Author) -> None:
-    """Editors on other systems put one there."""
+    """A byte order mark, which some editors write, is accepted."""
     text = json.dumps({"hank": [a_codon()]}).encode()
     assert author.load_text(b"\xef\xbb\xbf" + text).hank == author.load_text(text).hank
 
 
-# --- what is no JSON ----------------------------------------------------------------------------
+# --- Invalid JSON -------------------------------------------------------------------------------
 
 
 def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
-    """JSON that breaks off names where it does."""
+    """Truncated JSON is reported with the position where it ends."""
     [problem] = author.problems_of_text('{\n  "hank": [\n    {"id": }\n  ]\n}')
     assert (problem.line, problem.column) == (3, 12)
     assert problem.message == "This is not JSON: a value is missing here; found '}'."
@@ -202,12 +202,12 @@ def test_a_syntax_error_is_told_with_line_and_column(author: Author) -> None:
     ],
 )
 def test_whatever_a_file_holds_it_is_told_as_a_problem(author: Author, text: bytes) -> None:
-    """No content of a file makes loading raise anything but HankInvalid."""
+    """Loading a file raises only HankInvalid, whatever the file contains."""
     assert author.problems_of_text(text)
 
 
 def test_a_file_that_is_not_there_is_a_problem(author: Author) -> None:
-    """A mistyped name is told with the name that is there."""
+    """A missing file is reported with the closest existing name."""
     author.write("hank.json", "{}")
     with pytest.raises(HankInvalid) as invalid:
         load(author.directory / "hnak.json")
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_there_is_a_problem(author: Author) -> None:
 
 
 def test_a_key_that_is_there_twice_is_a_problem(author: Author) -> None:
-    """JSON readers keep only the last of two equal keys; an author meant both."""
+    """Duplicate keys are refused, because JSON readers silently keep only the last one."""
     text = '{"hank": [{"id": "a",\n "name": "n", "model": "m", "id": "b",\n'
     text += '"continuationMode": "fresh", "promptText": "p"}]}'
     [problem] = author.problems_of_text(text)
@@ -224,16 +224,16 @@ def test_a_key_that_is_there_twice_is_a_problem(author: Author) -> None:
 
 
 def test_half_a_surrogate_pair_is_a_problem(author: Author) -> None:
-    """A text that no file can hold would stop the journal later."""
+    """A lone surrogate, which no file can store, would stop the journal later."""
     [problem] = author.problems(a_codon(promptText="\ud800"))
     assert problem.path == "$.hank[0].promptText"
 
 
-# --- shapes -------------------------------------------------------------------------------------
+# --- Shapes -------------------------------------------------------------------------------------
 
 
 def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> None:
-    """A misspelt key is never passed over."""
+    """A misspelt key is reported with the nearest known key."""
     [problem] = author.problems(a_codon(onFailrue="retry"))
     assert problem.path == "$.hank[0].onFailrue"
     assert problem.line == 9
@@ -278,7 +278,7 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(author: Author) -> No
 def test_a_wrong_shape_is_told_with_its_path(
     author: Author, fields: Raw, path: str, message: str
 ) -> None:
-    """Types, ranges, choices and names are checked as the protocol's classes say."""
+    """Types, ranges, choices and names are checked as the protocol's classes define them."""
     problems = author.problems(a_codon(**fields))
     if message == "This is not JSON":
         assert problems[0].message.startswith(message)
@@ -290,7 +290,7 @@ def test_a_wrong_shape_is_told_with_its_path(
 
 @pytest.mark.parametrize("field", ["id", "name", "model", "continuationMode"])
 def test_a_missing_field_is_told_at_its_codon(author: Author, field: str) -> None:
-    """What is required and not there has the line of what it is missing from."""
+    """A missing required field is reported at the line of its object."""
     codon = a_codon()
     del codon[field]
     [problem] = author.problems(codon)
@@ -300,12 +300,12 @@ def test_a_missing_field_is_told_at_its_codon(author: Author, field: str) -> Non
 
 
 def test_a_loop_within_a_loop_is_a_problem(author: Author) -> None:
-    """Loops hold codons only."""
+    """Loops can contain only codons."""
     paths = [problem.path for problem in author.problems(a_loop(a_loop(a_codon())))]
     assert "$.hank[0].codons[0].type" in paths
 
 
-# --- references ---------------------------------------------------------------------------------
+# --- References ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_loop_within_a_loop_is_a_problem(author: Author) -> None:
 def test_a_reference_stays_in_the_hanks_directory_and_names_a_file(
     author: Author, place: Callable[[str], Raw], reference: str, message: str
 ) -> None:
-    """No file outside of the hank's directory is ever read, not even through a link."""
+    """No file outside the hank's directory is read, not even through a link."""
     outside = author.directory.parent / "outside.md"
     outside.write_text("secret")
     (author.directory / "link.md").symlink_to(outside)
@@ -361,7 +361,7 @@ def test_a_reference_stays_in_the_hanks_directory_and_names_a_file(
 def test_a_rig_source_is_a_plain_tree_of_the_hank(
     author: Author, source: str, message: str
 ) -> None:
-    """What cannot be copied safely is told before anything runs."""
+    """A rig source that cannot be copied safely is reported before anything runs."""
     for name in ("with-link/deep", "with-pipe", "with-git/.git"):
         (author.directory / name).mkdir(parents=True)
 
@@ -377,7 +377,8 @@ def test_a_rig_source_is_a_plain_tree_of_the_hank(
     "target", ["", ".", "./", "..", "/abs", "a/../..", "a/../b", ".git", "a/.GIT/x", ".hankweave"]
 )
 def test_a_rig_target_is_a_place_within_the_work_tree(author: Author, target: str) -> None:
-    """A target is deleted before it is copied to, so it is never the whole tree or our own."""
+    """A target is deleted before the copy, so it cannot be the whole tree or a Hankweave
+    directory."""
     rig = {"type": "copy", "copy": {"from": "templates", "to": target}}
     [problem] = author.problems(a_codon(rigSetup=[rig]))
     assert problem.path == "$.hank[0].rigSetup[0].copy.to"
@@ -402,7 +403,7 @@ def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
     assert message in problem.message
 
 
-# --- rules --------------------------------------------------------------------------------------
+# --- Rules --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -419,7 +420,7 @@ def test_a_prompt_that_cannot_be_used_is_told_at_its_reference(
     ],
 )
 def test_a_codon_needs_a_prompt(author: Author, fields: Raw, place: str) -> None:
-    """Neither a file nor a text, or one that says nothing to the agent, is no prompt."""
+    """A codon without a file or text, or with an empty one, is refused."""
     author.write("empty.md", "---\nname: x\n---\n<!-- to do -->\n")
     codon = a_codon()
     del codon["promptText"]
@@ -428,7 +429,7 @@ def test_a_codon_needs_a_prompt(author: Author, fields: Raw, place: str) -> None
 
 
 def test_exclusive_fields_exclude_each_other(author: Author) -> None:
-    """A system prompt is a file or a text; for the prompt itself the file wins."""
+    """A system prompt is either a file or a text; for the prompt itself, the file wins."""
     both = {"appendSystemPromptFile": "prompts/a.md", "appendSystemPromptText": "t"}
     problems = author.problems(
         a_codon(promptFile="prompts/a.md", **both),
@@ -442,7 +443,7 @@ def test_exclusive_fields_exclude_each_other(author: Author) -> None:
 
 
 def test_ids_are_unique_over_the_whole_hank(author: Author) -> None:
-    """Codons and loops share one set of ids, whatever they lie in."""
+    """Codons and loops share one set of ids, at whatever depth."""
     problems = author.problems(
         a_codon("a"), a_codon("a"), a_loop(a_codon("l"), a_codon("a")), a_loop(a_codon("b"))
     )
@@ -456,7 +457,7 @@ def test_ids_are_unique_over_the_whole_hank(author: Author) -> None:
 
 @pytest.mark.parametrize("policy", [{}, {"onFailure": "ignore"}])
 def test_retries_are_configured_only_where_there_are_any(author: Author, policy: Raw) -> None:
-    """retryConfig without onFailure retry would silently do nothing."""
+    """`retryConfig` without `onFailure: retry` would have no effect and is refused."""
     [problem] = author.problems(a_codon(retryConfig={}, **policy))
     assert problem.path == "$.hank[0].retryConfig"
 
@@ -470,7 +471,7 @@ def test_commands_before_copying_run_in_the_project(author: Author) -> None:
 
 @pytest.mark.parametrize("field", ["archiveOnSuccess"])
 def test_what_is_archived_lies_in_the_work_tree(author: Author, field: str) -> None:
-    """Codons and loops archive relative paths only."""
+    """Codons and loops can archive only relative paths."""
     problems = author.problems(a_codon(**{field: ["../x"]}), a_loop(a_codon("b"), **{field: ["/"]}))
     assert [problem.path for problem in problems] == [
         "$.hank[0].archiveOnSuccess[0]",
@@ -479,7 +480,7 @@ def test_what_is_archived_lies_in_the_work_tree(author: Author, field: str) -> N
 
 
 def test_shares_of_a_budget_fit_it(author: Author) -> None:
-    """Shares need a sum to be shares of, members that exist, and add up to at most 1."""
+    """Shares need a budget and existing members, and add up to at most 1."""
     shares = {"observe": 0.7, "none": 0.7}
     problems = author.problems(a_codon(), overrides={"budget": {"shares": shares}})
     assert [problem.message.split(";")[0] for problem in problems] == [
@@ -490,11 +491,11 @@ def test_shares_of_a_budget_fit_it(author: Author) -> None:
     ]
 
 
-# --- all at once --------------------------------------------------------------------------------
+# --- All problems at once -----------------------------------------------------------------------
 
 
 def test_all_problems_are_told_at_once_in_the_order_of_the_file(author: Author) -> None:
-    """Faults of the syntax of keys, of shapes, of references and of rules come together."""
+    """Faults of JSON keys, shapes, references and rules are reported together."""
     problems = author.problems(
         a_codon("a", modle="x", promptFile="none.md"),
         a_codon("a", maxExtensions="many", retryConfig={}),
@@ -527,7 +528,7 @@ def one_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(data=st.data())
 def test_any_value_in_any_place_is_loaded_or_told(one_directory: Path, data: st.DataObject) -> None:
-    """Whatever is put into a hank, loading gives a hank or problems, never another exception."""
+    """Any value anywhere in a hank gives a hank or problems, never another exception."""
     raw = deepcopy(
         {
             "hank": [

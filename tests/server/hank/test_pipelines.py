@@ -1,4 +1,4 @@
-"""Claims about Architect's pipelines: what their keys mean, and what is told about them."""
+"""Architect's pipelines: the meaning of their keys, and the problems reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Write: TypeAlias = Callable[[str], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a pipeline into a folder of its own."""
+    """Return a function that writes a pipeline into its own folder."""
 
     def write(text: str) -> Path:
         path = tmp_path / "pipeline.yaml"
@@ -65,11 +65,11 @@ def messages(load: Callable[[], object]) -> list[str]:
     return [problem.message for problem in caught.value.problems]
 
 
-# --- what the keys mean -------------------------------------------------------------------------
+# --- Keys ---------------------------------------------------------------------------------------
 
 
 def test_the_snippet_of_the_seed_loads_word_for_word() -> None:
-    """Seed 003: two steps with a name, a prompt and a checkpoint; nothing else need be said."""
+    """Seed 003: two steps with a name, a prompt and a checkpoint are a complete pipeline."""
     pipeline = load_pipeline(VALID / "seed-003.yaml")
     assert pipeline.name == "seed-003"
     first, second = codons(pipeline)
@@ -85,7 +85,7 @@ def test_the_snippet_of_the_seed_loads_word_for_word() -> None:
 
 
 def test_every_key_arrives_in_the_hank() -> None:
-    """Nothing that a pipeline can say is lost, `timeout` included (A4 gap: parsed, never used)."""
+    """Every pipeline key is translated, `timeout` included (A4 gap: parsed, never used)."""
     hank = compile_pipeline(load_pipeline(VALID / "every-key.yaml"))
     assert hank.meta == HankMeta(
         name="Every key", version="1.10", description="What a pipeline can say."
@@ -137,14 +137,15 @@ def test_every_key_arrives_in_the_hank() -> None:
 
 
 def test_a_merge_key_gives_what_is_not_said() -> None:
-    """YAML's own way not to repeat oneself works; what a step says itself wins."""
+    """YAML merge keys supply defaults; a step's own values win."""
     _, two, three = load_pipeline(VALID / "anchors-and-merges.yaml").steps
     assert (two.prompt, two.checkpoint, two.timeout_seconds) == ("Look at {{area}}.", True, 60)
     assert (three.model, three.checkpoint, three.timeout_seconds) == ("opus", True, 90)
 
 
 def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
-    """A file or a list of steps: both lie beside the hank.json, and a change of a file is late."""
+    """A script, file or list of steps, is stored beside the hank.json; later edits have no
+    effect."""
     (tmp_path / "play.json").write_text('{"steps": [{"say": "from a file"}]}')
     path = tmp_path / "p.yaml"
     path.write_text(
@@ -171,7 +172,7 @@ def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["build", "plan", "review", "resume"])
 def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> None:
-    """Nobody on the command line: the codon names nobody; else him, or whom `build` stands for."""
+    """Without an agent on the command line the codon names none; `build` can be redefined."""
     text = f"agents: {{mine: {{type: command, command: [mine]}}}}\n{STEP}    agent: {name}\n"
     mine = CommandAgentSpec(command=("mine",))
     [codon] = codons(load_pipeline(write(text)))
@@ -187,7 +188,8 @@ def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> 
 
 
 def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
-    """A4 [gap]: an unknown name fell back to `build`; here and on the command line it is told."""
+    """A4 [gap]: an unknown name fell back to `build`; here it is an error, on the command line
+    too."""
     path = write(f"{STEP}    agent: claud\n")
     told = messages(lambda: load_pipeline(path, agent="scriptd"))
     assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
@@ -195,7 +197,7 @@ def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
 
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name != "scripted"])
 def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str) -> None:
-    """In the step or on the command line, as for any hank; what the pipeline calls so wins."""
+    """Known agents work in a step and on the command line; the pipeline's own definition wins."""
     step = f"{STEP}    model: theirs\n"
     [codon] = codons(load_pipeline(write(f"{step}    agent: {name}\n")))
     assert codon.agent == BY_NAME[name]
@@ -207,7 +209,7 @@ def test_an_agent_with_a_name_of_its_own_needs_no_words(write: Write, name: str)
 
 
 def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> None:
-    """What is usual here is none of its models; the step, or the configuration, names one."""
+    """Codex cannot run the default model, so the step or the configuration has to name one."""
     told = ["The step has no model, and Codex cannot run the default, 'sonnet'."]
     path = write(f"agents: {{mine: {{type: codex}}}}\n{STEP}  - {{prompt: b, agent: claude}}\n")
     assert messages(lambda: load_pipeline(path, agent="codex")) == told
@@ -218,12 +220,12 @@ def test_codex_is_given_no_model_of_another(tmp_path: Path, write: Write) -> Non
     assert [codon.model for codon in codons(pipeline)] == ["gpt-6-luna", "gpt-6-luna"]
 
 
-# --- permissions --------------------------------------------------------------------------------
+# --- Permissions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agent", ["codex", "mine"])
 def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> None:
-    """Of the pipeline or of the step; those that refuse nothing are for every agent."""
+    """Permissions of pipeline or step are refused, unless they deny nothing."""
     step = f"agents: {{mine: {{type: command, command: [m]}}}}\n{STEP}    agent: {agent}\n"
     step += "    model: m\n"
     told = ["The agent never asks for permission, so these permissions cannot be enforced."]
@@ -247,17 +249,17 @@ def test_permissions_are_refused_where_nobody_asks(write: Write, agent: str) -> 
 def test_permissions_of_an_agent_that_may_not_ask_are_told(
     write: Write, agent: str, is_told: bool
 ) -> None:
-    """The step would fail; another agent on the command line may do it yet."""
+    """This is only a warning: another agent on the command line may still run the step."""
     path = write(f"permissions: {{}}\nagents: {{mine: {agent}}}\n{STEP}    agent: mine\n")
     found = [(each.path, each.line) for each in load_pipeline(path).warnings]
     assert found == ([("$.steps[0].agent", 6)] if is_told else [])
 
 
-# --- variables ----------------------------------------------------------------------------------
+# --- Variables ----------------------------------------------------------------------------------
 
 
 def test_a_number_is_no_crash(write: Write) -> None:
-    """A8 19 [run]: `n: 3` was a TypeError; every scalar is a text, as its author wrote it."""
+    """A8 19 [run]: `n: 3` was a TypeError; every scalar is the text that its author wrote."""
     path = write("variables: {n: 3, v: 1.10, d: 2024-01-31, b: no, e: , s: '07', h: 0x1F}\n" + STEP)
     assert load_pipeline(path).variables == {
         "n": "3", "v": "1.10", "d": "2024-01-31", "b": "false", "e": "", "s": "07", "h": "0x1F",
@@ -265,7 +267,7 @@ def test_a_number_is_no_crash(write: Write) -> None:
 
 
 def test_the_command_line_wins_over_the_file(write: Write) -> None:
-    """Low to high: the file's variables, then --var."""
+    """--var overrides the file's variables."""
     path = write("variables: {a: file, b: file}\n" + STEP.replace("Do it.", "'{{a}}{{b}}{{c}}'"))
     pipeline = load_pipeline(path, variables={"a": "line", "c": "line"})
     assert pipeline.variables == {"a": "line", "b": "file", "c": "line"}
@@ -273,14 +275,14 @@ def test_the_command_line_wins_over_the_file(write: Write) -> None:
 
 
 def test_a_var_is_a_name_and_a_value() -> None:
-    """Both are stripped, as in Architect; the value may have '=' in it, or be empty."""
+    """Name and value are stripped, as in Architect; the value may contain '=' or be empty."""
     assert parse_var(" a = b=c ") == ("a", "b=c")
     assert parse_var("a=") == ("a", "")
 
 
 @pytest.mark.parametrize("text", ["a", "", "=b", "a-b=c", "1=2", "true=1", "a=\udcff", "a=\0"])
 def test_an_entry_that_sets_nothing_is_an_error(text: str) -> None:
-    """A4: an entry without '=' was passed over silently."""
+    """A4: an entry without '=' was silently ignored."""
     with pytest.raises(NotAVariable) as caught:
         parse_var(text)
 
@@ -289,7 +291,7 @@ def test_an_entry_that_sets_nothing_is_an_error(text: str) -> None:
 
 
 def test_a_var_that_nothing_reads_is_told(write: Write) -> None:
-    """A typing mistake on the command line is as likely as one in the file."""
+    """A --var that no step reads is reported, since it may be a typing mistake."""
     path = write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{area}}'"))
     [warning] = load_pipeline(path, variables={"aera": "y"}).warnings
     assert warning.message == "--var aera: no step of the pipeline uses it."
@@ -301,7 +303,7 @@ def test_a_var_that_nothing_reads_is_told(write: Write) -> None:
 
 
 def test_an_unknown_name_in_a_prompt_is_a_warning(write: Write) -> None:
-    """It stays literally, as documented, so it is no error; but it is said, with its line."""
+    """An unknown name stays literal, as documented, and gives a warning with its line."""
     pipeline = load_pipeline(write("variables: {area: x}\n" + STEP.replace("Do it.", "'{{aera}}'")))
     [warning] = pipeline.warnings
     assert (warning.path, warning.line, warning.column) == ("$.steps[0].prompt", 4, 5)
@@ -311,7 +313,7 @@ def test_an_unknown_name_in_a_prompt_is_a_warning(write: Write) -> None:
 
 
 def test_a_condition_may_ask_what_nobody_defines(write: Write) -> None:
-    """`defined(name)` is there for it; an answer of an earlier step is defined."""
+    """`defined(name)` accepts undefined names; the answer of an earlier step counts as defined."""
     path = write(
         "steps:\n  - {prompt: a, output_var: early}\n"
         "  - {prompt: b, condition: \"defined(given) and given == 'x' or early\"}\n"
@@ -320,11 +322,11 @@ def test_a_condition_may_ask_what_nobody_defines(write: Write) -> None:
     assert not load_pipeline(path).warnings
 
 
-# --- what is wrong ------------------------------------------------------------------------------
+# --- Problems -----------------------------------------------------------------------------------
 
 
 def test_everything_is_told_at_once_in_the_order_of_the_file(write: Write) -> None:
-    """One round of corrections is enough; each fault has its line and column."""
+    """All faults are reported at once, each with its line and column."""
     path = write(
         "nme: x\nvariables: {a: [1]}\nsteps:\n  - {name: a b, prompt: x}\n"
         "  - name: c\n    task: y\n    checkpoint: 'no'\n    condition: exit 0\n"
@@ -349,12 +351,12 @@ def test_everything_is_told_at_once_in_the_order_of_the_file(write: Write) -> No
 
 
 def test_a_pipeline_that_is_wrong_is_told_as_a_hank_is() -> None:
-    """The command line prints both alike."""
+    """The command line prints pipeline faults and hank faults alike."""
     assert issubclass(PipelineInvalid, HankInvalid)
 
 
 def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
-    """A4 [run]: unknown top-level keys were passed over silently."""
+    """A4 [run]: unknown top-level keys were silently ignored."""
     assert messages(lambda: load_pipeline(write("vars: {a: b}\n" + STEP))) == [
         "The key 'vars' is not known here."
     ]
@@ -373,7 +375,8 @@ def test_a_text_is_no_boolean(write: Write) -> None:
 
 
 def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
-    """No traceback (Architect: FileNotFoundError), and a hint."""
+    """A missing file gives a hint with a similar name, and no traceback (Architect:
+    FileNotFoundError)."""
     write(STEP)
     with pytest.raises(PipelineInvalid) as caught:
         load_pipeline(tmp_path / "pipelin.yaml")
@@ -384,7 +387,7 @@ def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, wri
 
 
 def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write) -> None:
-    """Neither a path that leads out nor a symbolic link gets a file into the hank."""
+    """Neither a path that leads out nor a symbolic link brings a file into the hank."""
     outside = tmp_path.parent / "outside.json"
     outside.write_text('{"steps": []}')
     (tmp_path / "link.json").symlink_to(outside)
@@ -398,11 +401,11 @@ def test_a_script_is_read_below_the_pipeline_alone(tmp_path: Path, write: Write)
         assert told in message
 
 
-# --- configuration ------------------------------------------------------------------------------
+# --- Configuration ------------------------------------------------------------------------------
 
 
 def test_a_configuration_says_what_the_pipeline_does_not(tmp_path: Path, write: Write) -> None:
-    """Its checkpoints, agents and model hold; what the pipeline says itself wins, key by key."""
+    """Its checkpoints, agents and model apply; the pipeline's own keys win, key by key."""
     config = tmp_path / "architect.yaml"
     config.write_text(
         "llm: {model: opus, timeout: 60}\nsessions: {auto_save: true}\nworkspace: {root: .}\n"
@@ -426,7 +429,7 @@ def test_a_configuration_says_what_the_pipeline_does_not(tmp_path: Path, write: 
 
 
 def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write: Write) -> None:
-    """Its faults are told with its own lines, and a block that is misspelt is no other's."""
+    """Its faults have its own lines, and a misspelt block is reported."""
     config = tmp_path / "architect.yaml"
     config.write_text("checkpoint: {}\ncheckpoints: {every_n_steps: 51}\nllm: {model: ''}\n")
     with pytest.raises(PipelineInvalid) as caught:
@@ -441,7 +444,8 @@ def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write:
 
 
 def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
-    """Seed 003: `enabled` is false by default, and every 5 steps where it is true."""
+    """Seed 003: `enabled` is false by default; if it is true, a checkpoint is made every 5
+    steps."""
     for block, every in (("", None), ("{enabled: true}", 5), ("{enabled: false}", None)):
         pipeline = load_pipeline(write(f"checkpoints: {block}\n{STEP}"))
         assert pipeline.checkpoints.every_n_steps == every
@@ -451,11 +455,11 @@ def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
     assert "enabled: true" in pipeline.warnings[0].message
 
 
-# --- the plan for people ------------------------------------------------------------------------
+# --- The printed plan ---------------------------------------------------------------------------
 
 
 def test_the_plan_says_what_would_be_done(write: Write) -> None:
-    """A5: checks, models, conditions and what is not known yet are all in it."""
+    """A5: the plan has checks, models, conditions, and values that are not known yet."""
     path = write(
         "name: Ship it\nvariables: {area: parser, quick: yes}\nsteps:\n"
         "  - {name: review, prompt: 'Look at {{area}}, then {{later}}.', output_var: verdict}\n"

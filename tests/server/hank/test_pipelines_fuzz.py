@@ -1,4 +1,4 @@
-"""Bytes from anywhere, as a pipeline or its configuration: only PipelineInvalid comes out."""
+"""Arbitrary bytes as a pipeline or its configuration raise only PipelineInvalid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ often = settings(
 
 @st.composite
 def spoiled(draw: st.DrawFn) -> bytes:
-    """One of the originals with parts cut out, doubled, overwritten or put in."""
+    """Return one of the originals with parts removed, repeated, overwritten or inserted."""
     data = bytearray(draw(st.sampled_from(ORIGINALS)))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
@@ -60,7 +60,7 @@ def read(path: Path, config: Path | None = None) -> Pipeline | PipelineInvalid:
 
 
 def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> None:
-    """A pipeline that loads again as a hank, or a sentence and a path for each fault."""
+    """Check that the pipeline loads as a hank, or that each fault has a message and a path."""
     if isinstance(found, PipelineInvalid):
         assert found.problems
         assert all(problem.message and problem.path for problem in found.problems)
@@ -81,7 +81,7 @@ def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> No
 @example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
 @example(content=b"#" * 2_000_000)
 def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
-    """Any bytes for a pipeline: one that compiles to a hank that loads, or PipelineInvalid."""
+    """Any bytes compile to a hank that loads, or raise PipelineInvalid."""
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
     assert_loaded_or_told(read(path), tmp_path / "compiled")
@@ -90,7 +90,7 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
 @often
 @given(content=spoiled() | st.binary(max_size=200))
 def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
-    """Any bytes for a configuration."""
+    """Any bytes as a configuration are read, or raise PipelineInvalid."""
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"
     path.write_bytes(ORIGINALS[-1])
     config.write_bytes(content)
@@ -99,5 +99,5 @@ def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, conten
 
 @pytest.mark.parametrize("name", ["text-alias-bomb", "text-nested-too-deeply"])
 def test_what_means_too_much_is_told(name: str) -> None:
-    """A page of references is refused before it becomes gigabytes."""
+    """A page of YAML references is refused before it expands to gigabytes."""
     assert isinstance(read(GOLDEN / "pipelines" / "invalid" / f"{name}.yaml"), PipelineInvalid)

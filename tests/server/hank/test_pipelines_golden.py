@@ -1,4 +1,4 @@
-"""Claims about pipelines of the world: wrong ones, each in one way, and right ones."""
+"""Golden pipelines: malformed ones with one fault each, and valid ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALID = sorted((PIPELINES / "valid").glob("*.yaml"))
 
 @pytest.mark.parametrize("file", INVALID, ids=lambda path: path.stem)
 def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path, golden: GoldenFiles) -> None:
-    """The fault in the file's name is told, once and alone, with its place and what to do."""
+    """Only the fault in the file's name is reported, once, with its place and a hint."""
     with pytest.raises(PipelineInvalid) as caught:
         load_pipeline(file)
 
@@ -31,7 +31,7 @@ def test_a_malformed_pipeline_yields_exactly_its_fault(file: Path, golden: Golde
 
 
 def test_every_expectation_has_its_pipeline(golden: GoldenFiles) -> None:
-    """No fault is expected of a pipeline that is not there; there are enough to mean something."""
+    """Every expected fault has its pipeline, and there are enough pipelines."""
     golden.check_keys("pipelines/expected.json", {path.stem for path in INVALID})
     golden.check_keys("pipelines/messages.json", {path.stem for path in INVALID})
     assert len(INVALID) >= 60
@@ -39,7 +39,7 @@ def test_every_expectation_has_its_pipeline(golden: GoldenFiles) -> None:
 
 @pytest.mark.parametrize("file", VALID, ids=lambda path: path.stem)
 def test_a_compiled_pipeline_is_a_hank_like_any_other(file: Path, tmp_path: Path) -> None:
-    """What is written loads without a problem, from its own folder alone, to the same hank."""
+    """The written hank loads without a problem, from its own folder alone, and is equal."""
     pipeline = load_pipeline(file)
     assert not pipeline.warnings
     loaded = hank_loading.read(write_compiled(pipeline, tmp_path / "compiled"))

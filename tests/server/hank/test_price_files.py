@@ -1,4 +1,4 @@
-"""Claims about price lists on disk."""
+"""Price lists on disk."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OWN = '{"models": {"local/mine": {"input": 42, "output": 1}}}'
 
 
 def test_the_packaged_prices_are_there_without_any_file(tmp_path: Path) -> None:
-    """An installed program knows prices."""
+    """The installed package contains prices."""
     prices = load_prices(None, tmp_path / "none.json")
     assert prices.price_of("sonnet", ONE) == 2
     assert prices.price_of("mine", ONE) is None
 
 
 def test_the_usual_file_is_read_if_it_is_there(tmp_path: Path) -> None:
-    """It lies where XDG says, else in ~/.config."""
+    """The file is at the XDG location, or else in ~/.config."""
     usual = usual_place(str(tmp_path))
     assert usual == tmp_path / "hankweave" / "prices.json"
     assert usual_place(None) == Path("~/.config/hankweave/prices.json").expanduser()
@@ -32,7 +32,7 @@ def test_the_usual_file_is_read_if_it_is_there(tmp_path: Path) -> None:
 
 
 def test_a_chosen_file_replaces_the_usual_one(tmp_path: Path) -> None:
-    """Two lists of one person would leave it open which counts."""
+    """Two lists are never merged, so that it is clear which one counts."""
     usual, chosen = tmp_path / "usual.json", tmp_path / "chosen.json"
     usual.write_text(OWN)
     chosen.write_text(OWN.replace("mine", "other"))
@@ -41,7 +41,7 @@ def test_a_chosen_file_replaces_the_usual_one(tmp_path: Path) -> None:
 
 
 def test_a_chosen_file_must_be_there(tmp_path: Path) -> None:
-    """A budget is not kept by other prices than were asked for."""
+    """A missing chosen file is an error: a budget is not enforced with other prices."""
     with pytest.raises(Stop) as stop:
         load_prices(tmp_path / "none.json", tmp_path / "usual.json")
 
@@ -53,7 +53,7 @@ def test_a_chosen_file_must_be_there(tmp_path: Path) -> None:
     "content", [b"{", b"[]", b"\xff\xfe", b'{"models": {"m": {"input": "3"}}}', b"[" * 99_999]
 )
 def test_a_wrong_file_says_what_and_how(tmp_path: Path, content: bytes) -> None:
-    """The sentence has the path, the hint an example; nothing is passed over."""
+    """The message has the path, the hint an example; no entry is silently ignored."""
     usual = tmp_path / "usual.json"
     usual.write_bytes(content)
     with pytest.raises(Stop) as stop:

@@ -1,4 +1,4 @@
-"""Claims about prompts: what an agent is told, out of files, frontmatter and variables."""
+"""Prompts built from files, frontmatter and variables."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def test_files_are_joined_with_a_blank_line_and_the_first_ones_metadata(director
 
 
 def test_the_file_wins_over_the_text(directory: Path) -> None:
-    """A codon with both is told what the file says."""
+    """A codon with both uses the file."""
     codon = a_codon(prompt_file="two.md", prompt_text="Not this.")
     assert resolve(Hank(hank=(codon,)), codon, HankFiles(directory).prompt).text == "Second.\n"
 
 
 def test_a_text_is_a_prompt_without_metadata(directory: Path) -> None:
-    """`promptText` is taken as it is, without comments."""
+    """`promptText` is used without metadata, with its comments removed."""
     codon = a_codon(prompt_text="Do<!-- not --> it.")
     prompt = resolve(Hank(hank=(codon,)), codon, HankFiles(directory).prompt)
     assert (prompt.text, prompt.metadata, prompt.system_prompt) == ("Do it.", None, None)
 
 
 def test_the_global_system_prompt_comes_before_the_codons(directory: Path) -> None:
-    """Global prompt, blank line, codon prompt."""
+    """The system prompt is the global prompt, a blank line and the codon's prompt."""
     codon = a_codon(prompt_text="p", append_system_prompt_file="two.md")
     hank = Hank(hank=(codon,), global_system_prompt_text="Everywhere.")
     assert (
@@ -64,7 +64,7 @@ def test_the_global_system_prompt_comes_before_the_codons(directory: Path) -> No
     ],
 )
 def test_comments_go_with_one_line_end(directory: Path, text: str, left: str) -> None:
-    """HTML comments never reach the agent; one line end after each goes with it."""
+    """HTML comments never reach the agent; one line end after each is removed too."""
     (directory / "c.md").write_bytes(text.encode())
     assert read_prompt_file(directory / "c.md").text == left
 
@@ -85,7 +85,7 @@ def test_comments_go_with_one_line_end(directory: Path, text: str, left: str) ->
 def test_frontmatter_is_what_yaml_between_two_rules_at_the_top_says(
     directory: Path, text: str, left: str, name: str | None
 ) -> None:
-    """Rules that only divide a page are no frontmatter."""
+    """Horizontal rules inside a page are not frontmatter."""
     (directory / "f.md").write_bytes(text.encode())
     prompt = read_prompt_file(directory / "f.md")
     assert prompt.text == left
@@ -100,7 +100,8 @@ def test_frontmatter_makes_no_objects(directory: Path) -> None:
 
 
 def test_variables_are_filled_in_once() -> None:
-    """Three names mean the work tree, one the data; a value that looks like one stays."""
+    """Three names stand for the work tree, one for the data; a value that looks like a variable
+    stays."""
     text = "<%AGENT_ROOT%> <%PROJECT_DIR%> <%EXECUTION_DIR%> <%DATA_DIR%> <%OTHER%>"
     root, data = Path("/e/<%DATA_DIR%>"), Path("/d")
     tree = "/e/<%DATA_DIR%>"

@@ -1,4 +1,4 @@
-"""Claims about loader and schema: an editor underlines what is refused, and nothing else."""
+"""Loader and JSON schema agree: an editor underlines exactly what the loader refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALIDATOR = Draft202012Validator(
 )
 HANK = msgspec.inspect.type_info(Hank)
 BASE: dict[str, Any] = json.loads((GOLDEN / "valid/schema-from-data/hank.json").read_text())
-for step in BASE["hank"]:  # What stands inside a sentinel is another shape's.
+for step in BASE["hank"]:  # The contents of a sentinel have their own schema.
     for codon in step.get("codons", [step]):
         codon.pop("sentinels", None)
 
@@ -45,7 +45,7 @@ VALUES = st.recursive(
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> Any:
-    """The real hank with some value in some place, or with something taken out or put in."""
+    """Return the real hank with one value replaced, removed or inserted."""
     raw = deepcopy(BASE)
     owner: Any = raw
     while True:
@@ -70,14 +70,14 @@ def spoilt(draw: st.DrawFn) -> Any:
 @settings(max_examples=200)
 @given(spoilt())
 def test_loader_and_schema_agree_on_every_shape(raw: Any) -> None:
-    """Whatever is done to a real hank, both take its shape or both refuse it."""
+    """For any mutation of a real hank, both accept its shape or both refuse it."""
     assert VALIDATOR.is_valid(raw) == (not list(shape.findings(raw, HANK)))
 
 
 @settings(max_examples=200)
 @given(spoilt())
 def test_the_fast_way_in_and_the_slow_one_agree(raw: Any) -> None:
-    """msgspec takes a hank exactly where no fault of its shape is found."""
+    """msgspec accepts a hank exactly if the slow check finds no fault in its shape."""
     steps = raw.get("hank")
     if isinstance(steps, list):
         steps = [{"type": "codon"} | each if isinstance(each, dict) else each for each in steps]
@@ -97,13 +97,13 @@ def test_the_schema_takes_a_hank_of_hankweave(folder: Path) -> None:
 
 
 def test_the_schema_refuses_what_is_wrong_in_its_shape() -> None:
-    """Of the malformed hanks that are JSON, those with a wrong shape are underlined."""
+    """Of the malformed hanks that are valid JSON, those with a wrong shape are underlined."""
     for path in INVALID:
         try:
             raw = json.loads(path.read_bytes())
         except (ValueError, RecursionError):
             continue
 
-        # Of 1e999 a JSON reader sees infinity, which is a number to a schema.
+        # JSON readers parse 1e999 as infinity, which is a number to a schema.
         if path.stem != "budget-infinite" and list(shape.findings(raw, HANK)):
             assert not VALIDATOR.is_valid(raw), path.name

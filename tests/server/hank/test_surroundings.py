@@ -1,4 +1,4 @@
-"""Claims about what a hank asks of its machine, changes in its codons, and costs to load."""
+"""A hank's requirements on the machine, its overrides, its advice, and its loading cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def codons_of(loaded: LoadedHank) -> list[Codon]:
     ]
 
 
-# --- requirements ---------------------------------------------------------------------------------
+# --- Requirements ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def codons_of(loaded: LoadedHank) -> list[Codon]:
 def test_a_variable_counts_as_agents_would_get_it(
     environment: dict[str, str], is_met: bool
 ) -> None:
-    """HANKWEAVE_X satisfies X, `unset` takes it away, and an empty one is none."""
+    """HANKWEAVE_X satisfies X, `unset` removes it, and an empty variable does not count."""
     hank = Hank(hank=(), requirements=Requirements(env=("KEY",)))
     [requirement] = requirements_of(hank, environment)
     assert requirement.is_met is is_met
 
 
 def test_a_tool_is_a_program_on_the_path(tmp_path: Path) -> None:
-    """A file that cannot be run is no tool; the PATH that is given is the one that counts."""
+    """A file that is not executable is no tool; the given PATH is the one searched."""
     (tmp_path / "there").write_text("#!/bin/sh\n")
     (tmp_path / "there").chmod(0o755)
     (tmp_path / "no-program").write_text("")
@@ -71,7 +71,7 @@ def test_a_tool_is_a_program_on_the_path(tmp_path: Path) -> None:
 def test_all_that_is_missing_is_told_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one after the other: the first start names everything."""
+    """The first start names every missing requirement, not only the first."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     wanted = {"env": ["NO_SUCH_KEY"], "tools": ["no-such-tool"]}
     loaded = hank_loading.read(written(tmp_path, a_codon(), requirements=wanted))
@@ -83,11 +83,11 @@ def test_all_that_is_missing_is_told_before_the_run(
     assert "no-such-tool" in stop.value.message
 
 
-# --- overrides ------------------------------------------------------------------------------------
+# --- Overrides ------------------------------------------------------------------------------------
 
 
 def test_the_model_of_the_overrides_is_every_codons(tmp_path: Path) -> None:
-    """Inside loops too; the idle timeout is only for codons that have none of their own."""
+    """It applies inside loops too; the idle timeout applies only to codons without their own."""
     loop = {"type": "loop", "id": "l", "name": "L", "codons": [a_codon("b", shimIdleTimeout=5)]}
     loop |= {"terminateOn": {"type": "iterationLimit", "limit": 2}}
     overrides = {"model": "theirs", "shimIdleTimeout": 60}
@@ -102,11 +102,11 @@ def test_without_overrides_a_codon_keeps_its_own(tmp_path: Path) -> None:
     assert [(each.model, each.shim_idle_timeout) for each in codons_of(loaded)] == [("own", None)]
 
 
-# --- advice ---------------------------------------------------------------------------------------
+# --- Advice ---------------------------------------------------------------------------------------
 
 
 def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
-    """An unused text, a variable that is none, and a folder that nothing was copied to."""
+    """An unused text, an unknown variable, `lastCopied` without a copy, and empty tracked files."""
     (tmp_path / "p.md").write_text("Read <%DATA_ROOT%> and <%DATA_DIR%>.")
     command = {"type": "command", "command": {"run": "ls", "workingDirectory": "lastCopied"}}
     codon = a_codon(promptFile="p.md", rigSetup=[command], trackedFiles=[])
@@ -131,7 +131,7 @@ def test_what_is_probably_not_meant_is_told(tmp_path: Path) -> None:
 def test_permissions_of_an_agent_that_may_not_ask_are_told(
     tmp_path: Path, agent: dict[str, Any] | None, permissions: dict[str, Any], is_told: bool
 ) -> None:
-    """The codon would fail; of the hank or of the codon itself."""
+    """Permissions of the hank or the codon are reported, because the codon would fail."""
     for path in (
         written(tmp_path, a_codon(agent=agent, permissions=permissions)),
         written(tmp_path, a_codon(agent=agent), overrides={"permissions": permissions}),
@@ -142,11 +142,11 @@ def test_permissions_of_an_agent_that_may_not_ask_are_told(
         assert list(advice(load(path))) == (told if is_told else [])
 
 
-# --- many codons ----------------------------------------------------------------------------------
+# --- Many codons ----------------------------------------------------------------------------------
 
 
 def test_ten_thousand_codons_load_and_are_planned_in_order(tmp_path: Path) -> None:
-    """Shapes, rules, prompts and rigs of all of them are checked."""
+    """Shapes, rules, prompts and rigs of ten thousand codons are checked."""
     (tmp_path / "p.md").write_text("Do it.")
     (tmp_path / "t").mkdir()
     rig = [{"type": "copy", "copy": {"from": "t", "to": "t"}}]

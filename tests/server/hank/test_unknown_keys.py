@@ -1,6 +1,6 @@
-"""Claims about keys that mean nothing: refused in strict objects, dropped with a warning elsewhere.
+"""Unknown keys: refused in strict objects, dropped with a warning elsewhere.
 
-Which object is strict was read off Hankweave 0.12 (`server/config.ts`, `sentinel.schema.ts`).
+Which objects are strict follows Hankweave 0.12 (`server/config.ts`, `sentinel.schema.ts`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def loaded(folder: Path, hank: dict[str, Any]) -> LoadedHank:
 def test_an_unknown_key_of_an_open_object_is_dropped_with_a_warning(
     tmp_path: Path, place: str
 ) -> None:
-    """The hank is the one without the key; one warning names the key, its path and its line."""
+    """The hank equals the one without the key; one warning has the key, its path and its line."""
     found = loaded(tmp_path, with_key(place))
     assert found.hank.meta == loaded(tmp_path, HANK).hank.meta
     [warning] = found.warnings
@@ -174,7 +174,7 @@ def test_an_unknown_key_of_an_open_object_is_dropped_with_a_warning(
 
 @pytest.mark.parametrize("place", REFUSES)
 def test_an_unknown_key_of_a_strict_object_is_refused(tmp_path: Path, place: str) -> None:
-    """Nothing is loaded, and the message names the key."""
+    """Loading fails, and the message names the key."""
     with pytest.raises(HankInvalid) as caught:
         loaded(tmp_path, with_key(place))
 
@@ -183,7 +183,7 @@ def test_an_unknown_key_of_a_strict_object_is_refused(tmp_path: Path, place: str
 
 
 def test_a_hank_without_unknown_keys_has_no_warnings(tmp_path: Path) -> None:
-    """Every field that the shapes know is taken, so nothing is reported as dropped."""
+    """Every field that the shapes define is read, so nothing is reported as dropped."""
     assert loaded(tmp_path, HANK).warnings == ()
 
 
@@ -198,13 +198,13 @@ def test_a_hank_without_unknown_keys_has_no_warnings(tmp_path: Path) -> None:
 def test_a_warning_says_what_was_probably_meant(
     tmp_path: Path, place: str, key: str, hint: str
 ) -> None:
-    """A misspelt or misplaced option is not lost in silence."""
+    """A misspelt or misplaced option is reported with the likely intended one."""
     [warning] = loaded(tmp_path, with_key(place, key)).warnings
     assert warning.suggestion == hint
 
 
 def test_a_sentinel_in_a_file_drops_keys_as_well(tmp_path: Path) -> None:
-    """The warning stands at the reference and names the file and the key's place in it."""
+    """The warning is at the reference, and names the file and the key's place in it."""
     hank = copy.deepcopy(HANK)
     hank["hank"][0]["sentinels"] = [{"sentinelConfig": "watcher.json"}]
     config = copy.deepcopy(SENTINEL)
@@ -218,6 +218,6 @@ def test_a_sentinel_in_a_file_drops_keys_as_well(tmp_path: Path) -> None:
 
 
 def test_validate_and_the_log_tell_of_dropped_keys(tmp_path: Path) -> None:
-    """Both print what `advice` says, and it begins with the dropped keys and their lines."""
+    """Both print `advice`, which starts with the dropped keys and their lines."""
     first = next(advice(loaded(tmp_path, with_key("meta", "licence"))))
     assert first.startswith("Line 5: $.meta.licence: The unknown field 'licence' is ignored.")
