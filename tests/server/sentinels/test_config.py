@@ -1,4 +1,4 @@
-"""Claims of loading a sentinel: all faults at once, references beside the file, nothing outside."""
+"""Claims about loading a sentinel: all faults at once, references relative to the file."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ HANKWEAVES = {
 
 
 def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
-    """What its file refers to lies relative to that file; zod's schema is evaluated."""
+    """References are relative to the sentinel's file, and a zod schema is evaluated."""
     write(tmp_path, "prompts/one.md", "---\nname: x\n---\nEvents: <%= JSON.stringify(it.events) %>")
     write(tmp_path, "prompts/two.md", "Codon <%= it.codon.id %>")
     schema = "z.object({ filesChanged: z.number(), complexity: z.number().min(0).max(10) })"
@@ -77,7 +77,7 @@ def test_a_sentinel_of_hankweaves_loads_unchanged(tmp_path: Path) -> None:
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
-    """One attempt shows everything that is wrong, each with its place."""
+    """One attempt reports every fault, each with its place."""
     faulty = a_sentinel(
         id="Not An Id",
         nmae="typo",
@@ -160,17 +160,17 @@ def event(on: str, path: str, value: object = "x", operator: str = "equals") -> 
     ],
 )
 def test_a_fault_is_told_with_its_reason(tmp_path: Path, fields: dict[str, Any], part: str) -> None:
-    """Each of them keeps the sentinel from loading, and says why."""
+    """Each of these faults keeps the sentinel from loading, and the message says why."""
     assert part in "\n".join(problems(tmp_path, a_sentinel(**fields)))
 
 
 def test_a_path_is_free_where_every_event_is_watched(tmp_path: Path) -> None:
-    """With `*` nobody knows which fields there will be."""
+    """With `*` the fields of the events are unknown, so any path is accepted."""
     assert load(tmp_path, a_sentinel(trigger=event("*", "anything.at.all"))).config.id == "narrator"
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """Neither to the sentinel nor to what it names."""
+    """Neither the sentinel nor a file that it names may be a symbolic link."""
     (tmp_path / "secret.md").write_text("secret")
     (tmp_path / "link.md").symlink_to("secret.md")
     assert "link" in problems(tmp_path, "link.md")[0]
@@ -178,19 +178,21 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_json_says_so(tmp_path: Path) -> None:
-    """With its name."""
+    """The error names the file."""
     found = problems(tmp_path, write(tmp_path, "s.json", "{,}"))
     assert "s.json" in found[0]
 
 
 def test_the_codons_paths_are_checked_as_the_sentinels_are(tmp_path: Path) -> None:
-    """What a codon says about files goes before, and through the same rules."""
+    """The codon's settings for files take precedence and are checked by the same rules."""
     paths = {"logFile": "../x.md"}
     assert "leads out" in problems(tmp_path, a_sentinel(), outputPaths=paths)[0]
 
 
 def test_a_prompt_is_eta_unless_a_sentinel_says_jinja(tmp_path: Path) -> None:
-    """Braces are text in a sentinel of Hankweave; a key, or a file's name, makes them jinja's."""
+    """Braces are text in a sentinel of Hankweave; a key, or the prompt file's name,
+    selects jinja.
+    """
     context = {"events": [], "codon": {"id": "c"}}
     plain = a_sentinel(userPromptText="{{ codon.id }} <%= it.codon.id %>", templateEngine=None)
     assert load(tmp_path, plain).user_prompt.render(context) == "{{ codon.id }} c"
@@ -202,7 +204,7 @@ def test_a_prompt_is_eta_unless_a_sentinel_says_jinja(tmp_path: Path) -> None:
 
 
 def test_braces_in_an_eta_prompt_are_warned_of(tmp_path: Path) -> None:
-    """Who wrote jinja without saying so is told what to write."""
+    """An author who wrote jinja without declaring it is told which setting to add."""
     [warning] = load(tmp_path, a_sentinel(templateEngine=None)).warnings
     assert "'templateEngine': 'jinja'" in warning
     assert load(tmp_path, a_sentinel(templateEngine="eta")).warnings == ()

@@ -1,4 +1,4 @@
-"""Claims of sentinels at work: what they see, when they ask, what they tell, how they end."""
+"""Claims about running sentinels: input, calls to models, output, and their end."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def a_transition(transition: Transition) -> StateTransition:
 
 
 async def test_an_event_becomes_an_answer_on_disk_and_on_the_wire(tmp_path: Path) -> None:
-    """What a sentinel answers is in its file and in an event, with its cost and its number."""
+    """A sentinel's answer is written to its file and to an event with its cost and number."""
     actor = Actor(tokens=_tokens(120, 30))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
         stage.show(info("one"))
@@ -78,7 +78,7 @@ def _tokens(asked: int, answered: int) -> Tokens:
 
 
 async def test_loading_and_unloading_are_told(tmp_path: Path) -> None:
-    """A client sees each sentinel come and go, and its model is let go of."""
+    """A client sees each sentinel load and unload, and the model is released."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
         (loaded,) = stage.says(SentinelLoaded)
         assert (loaded.sentinel_id, loaded.source, loaded.trigger_type) == (
@@ -94,7 +94,7 @@ async def test_loading_and_unloading_are_told(tmp_path: Path) -> None:
 
 
 async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
-    """Not even one that watches everything: its own events and states would go round for ever."""
+    """A sentinel that watches everything still does not see sentinels' events, which would loop."""
     watcher = a_sentinel(
         trigger={"type": "event", "on": ["*"]}, userPromptText="{{ events[0].type }}"
     )
@@ -108,7 +108,7 @@ async def test_a_sentinel_never_sees_sentinels(tmp_path: Path) -> None:
 
 
 async def test_the_codon_does_not_wait_for_a_model(tmp_path: Path) -> None:
-    """While a model is silent, thousands of events are taken in without any waiting."""
+    """While a model does not answer, thousands of events are accepted without a wait."""
     actor = Actor()
     actor.may_answer = anyio.Event()
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
@@ -117,12 +117,12 @@ async def test_the_codon_does_not_wait_for_a_model(tmp_path: Path) -> None:
 
         actor.may_answer.set()
         await stage.drain()
-        # One may have been taken out before the queue was full.
+        # One trigger may have been taken from the queue before it was full.
         assert len(stage.says(SentinelOutput)) in (TRIGGER_LIMIT, TRIGGER_LIMIT + 1)
 
 
 async def test_what_has_no_room_is_told_and_counted(tmp_path: Path) -> None:
-    """The oldest triggers go, and the events and the state say how many."""
+    """The oldest triggers are dropped; the events and the state say how many."""
     actor = Actor()
     actor.may_answer = anyio.Event()
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
@@ -153,7 +153,7 @@ async def test_what_has_no_room_is_told_and_counted(tmp_path: Path) -> None:
 async def test_each_strategy_calls_when_it_says(
     tmp_path: Path, execution: dict[str, object], advance: float, batches: list[str]
 ) -> None:
-    """The clock that was handed in decides, and no other."""
+    """Only the injected clock decides when a strategy calls."""
     async with on_stage(tmp_path, entry_of(a_sentinel(execution=execution))) as stage:
         stage.show(info("1"), info("2"), info("3"))
         if advance:
@@ -174,7 +174,7 @@ async def _rests() -> None:
 
 
 async def test_a_codons_end_flushes_what_waits(tmp_path: Path) -> None:
-    """What a debounce or a count still holds is called for before the codon is done."""
+    """Events still held by a debounce or a count are sent to the model before the codon ends."""
     count = a_sentinel(execution={"strategy": "count", "threshold": 100})
     async with on_stage(tmp_path, entry_of(count)) as stage:
         stage.show(info("1"), info("2"))
@@ -183,7 +183,7 @@ async def test_a_codons_end_flushes_what_waits(tmp_path: Path) -> None:
 
 
 async def test_a_codons_completion_can_be_watched(tmp_path: Path) -> None:
-    """The drain works a second time, for what the codon's own end makes fire (Hankweave 0.4.1)."""
+    """The drain runs a second time for triggers of the codon's own end (Hankweave 0.4.1)."""
     watcher = a_sentinel(
         trigger={
             "type": "event",
@@ -209,7 +209,7 @@ async def test_a_codons_completion_can_be_watched(tmp_path: Path) -> None:
 
 
 async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
-    """A silent model holds nobody up: what is not answered by then is dropped, and told."""
+    """A model that does not answer blocks nothing: pending triggers are dropped and reported."""
     actor = Actor()
     actor.may_answer = anyio.Event()
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
@@ -229,7 +229,7 @@ async def test_a_drain_ends_at_its_deadline(tmp_path: Path) -> None:
 
 
 async def test_three_failures_in_a_row_unload(tmp_path: Path) -> None:
-    """The default is three; each is told, and what waited is told as dropped."""
+    """The default limit is three; each failure is reported, and waiting triggers as dropped."""
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=failing()) as stage:
         stage.show(*(info(str(number)) for number in range(5)))
         await stage.drain()
@@ -256,7 +256,9 @@ async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None
 
 
 async def test_a_fatal_error_unloads_at_once_unless_told_otherwise(tmp_path: Path) -> None:
-    """A wrong key is not tried three times; `unloadOnFatalError: false` makes it count like any."""
+    """A wrong key is not retried; with `unloadOnFatalError: false` it counts as any
+    other failure.
+    """
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
         stage.show(info("1"), info("2"))
@@ -272,7 +274,7 @@ async def test_a_fatal_error_unloads_at_once_unless_told_otherwise(tmp_path: Pat
 
 
 async def test_an_endless_answer_is_a_failed_call(tmp_path: Path) -> None:
-    """An endpoint that sends megabytes fills neither the journal nor the clients."""
+    """An endpoint that sends megabytes fills neither the journal nor the clients' connections."""
     actor = Actor(answer=lambda call: "x" * (1024 * 1024 + 1))
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=actor) as stage:
         stage.show(info("1"))
@@ -283,7 +285,7 @@ async def test_an_endless_answer_is_a_failed_call(tmp_path: Path) -> None:
 
 
 async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path: Path) -> None:
-    """The next trigger is called for as if nothing had been."""
+    """The next trigger is handled normally."""
     picky = a_sentinel(userPromptText="{{ events[0].data.message.nothing.at.all }}")
     async with on_stage(tmp_path, entry_of(picky)) as stage:
         stage.show(info("1"))
@@ -295,7 +297,7 @@ async def test_a_prompt_that_cannot_be_rendered_drops_its_trigger_alone(tmp_path
 
 
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Hankweave only logs it; the answer itself is lost to nobody who counts the errors."""
+    """The error is an event and is counted, where Hankweave only logs it."""
     async with on_stage(tmp_path, entry_of(a_sentinel())) as stage:
         (file,) = stage.outputs()
         file.unlink()
@@ -307,11 +309,11 @@ async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) -> None:
-    """A regular expression gets some milliseconds; then the sentinel goes, not the codon."""
+    """A regular expression gets some milliseconds; then the sentinel is unloaded, not the codon."""
     slow = {"operator": "matches", "path": "message", "value": "(.*a){20}$"}
     trigger = {"type": "event", "on": ["info"], "conditions": [slow]}
     async with on_stage(tmp_path, entry_of(a_sentinel(trigger=trigger))) as stage:
-        stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than anybody lives.
+        stage.show(info("a" * 5000 + "b"))  # Without the limit: longer than a lifetime.
         await stage.drain()
         (error,) = stage.says(SentinelError)
         assert error.error_type == "trigger-failed"
@@ -319,11 +321,11 @@ async def test_a_pattern_that_would_hold_the_loop_is_given_up(tmp_path: Path) ->
         assert (gone.reason, gone.error_type) == ("fatal-error", "resource")
 
 
-# --- what it tells ----------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------
 
 
 async def test_triggers_are_told_only_where_asked_for(tmp_path: Path) -> None:
-    """The codon's word goes before the sentinel's; what is not told still happens."""
+    """The codon's setting takes precedence over the sentinel's; unreported triggers still run."""
     config = a_sentinel(reportToWebsocket={"triggers": True})
     quiet = {"reportToWebsocket": {"outputs": False, "lifecycle": False}}
     async with on_stage(tmp_path, entry_of(config, **quiet)) as stage:
@@ -336,7 +338,7 @@ async def test_triggers_are_told_only_where_asked_for(tmp_path: Path) -> None:
 
 
 async def test_costs_add_up(tmp_path: Path) -> None:
-    """The state has the cost of each sentinel and of all."""
+    """The state has the cost of each sentinel and the total."""
     second = a_sentinel(id="second")
     async with on_stage(tmp_path, entry_of(a_sentinel()), entry_of(second)) as stage:
         stage.show(info("1"), info("2"))
@@ -347,7 +349,7 @@ async def test_costs_add_up(tmp_path: Path) -> None:
 
 
 async def test_the_codon_in_a_template_is_the_codon(tmp_path: Path) -> None:
-    """Hankweave shows the sentinel's name and description there; ours are the codon's."""
+    """`codon` has the codon's name and description; Hankweave shows the sentinel's there."""
     text = "{{ codon.id }}|{{ codon.name }}|{{ it.codon.description }}|{{ sentinel.name }}"
     text += "|{{ codon.startTime }}|{{ world.currentTime }}"
     async with on_stage(tmp_path, entry_of(a_sentinel(userPromptText=text))) as stage:
@@ -361,7 +363,9 @@ async def test_the_codon_in_a_template_is_the_codon(tmp_path: Path) -> None:
 
 
 async def test_the_content_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
-    """`content` of a file.updated is read when a template wants it, and never through a link."""
+    """`content` of a file.updated is read only when a template uses it, and never
+    through a link.
+    """
     text = "{{ events[0].data.content }}"
     watcher = a_sentinel(trigger={"type": "event", "on": ["file.updated"]}, userPromptText=text)
     async with on_stage(tmp_path, entry_of(watcher)) as stage:
@@ -390,7 +394,9 @@ def _updated(path: str) -> FileUpdated:
 
 
 async def test_a_missing_model_counts_as_not_loaded(tmp_path: Path) -> None:
-    """Hankweave passes over it in silence, so that `failCodonIfNotLoaded` never fires."""
+    """A missing model counts as not loaded; Hankweave ignores it, so `failCodonIfNotLoaded` never
+    fires.
+    """
     entry = entry_of(a_sentinel(model="nobody/nothing"), failCodonIfNotLoaded=True)
     async with on_stage(tmp_path, entry, entry_of(a_sentinel(id="other"))) as stage:
         assert stage.report.loaded == ("other",)
@@ -401,7 +407,7 @@ async def test_a_missing_model_counts_as_not_loaded(tmp_path: Path) -> None:
 
 
 async def test_an_optional_sentinel_that_cannot_load_is_told_as_a_warning(tmp_path: Path) -> None:
-    """The codon goes on without it, and nobody has to read a log to know."""
+    """The codon runs without the sentinel, and the warning is an event, not only a log line."""
     async with on_stage(tmp_path, entry_of("nowhere.json")) as stage:
         assert stage.report.required == ()
         (error,) = stage.says(ErrorEvent)
@@ -410,7 +416,7 @@ async def test_an_optional_sentinel_that_cannot_load_is_told_as_a_warning(tmp_pa
 
 
 async def test_two_sentinels_of_a_codon_cannot_share_an_id(tmp_path: Path) -> None:
-    """The second one is not loaded: their files would be one file."""
+    """The second one is not loaded, because both would write the same file."""
     async with on_stage(tmp_path, entry_of(a_sentinel()), entry_of(a_sentinel())) as stage:
         assert stage.report.loaded == ("narrator",)
         assert "is already used by another" in stage.report.failed[0].message
@@ -422,7 +428,7 @@ TALK = {"trimmingStrategy": {"type": "maxTurns", "maxTurns": 2}}
 
 
 async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -> None:
-    """Each question comes with what was said before, trimmed; the file has turns and metadata."""
+    """Each question carries the trimmed conversation so far; the file has turns and metadata."""
     config = a_sentinel(conversational=TALK, systemPromptText="You watch {{ codon.name }}.")
     async with on_stage(tmp_path, entry_of(config)) as stage:
         stage.show(info("1"), info("2"), info("3"), info("4"))
@@ -454,7 +460,7 @@ async def test_a_conversation_is_remembered_as_seed_001_has_it(tmp_path: Path) -
 
 
 async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_path: Path) -> None:
-    """`continueOnError` makes a failure count like any other sentinel's."""
+    """With `continueOnError`, a failure counts as it does for other sentinels."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     async with on_stage(tmp_path, entry_of(config), actor=failing()) as stage:
         stage.show(info("1"))
@@ -469,7 +475,7 @@ async def test_a_conversation_breaks_off_at_a_failure_unless_told_otherwise(tmp_
 
 
 async def test_a_damaged_history_is_kept_aside_and_told(tmp_path: Path) -> None:
-    """Hankweave clears it; here what was remembered stays to be looked at."""
+    """The damaged history is kept in another file; Hankweave clears it."""
     config = a_sentinel(conversational=TALK, systemPromptText="x")
     name = f".hankweave/sentinels/history/narrator-codon-{CODON}.json"
     write(tmp_path, name, '[{"role": "user", "content": 1}, {"role": "assistant"}]')
@@ -509,7 +515,7 @@ def _json(path: Path) -> object:
 
 
 async def test_a_condition_reads_what_the_event_says(tmp_path: Path) -> None:
-    """Only events of which all conditions hold are called for."""
+    """Only events for which all conditions hold cause a call."""
     failed = {"operator": "equals", "path": "isError", "value": True}
     trigger = {"type": "event", "on": ["tool.result"], "conditions": [failed]}
     config = a_sentinel(trigger=trigger, userPromptText="{{ events[0].data.toolUseId }}")
@@ -533,7 +539,7 @@ def _result(name: str, *, is_error: bool) -> ToolResult:
 
 
 async def test_a_call_has_the_parameters_of_its_configuration(tmp_path: Path) -> None:
-    """Retries, tokens and temperature go to the model as they stand."""
+    """Retries, tokens and temperature are passed to the model unchanged."""
     params = {"temperature": 0.5, "maxOutputTokens": 100, "maxRetries": 4}
     async with on_stage(tmp_path, entry_of(a_sentinel(llmParams=params))) as stage:
         stage.show(info("1"))

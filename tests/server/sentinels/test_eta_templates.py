@@ -1,4 +1,4 @@
-"""Claims of prompts in Eta: byte for byte what Eta makes of them, and nothing outside of them.
+"""Claims about prompts in Eta: byte for byte the output of Eta, and no access to the outside.
 
 `tests/golden/templates/expected.json` was written by Eta 3.5.0 under Node (render.mjs beside it).
 """
@@ -31,7 +31,7 @@ CASES: dict[str, str] = SET["cases"]
 @pytest.fixture(scope="module")
 def quickjs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuickJs]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "UTC")  # The zone that expected.json was written in.
+        patch.setenv("TZ", "UTC")  # The time zone in which expected.json was written.
         engine = QuickJs()
         engine.call("eta", "compile", {"template": ""})
 
@@ -45,7 +45,7 @@ def rendered(source: str, quickjs: QuickJs, **more: Any) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_template_renders_as_in_eta_itself(quickjs: QuickJs, name: str) -> None:
-    """The same text, or a failure where Eta fails."""
+    """The output is the same as Eta's, and rendering fails where Eta fails."""
     expected = EXPECTED[name]
     if "text" in expected:
         assert rendered(CASES[name], quickjs) == expected["text"]
@@ -55,7 +55,7 @@ def test_a_template_renders_as_in_eta_itself(quickjs: QuickJs, name: str) -> Non
 
 
 def test_the_templates_that_are_compared_cover_the_language() -> None:
-    """Each was rendered by Eta, and there are enough of them to mean something."""
+    """Each template was rendered by Eta, and there are enough of them to cover the language."""
     assert EXPECTED.keys() == CASES.keys()
     assert len(CASES) >= 25
     everything = "".join(CASES.values())
@@ -75,7 +75,7 @@ def test_the_templates_that_are_compared_cover_the_language() -> None:
     ],
 )
 def test_a_syntax_error_is_found_at_loading(quickjs: QuickJs, source: str, words: str) -> None:
-    """In one line, without the engine's stack."""
+    """The message is one line, without the engine's stack."""
     with pytest.raises(BadTemplate, match=words) as caught:
         EtaTemplate(source, quickjs)
 
@@ -99,7 +99,7 @@ def test_a_syntax_error_is_found_at_loading(quickjs: QuickJs, source: str, words
     ],
 )
 def test_a_template_reaches_nothing_outside(quickjs: QuickJs, name: str) -> None:
-    """No modules, files, network, timers or processes."""
+    """A template can use no modules, files, network, timers or processes."""
     assert rendered(f"<%= typeof {name} %>", quickjs) == "undefined"
 
 
@@ -113,7 +113,7 @@ def test_a_template_reaches_nothing_outside(quickjs: QuickJs, name: str) -> None
     ],
 )
 def test_a_template_that_reaches_for_more_fails(quickjs: QuickJs, source: str) -> None:
-    """As any other mistake: the trigger fails, nothing else."""
+    """It fails like any other faulty template: only the trigger fails."""
     with pytest.raises(NotRendered):
         rendered(source, quickjs)
 
@@ -130,7 +130,9 @@ def test_a_template_that_reaches_for_more_fails(quickjs: QuickJs, source: str) -
     ],
 )
 def test_a_template_that_does_too_much_is_stopped(quickjs: QuickJs, source: str) -> None:
-    """Loops, regular expressions, memory, recursion and size; the next template is not affected."""
+    """Loops, regular expressions, memory, recursion and size are bounded; the next template still
+    works.
+    """
     with pytest.raises(RenderLimit):
         rendered(source, quickjs)
 
@@ -138,13 +140,15 @@ def test_a_template_that_does_too_much_is_stopped(quickjs: QuickJs, source: str)
 
 
 def test_a_template_leaves_nothing_behind(quickjs: QuickJs) -> None:
-    """Each rendering has a context of its own: globals and prototypes are as new."""
+    """Each rendering has its own context, with fresh globals and prototypes."""
     rendered("<% globalThis.seen = 1; Array.prototype.join = () => 'mine'; %>", quickjs)
     assert rendered("<%= typeof seen %> <%= [1, 2].join() %>", quickjs) == "undefined 1,2"
 
 
 def test_texts_of_any_kind_arrive_whole(quickjs: QuickJs) -> None:
-    """NUL, characters beyond the basic plane, large integers; half an emoji is replaced."""
+    """NUL, characters beyond the basic plane and large integers are kept; a lone surrogate is
+    replaced.
+    """
     codon = {"id": "a\0b", "name": "😀", "description": 2**40}
     source = "<%= it.codon.id.length %> <%= it.codon.id %> <%= it.codon.name.slice(0, 1) %>"
     assert rendered(source, quickjs, codon=codon) == "3 a\0b \ufffd"
@@ -152,14 +156,14 @@ def test_texts_of_any_kind_arrive_whole(quickjs: QuickJs) -> None:
 
 
 def test_a_template_sees_a_thousand_events_at_most(quickjs: QuickJs) -> None:
-    """The first ones of the trigger, as in Hankweave."""
+    """It sees the first thousand of the trigger, as in Hankweave."""
     events = [{"type": "info", "data": {"n": n}} for n in range(MOST_EVENTS + 1)]
     source = "<%= it.events.length %> <%= it.events.at(-1).data.n %>"
     assert rendered(source, quickjs, events=events) == "1000 999"
 
 
 def test_a_text_without_tags_needs_no_engine(tmp_path: Path) -> None:
-    """It is what it is, also where QuickJS is not installed."""
+    """Plain text renders as itself, even where QuickJS is not installed."""
     engine = QuickJs()
     assert rendered("Say {{x}}.", engine) == "Say {{x}}."
     assert engine.is_idle
@@ -168,14 +172,14 @@ def test_a_text_without_tags_needs_no_engine(tmp_path: Path) -> None:
 def test_without_quickjs_a_template_is_refused_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Never silently another language."""
+    """The template is never interpreted in another language instead."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadTemplate, match=r"pip install 'hankweave\[sentinels-js\]'"):
         EtaTemplate("<%= 1 %>", QuickJs())
 
 
 def test_eta_is_the_language_unless_the_sentinel_says_jinja() -> None:
-    """By `templateEngine`, else by the name of a prompt's file."""
+    """The language comes from `templateEngine`, else from the name of a prompt's file."""
     assert engine_of(None, ()) == engine_of(None, ("a.md", "b.txt")) == "eta"
     assert engine_of(None, ("a.md", "b.md.j2")) == engine_of(None, ("x.jinja",)) == "jinja"
     assert engine_of("eta", ("a.j2",)) == "eta"
@@ -187,5 +191,5 @@ def test_eta_is_the_language_unless_the_sentinel_says_jinja() -> None:
     [("{{ x }}", True), ("{% if x %}", True), ("{{ x }} <%= 1 %>", False), ("plain", False)],
 )
 def test_a_text_that_was_meant_for_jinja_is_recognised(source: str, is_jinja: bool) -> None:
-    """So that its author is warned: Eta leaves braces as they are."""
+    """The author is warned, because Eta leaves braces unchanged."""
     assert looks_like_jinja(source) is is_jinja

@@ -1,4 +1,4 @@
-"""Claims about single fields of a sentinel's configuration: each does what it says."""
+"""Claims about single fields of a sentinel's configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RISK = {"type": "object", "properties": {"risk": {"enum": ["high", "low"]}}, "re
 
 @pytest.mark.parametrize("field", ["jsonSchema", "jsonSchemaFile"])
 def test_a_schema_may_be_json_and_has_a_name(tmp_path: Path, field: str) -> None:
-    """In the configuration or in a file; a model is told its name and what it is for."""
+    """The schema is in the configuration or in a file; the model gets its name and description."""
     schema = RISK if field == "jsonSchema" else write(tmp_path, "risk.json", RISK)
     structured = {
         "output": "object",
@@ -35,8 +35,10 @@ def test_a_schema_may_be_json_and_has_a_name(tmp_path: Path, field: str) -> None
 
 
 async def test_files_come_before_texts_and_a_sentinel_knows_itself(tmp_path: Path) -> None:
-    """Prompts of files, a blank line, prompts of texts; a template has the sentinel's own id, name
-    and description; `$schema` is for editors."""
+    """Prompts of files come first, then a blank line, then prompts of texts.
+
+    A template has the sentinel's own id, name and description; `$schema` is for editors.
+    """
     write(tmp_path, "system.md", "You watch.")
     write(tmp_path, "user.md", "{{ sentinel.id }}")
     config = a_sentinel(
@@ -57,7 +59,7 @@ async def test_files_come_before_texts_and_a_sentinel_knows_itself(tmp_path: Pat
 
 
 async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> None:
-    """errorHandling.maxConsecutiveFailures, where it is not three."""
+    """errorHandling.maxConsecutiveFailures replaces the default of three."""
     config = a_sentinel(errorHandling={"maxConsecutiveFailures": 2})
     actor = Actor(answer=lambda call: CallFailed("busy", retriable=True))
     async with on_stage(tmp_path, entry_of(config), actor=actor) as stage:
@@ -68,7 +70,7 @@ async def test_a_sentinel_fails_as_often_in_a_row_as_it_may(tmp_path: Path) -> N
 
 
 async def test_a_sequence_with_conditions_and_gaps_fires(tmp_path: Path) -> None:
-    """interestFilter, the steps' types and conditions, and `consecutive: false`, together."""
+    """interestFilter, the steps' types and conditions, and `consecutive: false` work together."""
 
     def step(word: str) -> dict[str, Any]:
         condition = {"operator": "contains", "path": "message", "value": word}

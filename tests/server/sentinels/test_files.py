@@ -1,4 +1,4 @@
-"""Claims of a sentinel's files: where outputs lie, and what is read of histories."""
+"""Claims about a sentinel's files: the paths of outputs, and which histories are readable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOME = ".hankweave/sentinels/outputs/narrator"
 
 
 def test_the_default_name_is_seed_001s(tmp_path: Path) -> None:
-    """{id}-{codonId}-{timestamp}.md, created empty, for its owner alone."""
+    """The default is {id}-{codonId}-{timestamp}.md, created empty and private to its owner."""
     chosen = outputs(tmp_path)
     chosen.begin()
     assert files(tmp_path) == {f"{HOME}/narrator-observe#0-1736000001000.md": ""}
@@ -47,7 +47,7 @@ def test_the_default_name_is_seed_001s(tmp_path: Path) -> None:
 
 
 def test_entries_are_joined_as_the_author_says(tmp_path: Path) -> None:
-    """The join stands before each entry, the first included; escapes mean what they say."""
+    """The separator precedes each entry, the first included; escapes are interpreted."""
     chosen = outputs(tmp_path, joinString="\\n**\\\\\\t", output={"file": "log.md"})
     chosen.write("one", NOW)
     chosen.write("two", NOW)
@@ -55,7 +55,7 @@ def test_entries_are_joined_as_the_author_says(tmp_path: Path) -> None:
 
 
 def test_jsonl_has_a_line_for_each_text(tmp_path: Path) -> None:
-    """With its time and the sentinel."""
+    """Each line has the text, its time and the sentinel."""
     chosen = outputs(tmp_path, output={"format": "jsonl"})
     chosen.write("one\ntwo", NOW)
     ((name, text),) = files(tmp_path).items()
@@ -64,7 +64,7 @@ def test_jsonl_has_a_line_for_each_text(tmp_path: Path) -> None:
 
 
 def test_the_codons_places_go_before_the_sentinels(tmp_path: Path) -> None:
-    """outputPaths, then output, then the default; a slash means the work tree."""
+    """outputPaths come first, then output, then the default; a slash means the work tree."""
     paths = {"outputPaths": {"logFile": "notes/log.md"}}
     own = {"file": "mine.md", "lastValueFile": "latest.txt"}
     chosen = outputs(tmp_path, paths, output=own)
@@ -79,7 +79,9 @@ def test_the_codons_places_go_before_the_sentinels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "file", "fifo"])
 def test_nothing_is_written_through_what_an_agent_put_there(tmp_path: Path, kind: str) -> None:
-    """A link out of the work tree, or a pipe nobody reads: an error, no write and no hang."""
+    """A link out of the work tree, or a pipe without a reader, is an error: no write
+    and no hang.
+    """
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "log.md").write_text("mine")
@@ -125,7 +127,7 @@ def history(path: Path, content: object, trimming: MaxTurns | MaxTokens) -> Hist
 
 @pytest.mark.parametrize("content", [SEED, HANKWEAVE, BARE], ids=["seed", "hankweave", "bare"])
 def test_all_forms_of_a_history_are_read(tmp_path: Path, content: object) -> None:
-    """Seed 001's, Hankweave's list, and its older one."""
+    """The format of seed 001, Hankweave's list, and its older list are all read."""
     found = history(tmp_path / "h.json", content, MaxTurns(max_turns=10))
     assert [(each.role, each.content) for each in found.messages] == [
         ("user", "q"),
@@ -134,14 +136,16 @@ def test_all_forms_of_a_history_are_read(tmp_path: Path, content: object) -> Non
 
 
 def test_a_few_bad_entries_are_passed_over(tmp_path: Path) -> None:
-    """Up to a fifth of them (Hankweave); an answer without its question is not asked with."""
+    """Up to a fifth of bad entries is tolerated (Hankweave); an answer without a question is left
+    out.
+    """
     content = [*HANKWEAVE * 2, {"message": "?"}]
     assert len(history(tmp_path / "h.json", content, MaxTurns(max_turns=9)).messages) == 4
 
 
 @pytest.mark.parametrize("content", ["{", "3", '{"turns": 1}', json.dumps([*BARE, {}])])
 def test_a_history_that_is_none_is_kept_aside(tmp_path: Path, content: str) -> None:
-    """The file stays under another name."""
+    """The file is kept under another name."""
     with pytest.raises(HistoryDamaged):
         history(tmp_path / "h.json", content, MaxTurns(max_turns=9))
 
@@ -149,7 +153,9 @@ def test_a_history_that_is_none_is_kept_aside(tmp_path: Path, content: str) -> N
 
 
 def test_trimming_by_tokens_never_parts_a_pair(tmp_path: Path) -> None:
-    """Hankweave may send an answer whose question is gone."""
+    """Trimming keeps question and answer together; Hankweave may send an answer without its
+    question.
+    """
     found = History(tmp_path / "h.json", MaxTokens(max_tokens=20), persists=True)
     for number in range(4):
         found.add("question", f"answer {number}", answered=8)
@@ -165,7 +171,7 @@ def test_trimming_by_tokens_never_parts_a_pair(tmp_path: Path) -> None:
 
 
 def test_a_history_that_does_not_persist_writes_nothing(tmp_path: Path) -> None:
-    """`enablePersistence: false` remembers for as long as the codon runs."""
+    """With `enablePersistence: false` the history lasts only as long as the codon runs."""
     found = History(tmp_path / "h.json", MaxTurns(max_turns=2), persists=False)
     found.add("q", "a")
     assert len(found.messages) == 2

@@ -1,4 +1,4 @@
-"""Claims of prompts in jinja: what they see, and that they stay within their bounds."""
+"""Claims about prompts in jinja: the names they see, and the limits they stay within."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rendered(source: str) -> str:
 
 
 def test_jinja_sees_the_same_names_as_eta() -> None:
-    """Directly, and again in `it`."""
+    """The names are available directly, and again in `it`."""
     source = "{% for e in events %}{{ e.data.path or '-' }}{% endfor %} {{ it.codon.id }}"
     assert rendered(source) == "-a.md observe#0"
     assert rendered("{{ events[0] | tojson }}") == json.dumps(EVENTS[0])
@@ -37,13 +37,13 @@ def test_jinja_sees_the_same_names_as_eta() -> None:
 
 @given(st.text())
 def test_any_text_is_a_template_or_is_refused(text: str) -> None:
-    """No text makes the loader raise anything else."""
+    """For any text, the loader raises no other exception."""
     template = outcome(BadTemplate, JinjaTemplate, text)
     assert not isinstance(template, BadTemplate) or str(template)
 
 
 def test_a_syntax_error_is_found_at_loading() -> None:
-    """With the line it is in."""
+    """The message has the number of the faulty line."""
     with pytest.raises(BadTemplate, match="Line 2"):
         JinjaTemplate("fine\n{% if %}")
 
@@ -71,7 +71,7 @@ def test_the_sandbox_holds(source: str) -> None:
 
 
 def test_a_template_is_stopped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that writes nothing and calls nothing, and would go on for hours."""
+    """A template that writes and calls nothing, but would run for hours, is stopped as well."""
     monkeypatch.setattr("hankweave_server.sentinels.templates.jinja.LONGEST_RENDER", 0.1)
     with pytest.raises(RenderLimit):
         rendered("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")

@@ -1,4 +1,4 @@
-"""Claims of models: the official SDKs against an endpoint of ours, and the scripted one."""
+"""Claims about models: the official SDKs against a local endpoint, and the scripted model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def ask(endpoint: Endpoint, name: str, retries: int = 0, **fields: object)
 
 
 async def test_a_question_gets_its_answer_and_its_tokens(name: str) -> None:
-    """Text, system prompt, limit and the counts of tokens go both ways."""
+    """Text, system prompt, token limit and token counts are transferred in both directions."""
     async with model_endpoint() as endpoint:
         answer = await ask(endpoint, name, system="be brief", max_output_tokens=99)
         assert answer.text == "heard hello"
@@ -61,14 +61,14 @@ async def test_a_question_gets_its_answer_and_its_tokens(name: str) -> None:
 
 
 async def test_a_temperature_is_sent_as_it_was_configured(name: str) -> None:
-    """`llmParams.temperature` reaches the model through every SDK, zero included."""
+    """`llmParams.temperature`, zero included, reaches the model through every SDK."""
     async with model_endpoint() as endpoint:
         await ask(endpoint, name, temperature=0.0)
         assert endpoint.requests[0].body["temperature"] == 0.0
 
 
 async def test_json_is_asked_for_by_its_schema(name: str) -> None:
-    """The schema goes to the model, and what it fills comes back as JSON."""
+    """The schema is sent to the model, and the filled schema is returned as JSON."""
     async with model_endpoint() as endpoint:
         answer = await ask(endpoint, name, form=FORM)
         assert FORM.content_of(answer.text) == {"risk": "high"}
@@ -77,7 +77,7 @@ async def test_json_is_asked_for_by_its_schema(name: str) -> None:
 
 @pytest.mark.parametrize("trouble", [rate_limit, overload], ids=["rate limit", "overload"])
 async def test_what_passes_is_tried_again(name: str, trouble: Trouble) -> None:
-    """As often as `maxRetries` says, and no oftener."""
+    """A transient error is retried exactly `maxRetries` times."""
     async with model_endpoint(trouble, trouble) as endpoint:
         assert (await ask(endpoint, name, retries=2)).text == "heard hello"
         assert len(endpoint.requests) == 3
@@ -92,7 +92,7 @@ async def test_what_passes_is_tried_again(name: str, trouble: Trouble) -> None:
 
 
 async def test_a_wrong_key_is_fatal_and_asked_once(name: str) -> None:
-    """Nothing that is asked again can mend it."""
+    """A retry cannot fix a wrong key."""
     async with model_endpoint(wrong_key) as endpoint:
         with pytest.raises(CallFailed) as failed:
             await ask(endpoint, name, retries=3)
@@ -103,7 +103,7 @@ async def test_a_wrong_key_is_fatal_and_asked_once(name: str) -> None:
 
 @pytest.mark.parametrize("trouble", [malformed, nonsense, silence])
 async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Trouble) -> None:
-    """Half a line of JSON, JSON of another form, or nothing at all: an error, never a hang."""
+    """Half a line of JSON, JSON of another form, or an empty body is an error, never a hang."""
     async with model_endpoint(trouble) as endpoint:
         with pytest.raises(CallFailed) as failed:
             await ask(endpoint, name)
@@ -112,7 +112,7 @@ async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Troub
 
 
 async def test_an_endpoint_that_is_not_there_is_a_failed_call(name: str) -> None:
-    """The connection is refused: the call fails, and may be tried again."""
+    """A refused connection fails the call, and may be retried."""
     async with model_endpoint() as endpoint:
         gone = endpoint
 
@@ -123,13 +123,13 @@ async def test_an_endpoint_that_is_not_there_is_a_failed_call(name: str) -> None
 
 
 def test_without_a_key_or_an_address_there_is_no_model(name: str) -> None:
-    """It says which variable to set."""
+    """The message names the variable to set."""
     with pytest.raises(ModelMissing, match=name.partition("/")[0].upper()):
         Models({}).open(name)
 
 
 def test_the_sentinels_own_key_goes_first(name: str) -> None:
-    """HANKWEAVE_SENTINEL_… is for sentinels, the provider's for everybody."""
+    """HANKWEAVE_SENTINEL_… is for sentinels only, the provider's variable for all uses."""
     provider = name.partition("/")[0].upper()
     environment = {f"{provider}_API_KEY": "everybody's", f"{provider}_BASE_URL": "http://x"}
     environment |= {f"HANKWEAVE_SENTINEL_{provider}_API_KEY": "ours"}
@@ -138,13 +138,15 @@ def test_the_sentinels_own_key_goes_first(name: str) -> None:
 
 
 async def test_a_name_without_a_provider_is_known_or_refused(name: str) -> None:
-    """`claude…` and `gpt…` tell whose they are; others have to."""
+    """`claude…` and `gpt…` imply their provider; other names must state it."""
     with pytest.raises(ModelMissing, match="provider/model"):
         Models({}).open(name.partition("/")[2].replace("claude", "x").replace("gpt", "y"))
 
 
 async def test_the_scripted_model_says_what_its_prompt_says(name: str) -> None:
-    """Deterministic: SAY lines, else the prompt; JSON of the schema's smallest; FAIL fails."""
+    """It is deterministic: SAY lines, else the prompt; the smallest JSON of a schema;
+    FAIL fails.
+    """
     model = Models({}).open("scripted/any")
     assert isinstance(model, ScriptedModel)
     said = await model.ask(ModelCall((Message("user", f"{name}\nSAY: one\nSAY: two"),)))

@@ -1,4 +1,4 @@
-"""Claims of the process that runs sentinels' JavaScript: killed in time, replaced, without keys."""
+"""Claims about the process that runs sentinels' JavaScript: time limit, replacement, no keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compile_one(quickjs: QuickJs) -> None:
 
 
 def test_one_process_serves_many_calls(quickjs: QuickJs) -> None:
-    """It starts with the first call and ends with `close`."""
+    """The process starts with the first call and ends with `close`."""
     assert quickjs.is_idle
     compile_one(quickjs)
     first = worker().pid
@@ -57,7 +57,7 @@ def test_one_process_serves_many_calls(quickjs: QuickJs) -> None:
 
 
 def test_a_call_that_outlasts_the_wall_clock_is_killed(quickjs: QuickJs) -> None:
-    """The limit that holds even if the engine's own does not; the next call has a new process."""
+    """This limit holds even if the engine's own does not; the next call has a new process."""
     compile_one(quickjs)
     first = worker().pid
     with pytest.raises(JavaScriptLimit, match=r"longer than 0\.5 s"):
@@ -68,7 +68,7 @@ def test_a_call_that_outlasts_the_wall_clock_is_killed(quickjs: QuickJs) -> None
 
 
 def test_a_worker_that_dies_is_replaced(quickjs: QuickJs) -> None:
-    """Whatever ended it: the call in between fails, or finds a new process already."""
+    """Whatever ended it, the call in between fails or already has a new process."""
     compile_one(quickjs)
     dying = worker()
     dying.kill()
@@ -116,7 +116,7 @@ def test_the_worker_has_no_keys_and_few_rights(
 
 
 def test_a_message_is_told_without_the_engines_stack() -> None:
-    """One line, as far as the text's author can use it."""
+    """The message is one line with the part that the template's author can use."""
     error = JavaScriptError("TypeError: no\n\n  more\n    at f (<input>:1:2)\n    at g")
     assert summary(error) == "TypeError: no more"
 

@@ -1,4 +1,4 @@
-"""Claims of the four strategies and of the backlog, which know no clock of their own."""
+"""Claims about the four strategies and the backlog, none of which has its own clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def frame(number: int) -> tuple[bytes]:
 
 
 def test_a_debounce_waits_for_quiet() -> None:
-    """Each firing puts the call off; the call has all of them."""
+    """Each firing postpones the call, and the call contains all of them."""
     debounce = strategy(strategy="debounce", milliseconds=500)
     assert debounce.add(frame(1), 100.0) == debounce.add(frame(2), 100.4) == []
     assert debounce.due() == pytest.approx(100.9)
@@ -39,7 +39,7 @@ def test_a_debounce_waits_for_quiet() -> None:
 
 
 def test_a_debounce_that_is_never_quiet_calls_early_instead_of_dropping() -> None:
-    """A full buffer is a call; nothing of it is lost."""
+    """A full buffer causes a call; nothing in it is lost."""
     debounce = strategy(strategy="debounce", milliseconds=500)
     batches = [debounce.add(frame(number), 100.0) for number in range(BUFFER_LIMIT)]
     assert len(batches[-1][0]) == BUFFER_LIMIT
@@ -47,7 +47,7 @@ def test_a_debounce_that_is_never_quiet_calls_early_instead_of_dropping() -> Non
 
 
 def test_a_count_makes_exact_batches() -> None:
-    """What is over stays for the next one."""
+    """The remainder stays for the next batch."""
     count = strategy(strategy="count", threshold=2)
     batches = [batch for number in range(5) for batch in count.add(frame(number), 100.0)]
     assert batches == [(b"0", b"1"), (b"2", b"3")]
@@ -55,7 +55,7 @@ def test_a_count_makes_exact_batches() -> None:
 
 
 def test_a_time_window_keeps_to_its_schedule() -> None:
-    """Windows end at fixed times since the start; an empty one is no call."""
+    """Windows end at fixed times since the start; an empty window makes no call."""
     window = strategy(strategy="timeWindow", milliseconds=1000)
     assert window.due() is None
     window.add(frame(1), 102.7)
@@ -80,7 +80,7 @@ def test_a_time_window_keeps_to_its_schedule() -> None:
 def test_no_strategy_loses_or_reorders_events(
     execution: dict[str, Any], pauses: list[float]
 ) -> None:
-    """What goes in comes out, once and in order, when all is flushed."""
+    """Everything that enters comes out once and in order when all is flushed."""
     chosen, now, out = strategy(**execution), 100.0, list[bytes]()
     for number, pause in enumerate(pauses):
         now += pause
@@ -98,7 +98,7 @@ def waiting(number: int, size: int = 1) -> PendingTrigger:
 
 
 def test_a_full_backlog_drops_its_oldest_and_says_so() -> None:
-    """By number, and by bytes; the newest always stays."""
+    """The backlog is bounded by number and by bytes; the newest entry always stays."""
     backlog = Backlog(limit=3, bytes_limit=100)
     assert [backlog.push(waiting(number)) for number in range(5)] == [0, 0, 0, 1, 1]
     assert backlog.push(waiting(5, size=99)) == 2

@@ -1,4 +1,4 @@
-"""Claims of structured answers: JSON Schemas are checked, and the answers of models too."""
+"""Claims about structured answers: JSON Schemas and models' answers are checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_server.sentinels.structured import BadAnswer, BadSchema, form_of
 
 
 def test_arrays_and_enums_are_unwrapped() -> None:
-    """Models fill objects; what is written down is what was asked for."""
+    """Models fill objects; the output has the array or enum that was asked for."""
     array = form_of(StructuredOutput(output="array"), {"type": "integer"})
     assert array.content_of('{"elements": [1, 2]}') == [1, 2]
     enum = form_of(StructuredOutput(output="enum", enum_values=("low", "high")), None)
@@ -20,7 +20,7 @@ def test_arrays_and_enums_are_unwrapped() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"result": "other"}', '{"result": ', "[" * 9999])
 def test_an_answer_of_another_form_is_refused(text: str) -> None:
-    """Whatever a model says, it is an answer of the form or an error with a place."""
+    """A model's answer either has the required form or is an error with a place."""
     enum = form_of(StructuredOutput(output="enum", enum_values=("low",)), None)
     with pytest.raises(BadAnswer):
         enum.content_of(text)
@@ -30,7 +30,7 @@ def test_an_answer_of_another_form_is_refused(text: str) -> None:
     "text", ["NaN", "1e999", "1" * 5000, "[" * 40 + "]" * 40], ids=lambda text: text[:5]
 )
 def test_an_answer_that_no_event_can_carry_is_refused(text: str) -> None:
-    """What could not be read again from the journal never gets there."""
+    """An answer that could not be read again from the journal is never recorded."""
     anything = form_of(StructuredOutput(output="array"), {})
     with pytest.raises(BadAnswer):
         anything.content_of(f'{{"elements": [{text}]}}')
@@ -46,7 +46,7 @@ def test_an_answer_that_no_event_can_carry_is_refused(text: str) -> None:
     ],
 )
 def test_a_schema_that_is_none_or_reaches_outside_is_refused(schema: dict[str, Any]) -> None:
-    """Nothing is ever fetched for a schema; one of an object must be of an object."""
+    """Nothing is fetched for a schema, and a schema of an object must describe an object."""
     with pytest.raises(BadSchema):
         form_of(StructuredOutput(output="object"), schema)
 

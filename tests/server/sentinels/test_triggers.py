@@ -1,4 +1,4 @@
-"""Claims of triggers and conditions: what fires, and what does not."""
+"""Claims about triggers and conditions: which events fire them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sequence(*types: str, on: tuple[str, ...], consecutive: bool = True) -> Trig
 
 
 def messages(trigger: Trigger, *events: EventData) -> list[list[int]]:
-    """The seqs of each firing, when the events come one after the other."""
+    """Return the seqs of each firing for events in this order."""
     fired = [trigger.take(seen(data, seq)) for seq, data in enumerate(events, 1)]
     return [[msgspec.json.decode(frame)["seq"] for frame in firing] for firing in fired if firing]
 
@@ -65,7 +65,7 @@ INFO = info("hello")
 
 
 def test_an_event_trigger_fires_at_its_types_alone() -> None:
-    """`*` is every type that sentinels are shown."""
+    """`*` stands for every type that sentinels see."""
     one = trigger_of(msgspec.convert({"type": "event", "on": ["info"]}, EventTrigger))
     every = trigger_of(msgspec.convert({"type": "event", "on": ["*"]}, EventTrigger))
     assert messages(one, INFO, IDLE, INFO) == [[1], [3]]
@@ -73,33 +73,35 @@ def test_an_event_trigger_fires_at_its_types_alone() -> None:
 
 
 def test_a_consecutive_sequence_is_the_tail_of_its_filter() -> None:
-    """An event of the filter between the steps breaks it; one outside the filter does not."""
+    """An event of the filter between the steps breaks the sequence; one outside the filter does
+    not.
+    """
     on = ("info", "server.idle")
     assert messages(sequence("info", "server.idle", on=on), INFO, INFO, DONE, IDLE) == [[2, 4]]
     assert messages(sequence("info", "info", on=on), INFO, IDLE, INFO) == []
 
 
 def test_a_loose_sequence_takes_the_first_of_each_step_in_order() -> None:
-    """Other events may stand between; the steps may not change places."""
+    """Other events may occur between the steps, but the steps keep their order."""
     on = ("info", "server.idle", "codon.completed")
     trigger = sequence("info", "codon.completed", on=on, consecutive=False)
     assert messages(trigger, DONE, INFO, IDLE, INFO, DONE) == [[2, 5]]
 
 
 def test_a_match_is_not_used_twice() -> None:
-    """What has fired is forgotten: the next match needs events of its own."""
+    """Events that have fired are forgotten: the next match needs new ones."""
     trigger = sequence("info", "info", on=("info",))
     assert messages(trigger, INFO, INFO, INFO, INFO, INFO) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize("on", [("info", "server.idle"), ("server.idle", "info"), ("*",)])
 def test_a_sequence_is_tested_whenever_its_last_step_comes(on: tuple[str, ...]) -> None:
-    """Hankweave looks only at the type that the filter lists last, and misses the others."""
+    """Hankweave tests only at the type that the filter lists last, and misses the other matches."""
     assert messages(sequence("info", "server.idle", on=on), INFO, IDLE) == [[1, 2]]
 
 
 def test_a_sequence_reaches_back_a_thousand_events() -> None:
-    """What is older is forgotten, and memory stays bounded."""
+    """Older events are forgotten, and memory stays bounded."""
     trigger = sequence("server.idle", "codon.completed", on=("*",), consecutive=False)
     assert messages(trigger, IDLE, *[INFO] * (HISTORY_LIMIT - 2), DONE) != []
     trigger = sequence("server.idle", "codon.completed", on=("*",), consecutive=False)
@@ -108,7 +110,9 @@ def test_a_sequence_reaches_back_a_thousand_events() -> None:
 
 @given(st.lists(st.sampled_from([INFO, IDLE]), max_size=30))
 def test_a_consecutive_match_is_exactly_its_pattern(events: list[EventData]) -> None:
-    """Whatever comes: it fires for each two neighbours of the pattern's types, and for no more."""
+    """For any events, it fires for each two neighbours of the pattern's types, and for
+    no others.
+    """
     trigger = sequence("info", "server.idle", on=("*",))
     neighbours = enumerate(pairwise(events), start=1)
     expected = [[seq, seq + 1] for seq, pair in neighbours if pair == (INFO, IDLE)]
@@ -139,7 +143,9 @@ def test_a_consecutive_match_is_exactly_its_pattern(events: list[EventData]) -> 
 def test_an_operator_means_what_it_means_in_hankweave(
     operator: str, path: str, value: object, holds: bool
 ) -> None:
-    """Strict equality, no condition holds of what is not there, numbers are numbers."""
+    """Equality is strict, no condition holds for an absent field, and numbers compare
+    as numbers.
+    """
     raw = {"operator": operator, "path": path, "value": value}
     condition = msgspec.convert(raw, Condition)
     assert fault_of_value(condition) is None
@@ -147,7 +153,7 @@ def test_an_operator_means_what_it_means_in_hankweave(
 
 
 def test_a_default_that_the_wire_leaves_out_is_still_there() -> None:
-    """A field that is false by default is not written, but a condition can ask for it."""
+    """A field that is false by default is not written, but a condition can test it."""
     condition = Condition(operator="equals", path="isError", value=False)
     result = ToolResult(
         codon_id=CODON,
@@ -176,13 +182,13 @@ def test_a_default_that_the_wire_leaves_out_is_still_there() -> None:
     ],
 )
 def test_a_value_that_its_operator_cannot_use_is_a_fault(operator: str, value: object) -> None:
-    """It is told when the sentinel loads, not when an event comes."""
+    """The fault is reported when the sentinel loads, not when an event arrives."""
     raw = {"operator": operator, "path": "x", "value": value}
     assert fault_of_value(msgspec.convert(raw, Condition)) is not None
 
 
 def test_paths_are_those_of_the_events_shapes() -> None:
-    """Nested fields, unions and free objects are known; what no event has is not."""
+    """Nested fields, unions and free objects are accepted; a path that no event has is a fault."""
     assert has_path("codon.completed", "failureReason.type")
     assert has_path("assistant.action", "toolInput.command.0")
     assert has_path("state.transition", "transition.data.checkpoint.kind")
@@ -191,7 +197,9 @@ def test_paths_are_those_of_the_events_shapes() -> None:
 
 
 def test_sentinels_are_shown_neither_sentinels_nor_what_answers_one_client() -> None:
-    """Hankweave's routing: server state and agents, no sentinels, no connection events."""
+    """Hankweave's routing: sentinels see server state and agents, no sentinels, no connection
+    events.
+    """
     assert {"sentinel.output", "server.ready", "pong", "history.batch"}.isdisjoint(ROUTED)
     assert {"info", "codon.completed", "tool.result", "file.updated"} <= ROUTED
     assert isinstance(INFO, Info)

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it alone gets an error with a code, and the socket stays open."""
+"""A client that sends invalid input gets an error with a code, and its socket stays open."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_client_of_hankweave_gets_the_error_event(tmp_path: Path, what: 
 
 
 async def test_a_command_before_the_handshake_is_told_so(tmp_path: Path) -> None:
-    """HANDSHAKE_REQUIRED, and the handshake is still possible."""
+    """The error is HANDSHAKE_REQUIRED, and the handshake is still possible."""
     async with small_server(tmp_path) as server, server.raw() as client:
         await client.say({"id": "1", "type": "ping"})
         error = await client.hear()
@@ -113,7 +113,7 @@ async def test_a_command_before_the_handshake_is_told_so(tmp_path: Path) -> None
 
 
 async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
-    """Every command that MUTATES is refused, and those that only read are served."""
+    """Every command that MUTATES is refused; commands that only read are served."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readonly", protocolVersion=1) as client,
@@ -130,7 +130,7 @@ async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
 
 
 async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> None:
-    """What a handler refuses comes back as it was raised."""
+    """A handler's refusal reaches the client with its code, path and hint unchanged."""
 
     async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(
@@ -158,7 +158,7 @@ async def test_refusals_of_the_rooms_keep_code_path_and_hint(tmp_path: Path) -> 
 async def test_an_unforeseen_exception_tells_the_peer_nothing(
     tmp_path: Path, command: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """INTERNAL_ERROR without details for the client, the traceback for the log."""
+    """The client gets INTERNAL_ERROR without details; the log gets the traceback."""
 
     async def break_down(command: Command, caller: Caller) -> CommandAnswer:
         raise RuntimeError("the secret of the house")
@@ -177,7 +177,7 @@ async def test_an_unforeseen_exception_tells_the_peer_nothing(
 
 
 async def test_an_answer_that_cannot_be_encoded_is_an_internal_error(tmp_path: Path) -> None:
-    """A fault in our own reply is answered too."""
+    """A fault in the server's own reply is answered too."""
 
     async def answer(command: Command, caller: Caller) -> CommandAnswer:
         return CommandAnswer(data=object())
@@ -192,7 +192,7 @@ async def test_an_answer_that_cannot_be_encoded_is_an_internal_error(tmp_path: P
 
 
 async def test_talking_too_fast_is_refused_not_punished(tmp_path: Path) -> None:
-    """Beyond the burst messages are refused as RATE_LIMITED; the socket stays open."""
+    """Messages beyond the burst are refused as RATE_LIMITED; the socket stays open."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readonly", protocolVersion=1) as client,

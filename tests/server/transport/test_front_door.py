@@ -1,4 +1,4 @@
-"""Before the upgrade: hosts, origins, tokens, and the pages."""
+"""Checks before the upgrade: hosts, origins, tokens, and the pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TOKENS = [
 
 
 async def ask(server: SmallServer, head: str) -> tuple[int, bytes]:
-    """One request by hand; returns the status and all that came."""
+    """Send one raw HTTP request; return the status and the whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
     writer.write(head.replace("\n", "\r\n").encode() + b"\r\n")
     head_bytes = await reader.readuntil(b"\r\n\r\n")
@@ -77,7 +77,7 @@ def upgrade(
 
 
 def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], int]:
-    """Path, headers and the status to expect."""
+    """Return the path, the headers and the expected status."""
     right, wrong = server.controller, "0" * 64
     match kind:
         case "header":
@@ -99,7 +99,7 @@ def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], i
 
 
 async def test_host_origin_and_token_are_judged_before_the_upgrade(tmp_path: Path) -> None:
-    """Only our own hosts and origins get past 403, and only then does a wrong token get 401."""
+    """Only allowed hosts and origins avoid 403, and only then does a wrong token cause 401."""
     async with small_server(tmp_path) as server:
         for host, origin, kind in product(HOSTS, ORIGINS, TOKENS):
             path, headers, with_right_address = credentials(server, kind)
@@ -111,7 +111,7 @@ async def test_host_origin_and_token_are_judged_before_the_upgrade(tmp_path: Pat
 
 
 async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None:
-    """A request that names two addresses may mean either: 403."""
+    """A request that names two addresses is ambiguous: 403."""
     async with small_server(tmp_path) as server:
         port = server.listener.port
         own = "127.0.0.1:{port}"
@@ -138,7 +138,7 @@ async def test_two_hosts_or_two_origins_are_one_too_many(tmp_path: Path) -> None
     ],
 )
 async def test_the_pages(tmp_path: Path, method: str, path: str, status: int) -> None:
-    """Each path has its status, a strict policy, and nothing that changes anything."""
+    """Each path has its status and a strict policy, and no request changes anything."""
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(alive=True, ready=False)
         host = f"Host: localhost:{server.listener.port}"
@@ -151,14 +151,14 @@ async def test_the_pages(tmp_path: Path, method: str, path: str, status: int) ->
 
 
 async def test_an_upgrade_elsewhere_is_not_found(tmp_path: Path) -> None:
-    """Upgrades are taken on `/ws` and on `/` alone."""
+    """Upgrades are accepted only on `/ws` and on `/`."""
     async with small_server(tmp_path) as server:
         request = upgrade(server, "/healthz", "127.0.0.1:{port}", None)
         assert (await ask(server, request))[0] == 404
 
 
 async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
-    """`/metrics` serves the bytes of its door in Prometheus' type."""
+    """`/metrics` serves the bytes that it was given, with Prometheus' content type."""
     async with small_server(tmp_path) as server:
         host = f"Host: 127.0.0.1:{server.listener.port}"
         _, answer = await ask(server, f"GET /metrics HTTP/1.1\n{host}\n")
@@ -170,7 +170,9 @@ FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:
 
 
 async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> None:
-    """`/readyz` is 503 with code, sentence and moment; `/healthz` stays 200: it lives."""
+    """`/readyz` is 503 with code, sentence and time; `/healthz` stays 200, because the
+    server runs.
+    """
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(
             alive=True, ready=False, detail="Full.", problems=(FULL,)
@@ -187,7 +189,7 @@ async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> Non
 
 
 async def test_who_connects_to_a_degraded_server_is_told_at_once(tmp_path: Path) -> None:
-    """A notice without a seq, right after the greeting: the journal may not have it yet."""
+    """A notice without a seq follows the greeting, because the journal may not have it yet."""
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(
             alive=True, ready=False, detail="Full.", problems=(FULL,)

@@ -1,4 +1,4 @@
-"""The same id with the same frame is the same command, wherever it comes from."""
+"""The same id with the same frame is the same command on any connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEXT = {"id": "once", "type": "codon.next"}
 
 
 async def test_a_command_sent_twice_is_done_once(tmp_path: Path) -> None:
-    """On the same connection and on another one the first answer comes again."""
+    """The first reply is sent again, on the same connection and on another one."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as one,
@@ -38,7 +38,7 @@ async def test_a_command_sent_twice_is_done_once(tmp_path: Path) -> None:
 
 
 async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> None:
-    """A client that reconnects in the middle of a rollback gets the answer of the running one."""
+    """A client that reconnects during a rollback gets the reply of the running one."""
     begun, go = anyio.Event(), anyio.Event()
 
     async def slow(command: Command, caller: Caller) -> CommandAnswer:
@@ -62,7 +62,7 @@ async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> No
 
 
 async def test_an_id_with_another_frame_is_another_command(tmp_path: Path) -> None:
-    """An id alone is not trusted to mean the same."""
+    """An equal id with a different frame is a different command."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
@@ -74,7 +74,7 @@ async def test_an_id_with_another_frame_is_another_command(tmp_path: Path) -> No
 
 
 async def test_reading_is_done_each_time(tmp_path: Path) -> None:
-    """Commands that change nothing answer with what is true now."""
+    """Commands that change nothing are executed each time and reply with the current state."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite", protocolVersion=1) as client,
@@ -88,7 +88,7 @@ async def test_reading_is_done_each_time(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
-    """A refused command sent again is refused again without being tried."""
+    """A refused command that is sent again is refused again without an attempt."""
 
     async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(ErrorCode.NOTHING_TO_RUN, "All done.")
@@ -108,7 +108,7 @@ async def test_a_refusal_is_an_answer_too(tmp_path: Path) -> None:
 
 
 async def test_the_book_forgets_the_oldest_by_number_and_by_bytes() -> None:
-    """It is bounded in both, and never forgets what is still at work."""
+    """The record is bounded by number and by bytes, and never drops a command that still runs."""
     calls: list[str] = []
 
     async def ask(book: AnswerBook, name: str, size: int = 1) -> Frames:

@@ -1,4 +1,4 @@
-"""Lines of the journal are read once for all clients, and only so many of them are kept."""
+"""Journal lines are read once for all clients, and the cache of them is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = 10
 
 
 class Lines:
-    """A journal in memory that counts the pages that are read of it."""
+    """A journal in memory that counts the pages read from it."""
 
     def __init__(self, count: int, size: int = 20) -> None:
         self.lines = [str(seq).encode().ljust(size, b".") for seq in range(1, count + 1)]
@@ -28,7 +28,7 @@ def whole(pages: JournalPages, seq: int) -> bytes:
 
 
 def test_a_page_is_read_once_for_all_clients() -> None:
-    """A hundred positions that move on together cost as many reads as one."""
+    """A hundred positions that advance together cost as many reads as one."""
     journal = Lines(100)
     pages = JournalPages(journal.read)
     for seq in range(1, 101):
@@ -38,7 +38,7 @@ def test_a_page_is_read_once_for_all_clients() -> None:
 
 
 def test_clients_that_begin_at_different_events_share_pages() -> None:
-    """Wherever a client begins, what another one has read is not read again."""
+    """Lines that one client has read are not read again for another, wherever it starts."""
     journal = Lines(100)
     pages = JournalPages(journal.read)
     for since in range(5):
@@ -48,7 +48,7 @@ def test_clients_that_begin_at_different_events_share_pages() -> None:
 
 
 def test_what_is_kept_is_bounded_and_the_rest_is_read_again() -> None:
-    """Positions all over a long journal: each line is right, and few stay in memory."""
+    """For positions all over a long journal, each line is right, and few stay in memory."""
     journal, dice = Lines(2_000, size=100), random.Random(4)
     pages = JournalPages(journal.read, kept_bytes=5_000)
     for _ in range(3_000):
@@ -71,7 +71,7 @@ def test_an_event_that_the_journal_does_not_have_is_an_error() -> None:
 
 
 def test_a_batch_ends_with_the_number_or_the_bytes_that_it_may_have() -> None:
-    """It has at least one line, however long that is."""
+    """A batch has at least one line, however long that line is."""
     pages = JournalPages(Lines(100).read)
     assert pages.batch(0, 100, most=7, most_bytes=1_000) == range(1, 8)
     assert pages.batch(0, 100, most=50, most_bytes=100) == range(1, 6)
@@ -81,7 +81,7 @@ def test_a_batch_ends_with_the_number_or_the_bytes_that_it_may_have() -> None:
 
 
 def test_a_long_line_is_made_into_what_is_sent_as_a_whole() -> None:
-    """Such a line is read once, and what comes of it is kept: nothing, or other bytes."""
+    """A long line is read once and its result is cached, be it no bytes or other bytes."""
 
     class Long:
         size = 100_000

@@ -1,4 +1,4 @@
-"""The port over real sockets: two roles, a bounded end, and what is kept of it all."""
+"""The listener over real sockets: two roles, a bounded shutdown, and a traffic log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.small_server import SmallRest, eventually, settings_in, small_serve
 
 
 async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: Path) -> None:
-    """A protocolVersion client gets the response without id or timestamp, ready, snapshot."""
+    """A protocolVersion client gets the response without id or timestamp, ready, and snapshot."""
     async with small_server(tmp_path) as server, server.raw() as client:
         server.rest.publish()
         server.rest.publish()
@@ -46,7 +46,7 @@ async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: 
 
 
 async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_path: Path) -> None:
-    """No snapshot, no replies: only events."""
+    """Such a client gets no snapshot and no replies, only events."""
     async with (
         small_server(tmp_path) as server,
         server.raw(mode="readandwrite") as client,
@@ -63,7 +63,7 @@ async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_p
 
 
 async def test_the_role_comes_from_the_token(tmp_path: Path) -> None:
-    """A viewer that asks for readandwrite is granted readonly, and may shut nothing down."""
+    """A viewer that asks for readandwrite is granted readonly and cannot shut down the server."""
     async with (
         small_server(tmp_path) as server,
         connect(server.url, proxy=None) as socket,
@@ -83,7 +83,7 @@ async def test_the_role_comes_from_the_token(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_token_in_the_handshake_ends_with_1008(tmp_path: Path) -> None:
-    """The client is told UNAUTHORIZED, then the socket closes for a policy violation."""
+    """The client receives UNAUTHORIZED, then the socket closes for a policy violation."""
     async with (
         small_server(tmp_path) as server,
         connect(server.url, proxy=None) as socket,
@@ -114,7 +114,9 @@ async def test_who_never_shakes_hands_is_sent_away(tmp_path: Path) -> None:
 
 
 async def test_tokens_are_for_the_owner_and_die_with_the_server(tmp_path: Path) -> None:
-    """0600, the bare token and a newline, new at each start, gone at the end."""
+    """The files are 0600, hold the bare token and a newline, are new at each start, and are
+    removed.
+    """
     seen = set()
     for _ in range(2):
         async with small_server(tmp_path) as server:
@@ -146,7 +148,7 @@ async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Pat
 
 @pytest.mark.parametrize("changed", [{"host": "0.0.0.0"}, {"host": "0.0.0.0", "no_token": True}])
 async def test_off_loopback_needs_tls(tmp_path: Path, changed: dict[str, object]) -> None:
-    """Listening for the network without TLS is refused before anything is opened."""
+    """Listening on the network without TLS is refused before any socket is opened."""
     with pytest.raises(Stop) as stop:
         async with serve(SmallRest().doors(), settings_in(tmp_path, **changed)):
             pass
@@ -156,7 +158,7 @@ async def test_off_loopback_needs_tls(tmp_path: Path, changed: dict[str, object]
 
 
 async def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
-    """A port in use ends with a Stop that has a hint, not with a traceback or a group."""
+    """A port in use is reported as a Stop with a hint, without a traceback or a group."""
     async with small_server(tmp_path) as server:
         with pytest.raises(Stop) as stop:
             async with serve(
@@ -169,14 +171,16 @@ async def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 
 
 async def test_an_exception_of_the_block_comes_out_as_it_is(tmp_path: Path) -> None:
-    """The listener's task group does not wrap what its user raises."""
+    """The listener's task group does not wrap exceptions of the block."""
     with pytest.raises(KeyError):
         async with small_server(tmp_path):
             raise KeyError("mine")
 
 
 async def test_stopping_says_1001_to_who_listens_and_waits_for_nobody_else(tmp_path: Path) -> None:
-    """A reader is told goodbye; a stalled one and a silent connection are cut off in the grace."""
+    """A client that reads gets a goodbye; a stalled one and a silent one are cut off in
+    the grace.
+    """
     rest = SmallRest()
     async with small_server(tmp_path, rest, grace_seconds=0.5) as server:
         silent = socket.create_connection(("127.0.0.1", server.listener.port))
@@ -198,7 +202,7 @@ async def test_stopping_says_1001_to_who_listens_and_waits_for_nobody_else(tmp_p
 
 
 async def test_more_connections_than_allowed_are_cut_off(tmp_path: Path) -> None:
-    """The cap counts sockets from their first byte, handshake or not."""
+    """The cap counts sockets from their first byte, with or without a handshake."""
     async with small_server(tmp_path, max_connections=2) as server:
         kept = [socket.create_connection(("127.0.0.1", server.listener.port)) for _ in range(2)]
         await eventually(lambda: server.listener.connections == 2)
@@ -212,7 +216,7 @@ async def test_more_connections_than_allowed_are_cut_off(tmp_path: Path) -> None
 
 
 async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
-    """A rollback is not left half done because somebody closed a window."""
+    """A rollback is completed even if its client disconnects."""
     begun, finished, go = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def slow(command: Command, caller: Caller) -> CommandAnswer:

@@ -1,4 +1,4 @@
-"""Many at once: order for all, delay for none, and no memory for the slow."""
+"""Many clients at once: the same order, no delay by others, bounded memory for slow ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def collect(client: RawClient, upto: int, seqs: list[int]) -> None:
 
 
 def stalled_socket(server: SmallServer) -> socket.socket:
-    """A peer that shakes hands and then never reads a byte."""
+    """Return a socket of a peer that completes the handshake and then never reads."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     peer.connect(("127.0.0.1", server.listener.port))
@@ -34,7 +34,7 @@ def stalled_socket(server: SmallServer) -> socket.socket:
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
     )
     hello = b'{"type":"handshake","data":{"mode":"readonly"}}'
-    # A masked text frame whose mask is zero.
+    # A masked text frame with a mask of zero.
     peer.sendall(bytes([0x81, 0x80 | len(hello), 0, 0, 0, 0]) + hello)
     return peer
 
@@ -44,7 +44,7 @@ async def wait_for_live(server: SmallServer, count: int) -> None:
 
 
 async def publish_paced(rest: SmallRest, server: SmallServer) -> int:
-    """Publishes all events, and says how many bytes waited for clients at most."""
+    """Publish all events and return the largest number of bytes that waited for clients."""
     most = 0
     for _ in range(EVENTS):
         rest.publish(Info(message=BIG))
@@ -56,7 +56,7 @@ async def publish_paced(rest: SmallRest, server: SmallServer) -> int:
 
 
 async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: Path) -> None:
-    """Twice as many events as an outbox holds, told without a pause: the kernel takes them."""
+    """Twice as many events as an outbox holds, published at once, are taken by the kernel."""
     count, rest = 2_000, SmallRest()
     async with small_server(tmp_path, rest) as server:
         received: list[list[int]] = [[] for _ in range(5)]
@@ -73,7 +73,9 @@ async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: P
 
 
 async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Path) -> None:
-    """Five healthy clients get each event in order; the stalled one costs one outbox, then goes."""
+    """Five healthy clients get each event in order; the stalled one costs one outbox, then is
+    closed.
+    """
     rest = SmallRest()
     limits = OutboxLimits(messages=200, bytes=1_000_000, send_seconds=5, close_seconds=0.2)
     async with small_server(tmp_path, rest, outbox=limits) as server:
@@ -101,7 +103,7 @@ async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> 
 
 
 async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
-    """What it did get is a prefix of the journal, and it can resume from there."""
+    """What it received is a prefix of the journal, and it can resume from there."""
     rest = SmallRest()
     limits = OutboxLimits(messages=50)
     async with (
@@ -170,7 +172,7 @@ async def test_a_late_joiner_gets_all_events_once_while_more_happen(tmp_path: Pa
 
 
 async def test_history_longer_than_an_outbox_does_not_evict(tmp_path: Path) -> None:
-    """Catching up waits for the client: 30 MB go through an outbox of 100 kB."""
+    """The history waits for the client: 30 MB pass through an outbox of 100 kB."""
     rest = SmallRest()
     for _ in range(EVENTS):
         rest.publish(Info(message=BIG))
@@ -189,7 +191,9 @@ async def test_history_longer_than_an_outbox_does_not_evict(tmp_path: Path) -> N
 
 
 async def test_an_event_counted_before_it_is_published_comes_once(tmp_path: Path) -> None:
-    """Who joins between the journal's append and the publication has it from history alone."""
+    """A client that joins between the journal's append and the publication gets it from history
+    only.
+    """
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server:
         rest.hub = None
@@ -204,7 +208,7 @@ async def test_an_event_counted_before_it_is_published_comes_once(tmp_path: Path
 
 
 async def test_a_broadcast_reaches_all_without_a_seq(tmp_path: Path) -> None:
-    """An event that is not journaled goes to everybody who is live."""
+    """An event that is not journaled is sent to every live client."""
     async with (
         small_server(tmp_path) as server,
         server.follower(mode="readonly") as one,

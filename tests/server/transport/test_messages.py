@@ -1,4 +1,4 @@
-"""Messages cut into fragments: whatever their parts, a client puts the same bytes together."""
+"""Fragmented messages: a client reassembles the same bytes, whatever the fragments are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def pages_of(lines: list[bytes]) -> JournalPages:
 
 @given(st.lists(SIZES, max_size=8))
 def test_fragments_put_together_are_the_message(sizes: list[int]) -> None:
-    """None is longer than the limit; the first one begins, and only the last one ends."""
+    """No fragment exceeds the limit; the first one starts the message and only the last one ends
+    it.
+    """
     message = tuple(bytes([number]) * size for number, size in enumerate(sizes))
     cut = list(fragments(message, pages_of([])))
     assert b"".join(each.payload for each in cut) == b"".join(message)
@@ -46,7 +48,9 @@ def test_fragments_put_together_are_the_message(sizes: list[int]) -> None:
 
 
 def test_a_long_line_is_read_fragment_by_fragment() -> None:
-    """A client that stops reading in its midst keeps no copy of it, nor does the server."""
+    """If a client stops reading in the middle, neither its outbox nor the server copies
+    the line.
+    """
     read: list[tuple[int, int]] = []
 
     class Long:
@@ -109,7 +113,7 @@ def test_a_handshake_response_takes_the_events_that_it_is_given() -> None:
 
 
 def test_hankweaves_clients_get_a_batch_for_each_event_that_they_know() -> None:
-    """What they are not sent is passed over in a message without parts; the last batch says so."""
+    """Unknown events are passed over in a message without parts; the last batch says so."""
     lines = lines_of(1, 1, 1, 1)
 
     def known(line: bytes) -> bytes | None:

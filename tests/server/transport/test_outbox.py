@@ -1,4 +1,4 @@
-"""The outbox over a wire that a test holds shut: bounds by number, by bytes, and by time."""
+"""The outbox over a wire that a test holds: bounds by number, by bytes, and by time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HeldWire:
     ],
 )
 async def test_one_more_than_fits_ends_the_connection(limits: OutboxLimits, fitting: int) -> None:
-    """Up to the bound all waits; the next frame means 1013, an empty queue, and an abort."""
+    """Up to the bound, frames wait; the next frame causes 1013, an empty queue, and an abort."""
     wire, reasons = HeldWire(), list[str]()
     outbox = Outbox(wire, limits, reasons.append)
     for _ in range(fitting):
@@ -76,7 +76,7 @@ async def test_one_more_than_fits_ends_the_connection(limits: OutboxLimits, fitt
 
 
 async def test_a_frame_larger_than_the_bound_goes_alone() -> None:
-    """Nothing is too large to be sent to a client that keeps up."""
+    """No frame is too large for a client that keeps up."""
     wire = HeldWire()
     wire.opened.set()
     outbox = Outbox(wire, OutboxLimits(bytes=5))
@@ -87,7 +87,7 @@ async def test_a_frame_larger_than_the_bound_goes_alone() -> None:
 
 
 async def test_room_waits_until_half_is_sent() -> None:
-    """Whoever has much to say is held up before the bound, and let go below half of it."""
+    """A sender of many frames is suspended before the bound and resumed below half of it."""
     wire = HeldWire()
     outbox = Outbox(wire, OutboxLimits(messages=4))
     for _ in range(3):
@@ -114,7 +114,7 @@ HEAVY = b"h" * TURN_BYTES
 
 
 async def test_no_more_of_a_stream_is_made_than_the_client_takes() -> None:
-    """While its socket takes nothing, one fragment is in memory, however long the stream is."""
+    """While the socket accepts nothing, one fragment is in memory, however long the stream is."""
     wire, made = HeldWire(), list[int]()
 
     def endless() -> Iterator[Fragment]:
@@ -157,7 +157,7 @@ async def test_frames_go_out_between_the_messages_of_a_stream() -> None:
 
 
 async def test_streams_of_many_clients_never_share_a_turn_of_the_loop() -> None:
-    """A hundred clients that catch up keep the loop no longer at a time than one does."""
+    """A hundred clients that catch up block the loop no longer at a time than one does."""
     turns, turn, turn_of = anyio.Lock(), 0, list[int]()
 
     def five() -> Iterator[Fragment]:
@@ -188,7 +188,7 @@ async def test_streams_of_many_clients_never_share_a_turn_of_the_loop() -> None:
 
 
 async def test_a_stream_ends_when_the_server_does() -> None:
-    """What the client asked for is left out, and it is told goodbye."""
+    """The rest of the stream is dropped, and the client gets a goodbye."""
     wire = HeldWire()
     wire.opened.set()
     outbox = Outbox(wire, OutboxLimits())

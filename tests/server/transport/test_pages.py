@@ -1,4 +1,4 @@
-"""The files of the UI, without a browser: what is served, as what, and that nothing is missing."""
+"""The files of the UI, without a browser: content types, policy and completeness."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NAMES = [path.relative_to(WEB).as_posix() for path in FILES]
 VENDOR = WEB / "vendor"
 
 ASKED = re.compile(r'(?:from |import |import\(|src=|href=)"(?!#|hankweave)([^"]+)"')
-"""What a module or a page asks for; `hankweave` are types, which nobody loads."""
+"""The imports and links of a module or page; `hankweave` has only types, which are not loaded."""
 
 
 async def get(server: SmallServer, path: str, *headers: str) -> tuple[int, dict[str, str], bytes]:
-    """One request by hand, with the path as it is."""
+    """Send one request with the path unchanged."""
     port = server.listener.port
     lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers, "", ""]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -39,7 +39,7 @@ async def get(server: SmallServer, path: str, *headers: str) -> tuple[int, dict[
 
 
 async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
-    """Each file comes whole, in a type that browsers run or draw, under the strict policy."""
+    """Each file is served whole, with a type that browsers run or draw, under the strict policy."""
     types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
     types |= {".mjs": "text/javascript", ".svg": "image/svg+xml"}
     async with small_server(tmp_path) as server:
@@ -55,7 +55,7 @@ async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(tmp_path: Path) -> None:
-    """The tag is that of the content: the same content is answered with 304 and no body."""
+    """The tag depends on the content: the same content is answered with 304 and no body."""
     async with small_server(tmp_path) as server:
         _, headers, _ = await get(server, "/app.js")
         tag = headers["etag"]
@@ -88,13 +88,13 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(tmp_path: Path) -> 
     ],
 )
 async def test_no_other_file_can_be_asked_for(tmp_path: Path, path: str) -> None:
-    """What is not in the table is not there, however it is written."""
+    """A path outside the table is not found, however it is written."""
     async with small_server(tmp_path) as server:
         assert (await get(server, path))[0] == 404
 
 
 def test_every_file_that_is_asked_for_is_there() -> None:
-    """Each import and each link names a file of the page: nothing comes from anywhere else."""
+    """Each import and each link names a file of the page; nothing is loaded from another host."""
     for path in FILES:
         if path.suffix not in {".js", ".html", ".css"} or path.parent == VENDOR:
             continue
@@ -104,7 +104,7 @@ def test_every_file_that_is_asked_for_is_there() -> None:
 
 
 def test_nothing_is_written_into_the_page_but_by_the_library_of_views() -> None:
-    """No module of ours makes HTML, styles or code of text."""
+    """No module of the page itself makes HTML, styles or code from text."""
     risky = re.compile(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
         r"|setAttribute\(\s*.style|dangerouslySetInnerHTML|javascript:"
@@ -115,7 +115,7 @@ def test_nothing_is_written_into_the_page_but_by_the_library_of_views() -> None:
 
 
 def test_libraries_are_what_was_vendored_with_their_licences() -> None:
-    """Each vendored file has the digest that was noted, and each library its licence."""
+    """Each vendored file has the recorded digest, and each library its licence."""
     noted = dict(
         reversed(line.split("  ")) for line in (VENDOR / "SHA256SUMS").read_text().splitlines()
     )
@@ -133,7 +133,7 @@ LIBRARIES = {"preact": "MIT License", "htm": "Apache License", "diff2html": "Per
 
 
 def test_the_wheel_has_every_file(tmp_path: Path) -> None:
-    """Whoever installs the wheel has the whole page, without a network."""
+    """The wheel contains the whole page, which needs no network."""
     checkout = WEB.parents[3]
     if not (checkout / "pyproject.toml").exists():
         pytest.skip("there is no checkout to build from")

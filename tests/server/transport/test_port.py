@@ -1,4 +1,4 @@
-"""Claims about the listening socket that keeps descriptors back."""
+"""Claims about the listening socket that reserves descriptors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROOM = 30
 
 @pytest.fixture
 def port() -> Iterator[Port]:
-    """A port that was opened where only so many descriptors are left."""
+    """Open a port in a process that has only a given number of free descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as filled:
         highest = max(int(each.name) for each in os.scandir("/proc/self/fd"))
-        # Whatever ran before in this process has left holes among its descriptors.
+        # Code that ran earlier in this process has left gaps among its descriptors.
         while (taken := os.open(os.devnull, os.O_RDONLY)) <= highest:
             filled.callback(os.close, taken)
 
@@ -51,15 +51,15 @@ def no_descriptor_left() -> Iterator[None]:
 
 
 def caller(port: Port) -> socket.socket:
-    """Somebody who has connected, and waits to be taken."""
+    """Return a client socket that is connected and waits to be accepted."""
     connected = socket.create_connection(port.getsockname(), timeout=10)
-    # Its end is connected before the other is sure to be in the queue.
+    # The client's end is connected before the server's is certain to be in the queue.
     assert select.select([port], [], [], 10)[0]
     return connected
 
 
 def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> None:
-    """Whoever comes after that is closed at once, and somebody is told of each."""
+    """Every later connection is closed at once, and each one is reported."""
     turned_away = []
     port.on_crowded = lambda: turned_away.append(1)
     with ExitStack() as held:
@@ -85,7 +85,7 @@ def test_connections_take_a_third_and_leave_the_rest_for_work(port: Port) -> Non
 
 
 def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -> None:
-    """Without it the connection would wait, and wake the loop for ever."""
+    """Without the spare descriptor the connection would wait and wake the loop endlessly."""
     with caller(port) as late:
         with no_descriptor_left():
             with pytest.raises(BlockingIOError):
@@ -98,7 +98,7 @@ def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -
 
 
 def test_without_the_spare_one_the_loop_is_told_once_and_rests(port: Port) -> None:
-    """The error makes asyncio look away for a second; more of them would only fill the log."""
+    """The error makes asyncio pause for a second; more of them would only fill the log."""
     with caller(port), no_descriptor_left():
         port._let_go_of_spare()
         with no_descriptor_left():

@@ -1,4 +1,4 @@
-"""Claims about progress on the wire: whom it is sent to, and that nobody is held up by it."""
+"""Claims about progress on the wire: its recipients, and that it delays no client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def progress(done: int, *, ended: bool = False) -> StoreProgress:
 
 
 async def test_only_who_asked_is_told_and_until_it_asks_no_more(tmp_path: Path) -> None:
-    """By the handshake; a second one without `progress` ends it. It has no seq."""
+    """The handshake requests it; a second one without `progress` ends it. Progress has no seq."""
     async with (
         small_server(tmp_path) as server,
         server.follower(mode="readonly", progress=True) as curious,
@@ -72,7 +72,7 @@ class HeldWire:
 
 
 async def test_who_is_behind_is_told_the_end_alone() -> None:
-    """However much is told: progress cuts off nobody. What is not journaled is never caught up."""
+    """Progress never disconnects a client. It is not journaled, so it is never caught up."""
     recorded: list[bytes] = []
     reasons: list[str] = []
     hub = Hub(lambda: 0, recorded.append, SystemClock())
@@ -91,7 +91,7 @@ async def test_who_is_behind_is_told_the_end_alone() -> None:
 
 
 async def test_where_nobody_asked_nothing_is_even_encoded() -> None:
-    """Nor written into websocket.log; who has left is not told either."""
+    """Without a request it is not written into websocket.log; a client that left gets none."""
     recorded: list[bytes] = []
     hub = Hub(lambda: 0, recorded.append, SystemClock())
     outbox, gone = (Outbox(HeldWire(), OutboxLimits()) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Claims about the two audiences of a server: clients of Hankweave, and those of our protocol."""
+"""Claims about the two kinds of clients: those of Hankweave, and those of this protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def messages(client: RawClient, count: int) -> list[str]:
 
 
 async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: Path) -> None:
-    """Ours as it stands in the journal, Hankweave's in its shape; what it lacks it does not get."""
+    """This protocol has the journal's event, Hankweave's its own shape, without events it lacks."""
     rest = SmallRest()
     async with (
         small_server(tmp_path, rest) as server,
@@ -52,7 +52,7 @@ async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: 
 async def test_an_event_is_projected_once_for_all_and_not_at_all_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many clients of Hankweave listen; without one nothing is spent on them."""
+    """One projection serves all Hankweave clients; without such a client there is none."""
     projected: list[bytes] = []
     project = reference.project
 
@@ -82,7 +82,7 @@ async def test_an_event_is_projected_once_for_all_and_not_at_all_for_none(
 
 
 async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
-    """Each handshake says anew whether the client knows our protocol."""
+    """Each handshake decides anew whether the client knows this protocol."""
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server, server.raw(mode="readonly") as client:
         rest.publish(info(1))
@@ -100,7 +100,7 @@ async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
 async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
     tmp_path: Path, told: int
 ) -> None:
-    """The newest fifty of these, newest first; the number of all says whether there are more."""
+    """It has the newest fifty of them, newest first; the total says whether there are more."""
     rest = SmallRest()
     for number in range(told):
         rest.publish(ServerStopping(reason="between"))
@@ -117,7 +117,7 @@ async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
 
 
 async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_path: Path) -> None:
-    """Also from the journal, and only the events that it knows."""
+    """This holds for events read from the journal too, and only events that it knows are sent."""
     rest = SmallRest()
     rest.publish(info(1))
     rest.publish(ServerStopping(reason="x"))
@@ -149,7 +149,7 @@ async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_p
 async def test_an_answer_to_one_client_is_in_its_words_as_well(
     tmp_path: Path, answer: EventData, types: list[str]
 ) -> None:
-    """What it cannot parse it does not get, and the conversation goes on."""
+    """A reply that it cannot parse is not sent, and the connection stays usable."""
 
     async def reply(command: Command, caller: Caller) -> CommandAnswer:
         return CommandAnswer(data=None, events=(answer, Info(message="end")))

@@ -1,4 +1,4 @@
-"""websocket.log: everything, in seed 001's shape, without a secret, of a bounded size."""
+"""websocket.log: every frame, in seed 001's format, without secrets, of a bounded size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_secrets_are_taken_out_and_json_stays_json(what: str) -> None:
 
 
 def test_what_is_no_secret_stays_as_it_is() -> None:
-    """Token counts, prose and paths pass untouched."""
+    """Token counts, prose and paths are unchanged."""
     frame = (
         b'{"type":"token.usage","data":{"inputTokens":12,"outputTokens":3,"text":"the secret of '
         b'good prose","path":"src/token.py","note":"task-oriented, basic idea"}}'
@@ -54,7 +54,7 @@ def test_what_is_no_secret_stays_as_it_is() -> None:
 
 
 async def test_every_frame_is_a_record_in_the_seeds_shape(tmp_path: Path) -> None:
-    """In and out, with size; a broadcast to two clients is one line; tokens stand nowhere."""
+    """Both directions are logged with sizes; a broadcast to two clients is one line; no tokens."""
     async with small_server(tmp_path) as server:
         async with server.raw(mode="readonly") as one, server.raw(mode="readonly") as two:
             await one.say({"id": "1", "type": "ping"})
@@ -86,7 +86,7 @@ async def test_every_frame_is_a_record_in_the_seeds_shape(tmp_path: Path) -> Non
 
 
 async def test_the_size_is_the_one_before_redaction(tmp_path: Path) -> None:
-    """metadata.size counts what went over the wire."""
+    """metadata.size counts the bytes on the wire."""
     frame = b'{"type":"x","token":"' + b"a" * 500 + b'"}'
     path = tmp_path / "websocket.log"
     await written(TrafficLog(path, SystemClock(), report=fail), [frame])
@@ -96,7 +96,7 @@ async def test_the_size_is_the_one_before_redaction(tmp_path: Path) -> None:
 
 
 async def test_the_log_is_rotated_by_size_and_bounded_in_number(tmp_path: Path) -> None:
-    """Files are renamed, lines stay whole, and the oldest go."""
+    """Files are renamed, lines stay whole, and the oldest files are removed."""
     path = tmp_path / "websocket.log"
     frame = b'{"type":"x","n":"' + b"a" * 900 + b'"}'
     for _ in range(12):
@@ -109,7 +109,7 @@ async def test_the_log_is_rotated_by_size_and_bounded_in_number(tmp_path: Path) 
 
 
 async def test_a_log_that_cannot_be_written_is_reported_and_stops_nobody(tmp_path: Path) -> None:
-    """The report gets the OSError; the server goes on."""
+    """The report gets the OSError; the server continues."""
     (tmp_path / "file").write_text("in the way")
     errors: list[OSError] = []
     log = TrafficLog(tmp_path / "file" / "websocket.log", SystemClock(), report=errors.append)
@@ -118,7 +118,7 @@ async def test_a_log_that_cannot_be_written_is_reported_and_stops_nobody(tmp_pat
 
 
 async def written(log: TrafficLog, frames: list[bytes]) -> None:
-    """Records frames and closes the log."""
+    """Record frames and close the log."""
     for frame in frames:
         log.record("out", frame)
 
@@ -133,7 +133,7 @@ def fail(error: OSError) -> None:
 
 
 async def test_what_was_recorded_last_is_written_at_the_end(tmp_path: Path) -> None:
-    """Closing the listener flushes: the goodbye of a conversation is in the log."""
+    """Closing the listener flushes: the goodbye of a connection is in the log."""
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server, server.raw(mode="readonly"):
         rest.publish(Info(message="the last word"))

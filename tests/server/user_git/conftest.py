@@ -1,4 +1,4 @@
-"""No test of this folder meets the git configuration of whoever runs it."""
+"""No test of this folder uses the git configuration of the user who runs it."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ DEEDS = frozenset(
         "ctypes.call_function",
     }
 )
-"""What Python announces before it does it; refs move between two of these."""
+"""Audit events that Python raises before a call; refs move between two of these."""
 
 STRIDE = 1 if "HANKWEAVE_LONG_TIER" in os.environ else 4
-"""The long tier kills everywhere, the fast one at every fourth place."""
+"""The long tier kills at every call, the fast one at every fourth."""
 
 
 @pytest.fixture(name="repo")
@@ -45,13 +45,13 @@ def _repo(tmp_path: Path) -> PersonRepository:
 
 
 def calls_to_read() -> int:
-    """How often this process has called read(2) and its like (proc(5), io)."""
+    """Return how often this process has called read(2) and its like (proc(5), io)."""
     counters = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counters["syscr"])
 
 
 def killed_at(number: int, act: Callable[[], object]) -> bool:
-    """Does something in a process of its own, killed before its deed of that number."""
+    """Run an action in a process of its own, killed before its audited call of that number."""
     child = os.fork()
     if child == 0:
         left = number
@@ -74,13 +74,13 @@ def killed_at(number: int, act: Callable[[], object]) -> bool:
 
 
 def seen(repo: PersonRepository) -> tuple[object, ...]:
-    """All that a person sees of a repository, apart from commits that nothing but time names."""
+    """Return the visible state of a repository, without commits that differ only in time."""
     tree = repo.git("rev-parse", "HEAD^{tree}")
     return repo.subjects()[0], tree, repo.status(), repo.git("diff", "--cached"), repo.standing()
 
 
 def blobs_at_hand(repo: PersonRepository) -> set[str]:
-    """Every content that stands, is staged, or is in a commit that some ref of git leads to."""
+    """Return every content in the work tree, the index, or a commit that a git ref leads to."""
     found = {line.split()[0] for line in repo.git("rev-list", "--objects", "--all").splitlines()}
     found |= {line.split()[1] for line in repo.git("ls-files", "-s").splitlines()}
     names = [name for name, what in repo.standing().items() if isinstance(what, bytes)]
@@ -90,7 +90,9 @@ def blobs_at_hand(repo: PersonRepository) -> set[str]:
 def states_after_kills(
     template: PersonRepository, work: Path, act: Callable[[Path], object]
 ) -> tuple[int, list[tuple[object, ...]]]:
-    """Kills at one deed after the other, has the next call put things right, and looks."""
+    """Kill at one audited call after the other, let the next call recover, and return
+    the states.
+    """
     found: list[tuple[object, ...]] = []
     number = 1
     while True:
@@ -121,7 +123,7 @@ def states_after_kills(
 def test_a_kill_anywhere_in_a_rollback_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
-    """Whenever the process dies, the next call finds or makes it whole: nothing in between."""
+    """Whenever the process dies, the next call finds or completes one of the two states."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n", "later/x": "x"})
     manager.create(1)
@@ -145,7 +147,7 @@ def test_a_kill_anywhere_in_a_rollback_leaves_before_or_after(
 def test_a_kill_anywhere_in_an_undo_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
-    """An undo that dies is finished, or has not begun."""
+    """An undo that dies is either finished or has not begun."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n"})
     manager.create(1)
@@ -164,7 +166,7 @@ def test_a_kill_anywhere_in_an_undo_leaves_before_or_after(
 def test_a_kill_anywhere_in_a_checkpoint_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
-    """A checkpoint is there with a clean status, or not at all."""
+    """A checkpoint either exists with a clean status or does not exist."""
     repo.write({"a": "2\n", "new": "n"})
     repo.git("add", "a")
     repo.write({"a": "3\n"})
@@ -177,7 +179,7 @@ def test_a_kill_anywhere_in_a_checkpoint_leaves_before_or_after(
 
 
 def test_what_does_not_belong_to_git_is_passed_over(repo: PersonRepository) -> None:
-    """A FIFO or socket is in no checkpoint, holds nothing up, and gives way to a file."""
+    """A FIFO or socket is in no checkpoint, blocks nothing, and is replaced by a file."""
     os.mkfifo(repo.root / "pipe")
     (repo.root / "a").unlink()
     os.mkfifo(repo.root / "a")
@@ -192,7 +194,7 @@ def test_what_does_not_belong_to_git_is_passed_over(repo: PersonRepository) -> N
 
 
 def test_an_undo_claims_nothing_that_git_would_believe(repo: PersonRepository) -> None:
-    """What was staged is not taken for what stands there: git sees both, without a second look."""
+    """Staged content is not mistaken for the file's: git sees both without a second read."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n"})
     manager.create(1)
@@ -207,7 +209,7 @@ def test_an_undo_claims_nothing_that_git_would_believe(repo: PersonRepository) -
 
 
 def test_files_and_folders_change_places(repo: PersonRepository) -> None:
-    """A folder where a file was, a link where a folder was: rollback and undo are exact."""
+    """If a folder replaces a file, or a link a folder, rollback and undo are exact."""
     shutil.rmtree(repo.root / "d")
     repo.write({"d": "a file\n"})
     (repo.root / "a").unlink()
@@ -227,7 +229,7 @@ def test_files_and_folders_change_places(repo: PersonRepository) -> None:
 def test_no_link_is_followed_out_of_the_workspace(
     repo: PersonRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that becomes a link in the middle of a rollback leads nothing out of the tree."""
+    """A folder that becomes a link during a rollback leads to no write outside the tree."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"d/b": "2\n", "d/e/c": "2\n"})
     manager.create(1)
@@ -251,7 +253,7 @@ def test_no_link_is_followed_out_of_the_workspace(
 def test_a_file_that_changes_meanwhile_is_left(
     repo: PersonRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another program writes after the safety commit is not overwritten, and it is told."""
+    """A write by another program after the safety commit is not overwritten, and is reported."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n", "d/b": "2\n"})
     manager.create(1)
@@ -274,7 +276,7 @@ def test_a_file_that_changes_meanwhile_is_left(
 
 
 def test_a_change_within_the_same_instant_is_seen(repo: PersonRepository) -> None:
-    """A file of the same size, written in the instant of the checkpoint, is not taken for it."""
+    """A file of the same size, written in the same instant as the checkpoint, counts as changed."""
     manager = CheckpointManager(str(repo.root))
     for number in range(20):
         repo.write({"a": f"{number:02}\n"})
@@ -307,7 +309,7 @@ def written_tree(repo: PersonRepository, content: bytes) -> str:
 
 
 def test_folders_that_lost_their_files_go_and_others_stay(repo: PersonRepository) -> None:
-    """Empty folders that the rollback leaves are removed; those that were there stay."""
+    """Folders that the rollback empties are removed; folders that were empty before stay."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"x/y/z/file": "1"})
     (repo.root / "mine").mkdir()
@@ -318,7 +320,7 @@ def test_folders_that_lost_their_files_go_and_others_stay(repo: PersonRepository
 
 
 def test_one_change_among_ten_thousand_files_reads_that_one(tmp_path: Path) -> None:
-    """The index knows the rest: a checkpoint of one change does not read the other files."""
+    """With the index, a checkpoint of one change does not read the other files."""
     repo = PersonRepository.made(tmp_path / "large")
     repo.git("config", "gc.auto", "0")
     repo.write({f"d{n % 100}/f{n}": str(n) for n in range(10_000)})
@@ -336,7 +338,7 @@ def test_one_change_among_ten_thousand_files_reads_that_one(tmp_path: Path) -> N
 def test_a_link_to_itself_in_a_folders_place_is_the_end_of_its_files(
     repo: PersonRepository, rules: str
 ) -> None:
-    """The checkpoint has the link, and a rollback the files; a link that is ignored stays."""
+    """The checkpoint has the link, and a rollback restores the files; an ignored link stays."""
     shutil.rmtree(repo.root / "d")
     (repo.root / "d").symlink_to("d")
     repo.write({".gitignore": rules})

@@ -1,4 +1,4 @@
-"""Claims about what git was told of single files, and about where it keeps its own."""
+"""Claims about git's marks on single files, and about where git keeps its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _repo(tmp_path: Path) -> PersonRepository:
 
 
 def test_files_marked_skip_worktree_are_left_alone(repo: PersonRepository) -> None:
-    """A local change that git was told to keep to itself is not committed, and keeps its mark."""
+    """A local change that git was told to ignore is not committed, and keeps its mark."""
     repo.git("update-index", "--skip-worktree", "a")
     repo.write({"a": "local\n", "b": "2\n"})
     manager = CheckpointManager(str(repo.root))
@@ -33,7 +33,7 @@ def test_files_marked_skip_worktree_are_left_alone(repo: PersonRepository) -> No
 
 
 def test_a_git_directory_apart_knows_its_work_tree(tmp_path: Path) -> None:
-    """With `git init --separate-git-dir` the files beside the git directory are nobody's."""
+    """With `git init --separate-git-dir`, files beside the git directory belong to no work tree."""
     (tmp_path / "apart").mkdir()
     repo = PersonRepository.made(
         tmp_path / "work", "--separate-git-dir", str(tmp_path / "apart/store")
@@ -53,7 +53,7 @@ def test_a_git_directory_apart_knows_its_work_tree(tmp_path: Path) -> None:
 
 
 def test_another_name_of_a_branch_is_followed(repo: PersonRepository) -> None:
-    """Where HEAD's branch is a symbolic ref, what it stands for moves, and it stays one."""
+    """Where HEAD's branch is a symbolic ref, its target moves, and the ref stays symbolic."""
     repo.git("branch", "trunk")
     repo.git("symbolic-ref", "refs/heads/main", "refs/heads/trunk")
     manager = CheckpointManager(str(repo.root))
@@ -67,7 +67,7 @@ def test_another_name_of_a_branch_is_followed(repo: PersonRepository) -> None:
 
 
 def test_content_that_is_not_here_is_told_before_anything_changes(repo: PersonRepository) -> None:
-    """In a partial clone or a damaged repository: no file changes, and the next call works."""
+    """In a partial clone or a damaged repository no file changes, and the next call works."""
     blob = repo.git("rev-parse", "HEAD:a").strip()
     manager = CheckpointManager(str(repo.root))
     repo.write({"a": "2\n", "b": "2\n"})
@@ -82,7 +82,9 @@ def test_content_that_is_not_here_is_told_before_anything_changes(repo: PersonRe
 
 
 def test_permissions_come_back_with_an_undo(repo: PersonRepository) -> None:
-    """Of files that became links or lost their bit, and of folders that went with their files."""
+    """This holds for files that became links or lost their bit, and for folders removed
+    with them.
+    """
     manager = CheckpointManager(str(repo.root))
     (repo.root / "a").unlink()
     (repo.root / "a").symlink_to("b")
@@ -104,7 +106,7 @@ def mode_of(path: Path) -> int:
 
 
 def test_no_excludes_file_is_none(repo: PersonRepository, tmp_path: Path) -> None:
-    """`core.excludesFile` set to nothing means no file, not the usual one."""
+    """An empty `core.excludesFile` means no file, not the default one."""
     usual = tmp_path / "home/.config/git"
     usual.mkdir(parents=True)
     (usual / "ignore").write_text("new\n")
@@ -116,7 +118,7 @@ def test_no_excludes_file_is_none(repo: PersonRepository, tmp_path: Path) -> Non
 
 
 def test_a_folder_with_an_empty_dot_git_is_no_repository(repo: PersonRepository) -> None:
-    """Git looks into it, and so is what it holds in the checkpoint."""
+    """Git descends into it, so the checkpoint has its files."""
     (repo.root / "s/.git").mkdir()
     repo.write({"s/a": "2\n", "s/new": "x"})
     assert repo.status() == " M s/a\n?? s/new\n"
@@ -127,7 +129,7 @@ def test_a_folder_with_an_empty_dot_git_is_no_repository(repo: PersonRepository)
 
 
 def test_an_ignore_file_that_is_checked_out_nowhere_counts(repo: PersonRepository) -> None:
-    """A sparse checkout leaves out `.gitignore` files; what they hide stays hidden."""
+    """A sparse checkout leaves out `.gitignore` files; the files that they hide stay hidden."""
     repo.commit("rules", {"s/.gitignore": "*.log\n"})
     repo.git("sparse-checkout", "set", "--no-cone", "/a")
     assert not os.path.lexists(repo.root / "s")

@@ -1,4 +1,4 @@
-"""Claims about repositories of every kind: git finds nothing to do after us."""
+"""Claims about repositories of every kind: git has nothing to correct afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _repo(tmp_path: Path) -> PersonRepository:
 
 
 def assert_there_and_back(repo: PersonRepository, root: Path | None = None) -> None:
-    """Makes a checkpoint, changes things, rolls back and undoes; git is asked each time."""
+    """Make a checkpoint, change files, roll back and undo; check with git each time."""
     root = root or repo.root
     manager = CheckpointManager(str(root), repository="workspace")
     PersonRepository(root).write({"made": "1\n", "sub/made.txt": "text\nlines\n"})
@@ -44,7 +44,7 @@ def assert_there_and_back(repo: PersonRepository, root: Path | None = None) -> N
 
 
 def test_a_subdirectory_touches_nothing_outside_it(repo: PersonRepository) -> None:
-    """Work, staging and files beside the workspace stay as they are, and out of the commit."""
+    """Files, index entries and changes outside the workspace stay unchanged and uncommitted."""
     repo.write({"other/code.py": "staged\n"})
     repo.git("add", "other/code.py")
     repo.write({"other/code.py": "edited\n", "other/new": "new", "app.py": "edited\n"})
@@ -84,7 +84,7 @@ def test_two_subdirectories_do_not_mix_their_steps(repo: PersonRepository) -> No
 
 
 def test_a_linked_worktree_has_its_own_line(repo: PersonRepository, tmp_path: Path) -> None:
-    """In a worktree its branch moves, and the main one stays as it is."""
+    """The branch of the worktree moves, and the main one does not."""
     linked = PersonRepository(tmp_path / "linked")
     repo.git("worktree", "add", "-q", "-b", "side", str(linked.root))
     before = repo.head(), repo.status()
@@ -93,7 +93,7 @@ def test_a_linked_worktree_has_its_own_line(repo: PersonRepository, tmp_path: Pa
 
 
 def test_a_detached_head_stays_detached(repo: PersonRepository) -> None:
-    """Checkpoints go on top of HEAD, no branch moves."""
+    """Checkpoints are added on top of HEAD; no branch moves."""
     repo.git("checkout", "-q", "--detach")
     assert_there_and_back(repo)
     assert repo.git("rev-parse", "--abbrev-ref", "HEAD").strip() == "HEAD"
@@ -101,7 +101,7 @@ def test_a_detached_head_stays_detached(repo: PersonRepository) -> None:
 
 
 def test_an_unborn_branch_is_born_and_unborn_again(tmp_path: Path) -> None:
-    """The first checkpoint begins the branch; a rollback elsewhere and its undo leave none."""
+    """The first checkpoint creates the branch; a rollback elsewhere and its undo leave none."""
     repo = PersonRepository.made(tmp_path / "new")
     assert_there_and_back(repo)
     repo.git("checkout", "-q", "--orphan", "empty")
@@ -115,7 +115,7 @@ def test_an_unborn_branch_is_born_and_unborn_again(tmp_path: Path) -> None:
 
 
 def test_submodules_and_inner_repositories_stay(repo: PersonRepository, tmp_path: Path) -> None:
-    """What has a repository of its own is neither committed, moved nor removed."""
+    """A folder with its own repository is neither committed, moved nor removed."""
     module = PersonRepository.made(tmp_path / "module")
     module.commit("module", {"m": "1"})
     repo.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(module.root), "mod")
@@ -143,7 +143,7 @@ def test_submodules_and_inner_repositories_stay(repo: PersonRepository, tmp_path
 
 
 def test_hooks_and_signing_are_not_run(repo: PersonRepository, tmp_path: Path) -> None:
-    """Hooks that fail, a signing key that is not there: the checkpoint is made all the same."""
+    """A failing hook or a missing signing key does not prevent the checkpoint."""
     for name in ("pre-commit", "commit-msg", "post-commit", "reference-transaction"):
         hook = repo.root / ".git/hooks" / name
         hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
@@ -167,7 +167,7 @@ def test_hooks_and_signing_are_not_run(repo: PersonRepository, tmp_path: Path) -
 
 
 def test_without_an_identity_ours_is_taken(tmp_path: Path) -> None:
-    """Nobody has to configure a name before the first checkpoint."""
+    """The first checkpoint needs no configured name."""
     repo = PersonRepository.made(tmp_path / "anonymous")
     repo.git("config", "--unset", "user.name")
     repo.git("config", "--unset", "user.email")
@@ -178,7 +178,7 @@ def test_without_an_identity_ours_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_a_persons_own_configuration_counts(tmp_path: Path, is_alone: bool) -> None:
-    """Name, line ends and ignored files of ~/.gitconfig count, in the daemon's process too."""
+    """Name, line ends and ignored files of ~/.gitconfig apply in the daemon's process too."""
     if is_alone:
         subprocess.run(["git", "init", "-q", "--bare", tmp_path / "bare.git"], check=True)
         ShadowRepo(tmp_path / "bare.git").close()
@@ -265,7 +265,7 @@ EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def test_without_file_modes_the_index_decides(repo: PersonRepository) -> None:
-    """core.fileMode=false: an executable stays one whatever the disk says."""
+    """With core.fileMode=false an executable stays one, whatever its mode on the disk is."""
     repo.write({"tool": "#!/bin/sh\n"})
     (repo.root / "tool").chmod(0o755)
     repo.commit("tool")
@@ -278,7 +278,7 @@ def test_without_file_modes_the_index_decides(repo: PersonRepository) -> None:
 
 
 def test_an_executable_bit_is_a_change(repo: PersonRepository) -> None:
-    """Setting it makes a checkpoint; rolling back takes it back and rewrites no content."""
+    """Setting it makes a checkpoint; rolling back clears it and rewrites no content."""
     manager = CheckpointManager(str(repo.root))
     (repo.root / "app.py").chmod(0o755)
     assert manager.create(1)
@@ -310,7 +310,7 @@ def test_links_are_links_unless_git_is_told_otherwise(repo: PersonRepository) ->
 
 @pytest.mark.parametrize("path", ["true", "false"])
 def test_quoting_of_names_is_no_concern(repo: PersonRepository, path: str) -> None:
-    """core.quotePath changes what git prints, not what a checkpoint says."""
+    """core.quotePath changes git's output, not the content of a checkpoint."""
     repo.git("config", "core.quotePath", path)
     repo.write({"größe": "1"})
     made = CheckpointManager(str(repo.root)).create(1)
@@ -320,7 +320,9 @@ def test_quoting_of_names_is_no_concern(repo: PersonRepository, path: str) -> No
 
 @pytest.mark.parametrize("name", ["lfs", "git-crypt"])
 def test_content_of_another_program_stays_as_it_is(repo: PersonRepository, name: str) -> None:
-    """Paths with a filter, installed or not, are neither committed nor restored, and it is told."""
+    """Paths with a filter, installed or not, are neither committed nor restored, and
+    are reported.
+    """
     repo.commit("lfs", {".gitattributes": f"*.big filter={name}\n", "a.big": "pointer\n"})
     repo.git("config", f"filter.{name}.clean", "/nonexistent/program")
     repo.git("config", f"filter.{name}.smudge", "/nonexistent/program")
@@ -343,7 +345,7 @@ def test_content_of_another_program_stays_as_it_is(repo: PersonRepository, name:
 
 @pytest.mark.parametrize("sparse_index", ["false", "true"])
 def test_a_sparse_checkout_loses_nothing(repo: PersonRepository, sparse_index: str) -> None:
-    """What a sparse checkout leaves out is no deletion, and stays out of the work tree."""
+    """Files outside a sparse checkout are no deletions, and stay out of the work tree."""
     repo.git("sparse-checkout", "init", "--cone", *(["--sparse-index"] * (sparse_index == "true")))
     repo.git("sparse-checkout", "set", "part")
     assert not (repo.root / "other").exists()
@@ -355,7 +357,7 @@ def test_a_sparse_checkout_loses_nothing(repo: PersonRepository, sparse_index: s
 
 
 def test_assumed_unchanged_files_are_left_alone(repo: PersonRepository) -> None:
-    """What git was told not to look at is not committed, and keeps its mark."""
+    """A file that git was told not to check is not committed, and keeps its mark."""
     repo.git("update-index", "--assume-unchanged", "app.py")
     repo.write({"app.py": "local only\n"})
     assert_there_and_back(repo)
@@ -377,7 +379,7 @@ def test_assumed_unchanged_files_are_left_alone(repo: PersonRepository) -> None:
     ids=lambda settings: next(iter(settings)),
 )
 def test_settings_of_the_index_do_no_harm(repo: PersonRepository, settings: dict[str, str]) -> None:
-    """Indexes that are split, of version 4, or watched are read, and git reads what is written."""
+    """Split, version 4 and watched indexes are read, and git reads the result."""
     for name, value in settings.items():
         repo.git("config", name, value)
 
@@ -414,7 +416,7 @@ def test_ignored_files_are_neither_committed_nor_removed(repo: PersonRepository)
 
 
 def test_tracked_files_in_ignored_folders_are_captured(repo: PersonRepository) -> None:
-    """What is tracked is captured, whatever ignores it, and what is gone there is a deletion."""
+    """Tracked files are captured whatever ignores them, and a missing one is a deletion."""
     repo.write({"build/a": "1", "build/b": "1"})
     repo.git("add", "-A")
     repo.commit("tracked", {".gitignore": "build/\n"})
@@ -427,7 +429,7 @@ def test_tracked_files_in_ignored_folders_are_captured(repo: PersonRepository) -
 
 
 def test_what_the_target_ignores_stays(repo: PersonRepository) -> None:
-    """A build's files are not removed on the way back to the rules that hide them, nor by undo."""
+    """A build's files are not removed by a rollback to the rules that hide them, nor by undo."""
     manager = CheckpointManager(str(repo.root))
     repo.write({"app.py": "two\n", ".gitignore": "made/\n*.log\n", "made/large": "l", "x.log": "x"})
     assert manager.create(1)
@@ -443,7 +445,7 @@ def test_what_the_target_ignores_stays(repo: PersonRepository) -> None:
 
 
 def test_an_ignored_file_that_the_target_has_is_saved_first(repo: PersonRepository) -> None:
-    """Where the target tracks what is ignored now, the present content is in the safety commit."""
+    """Where the target tracks a file that is ignored now, its present content is saved first."""
     repo.commit("tracked once", {"result.log": "old\n"})
     old = repo.head()
     repo.git("rm", "-q", "--cached", "result.log")
@@ -459,7 +461,9 @@ def test_an_ignored_file_that_the_target_has_is_saved_first(repo: PersonReposito
 
 @pytest.mark.parametrize("what", ["merge", "rebase", "cherry-pick", "bisect"])
 def test_what_is_under_way_is_not_disturbed(repo: PersonRepository, what: str) -> None:
-    """During a merge, a rebase, a cherry-pick or a bisect nothing is done, and it is told why."""
+    """During a merge, a rebase, a cherry-pick or a bisect nothing is done, and the
+    reason is given.
+    """
     repo.git("checkout", "-q", "-b", "side")
     repo.commit("side", {"app.py": "side\n"})
     repo.git("checkout", "-q", "main")
@@ -483,7 +487,7 @@ def test_what_is_under_way_is_not_disturbed(repo: PersonRepository, what: str) -
 def test_another_gits_lock_is_respected(
     repo: PersonRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While index.lock is there nothing is touched, and it is left in place."""
+    """While index.lock exists nothing is changed, and the lock stays in place."""
     monkeypatch.setattr(workspace, "PATIENCE_WITH_GIT_S", 0.1)
     (repo.root / ".git/index.lock").write_bytes(b"")
     repo.write({"app.py": "two\n"})
@@ -513,7 +517,7 @@ def test_repositories_that_cannot_be_used_are_told(tmp_path: Path) -> None:
 def test_a_broken_configuration_of_the_person_is_passed_over(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
-    """A ~/.gitconfig that git itself could not read does not stop a checkpoint by itself."""
+    """A ~/.gitconfig that git itself cannot read does not by itself prevent a checkpoint."""
     os.environ["GIT_CONFIG_GLOBAL"] = str(tmp_path / "bad")
     try:
         (tmp_path / "bad").write_text("[user\nname=")
@@ -540,7 +544,7 @@ def test_our_own_environment_does_not_mislead(
 
 
 def test_a_folder_that_its_repository_ignores_is_told(repo: PersonRepository) -> None:
-    """Nothing of it could be committed: that is an error, not `no changes`."""
+    """None of its files could be committed: that is an error, not `no changes`."""
     repo.write({".gitignore": "scratch/\n", "scratch/work": "x"})
     assert not has_repository(repo.root / "scratch")
     assert has_repository(repo.root)
@@ -550,7 +554,7 @@ def test_a_folder_that_its_repository_ignores_is_told(repo: PersonRepository) ->
 
 
 def test_our_words_on_attributes_are_gits(tmp_path: Path) -> None:
-    """For every pattern and path, `git check-attr` says the same."""
+    """For every pattern and path, `git check-attr` gives the same answer."""
     repo = PersonRepository.made(tmp_path / "project")
     repo.write(
         {

@@ -1,4 +1,4 @@
-"""Claims about git, people and garbage collection at work before, between and after our steps."""
+"""Claims about git, users and garbage collection at work before, between and after steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _manager(repo: PersonRepository) -> CheckpointManager:
 def killed_with_the_intent(
     repo: PersonRepository, act: Callable[[CheckpointManager], object]
 ) -> None:
-    """Has a process die right after it wrote down what it means to do; a person tidies up."""
+    """Kill a process right after it has recorded its intent; then a person tidies up."""
     child = os.fork()
     if child == 0:
         store.move = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
@@ -74,7 +74,7 @@ def test_garbage_collection_after_a_crash_takes_no_checkpoint(
 def test_garbage_collection_after_a_crash_takes_no_rollback(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """A rollback and an undo that died are finished after a prune; no ref of theirs is left."""
+    """A rollback and an undo that died are finished after a prune; none of their refs is left."""
     repo.write({"a": "2\n"})
     manager.create(1)
     repo.commit("a person's", {"a": "3\n"})
@@ -95,7 +95,7 @@ def test_garbage_collection_after_a_crash_takes_no_rollback(
 
 
 def test_garbage_collection_waits_for_us(repo: PersonRepository) -> None:
-    """While we work, `git gc` says that one runs already; afterwards it runs."""
+    """During a step, `git gc` reports that another one runs already; afterwards it runs."""
     common = repo.root / ".git"
     with workspace.gc_held_off(common):
         refused = subprocess.run(
@@ -120,7 +120,9 @@ def test_garbage_collection_waits_for_us(repo: PersonRepository) -> None:
 def test_who_went_on_after_a_crash_is_left_alone(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Work done on another branch since is not touched by what was once begun, and it is told."""
+    """Work done on another branch since is not touched by the interrupted step; this is
+    reported.
+    """
     repo.write({"a": "2\n", "new": "n"})
     manager.create(1)
     repo.write({"b": "uncommitted\n"})
@@ -139,7 +141,7 @@ def test_who_went_on_after_a_crash_is_left_alone(
 def test_a_merge_begun_after_a_crash_is_not_destroyed(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Conflicts stay in the index until the person has resolved them."""
+    """Conflicts stay in the index until the user has resolved them."""
     repo.git("branch", "side")
     repo.commit("ours", {"b": "ours\n"})
     repo.git("switch", "-q", "side")
@@ -162,7 +164,7 @@ def test_a_merge_begun_after_a_crash_is_not_destroyed(
 def test_what_was_staged_after_a_crash_is_kept(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """To finish a rollback the index is written anew; what was in it alone has a ref."""
+    """Finishing a rollback rewrites the index; content that only the index had gets a ref."""
     repo.write({"a": "2\n"})
     manager.create(1)
     killed_with_the_intent(repo, lambda manager: manager.rollback(commit="HEAD~1"))
@@ -177,7 +179,7 @@ def test_what_was_staged_after_a_crash_is_kept(
 def test_a_branch_that_moves_under_a_checkpoint_makes_it_fail(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint that could not go on the branch is an error, never a hash that nothing keeps."""
+    """A checkpoint that cannot go on the branch is an error, never an unreferenced hash."""
     tree = repo.git("rev-parse", "HEAD^{tree}").strip()
     other = repo.git("commit-tree", "-m", "other", tree).strip()
     repo.write({"a": "2\n"})
@@ -199,7 +201,7 @@ def test_a_branch_that_moves_under_a_checkpoint_makes_it_fail(
 def test_a_branch_that_moves_under_a_rollback_is_told(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody switches branches between files and branch: theirs stays, and the ref is named."""
+    """If a user switches branches between files and branch, theirs stays and the ref is named."""
     repo.write({"a": "2\n"})
     manager.create(1)
     repo.write({"b": "uncommitted\n"})
@@ -219,7 +221,7 @@ def test_a_branch_that_moves_under_a_rollback_is_told(
 
 
 def test_a_lock_that_is_not_ours_any_more_stays(repo: PersonRepository) -> None:
-    """Who removes our index.lock and takes it for another program keeps it."""
+    """A program that removes this index.lock and creates its own keeps its lock."""
     lock = repo.root / ".git/index.lock"
     with workspace.index_held(repo.root / ".git"):
         lock.unlink()
@@ -231,7 +233,7 @@ def test_a_lock_that_is_not_ours_any_more_stays(repo: PersonRepository) -> None:
 def test_who_was_waited_for_and_died_is_finished_first(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call that waits for one that then dies does not take its half-done work for a person's."""
+    """A call that waits for one that then dies does not take its partial work for a user's."""
     repo.write({"a": "2\n"})
     manager.create(1)
     real = store.alone
@@ -250,7 +252,7 @@ def test_who_was_waited_for_and_died_is_finished_first(
 def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two writes that the disk's clock does not tell apart: the second is no captured content."""
+    """Of two writes that the disk's clock cannot tell apart, the second is not captured content."""
     repo.write({"a": "old\n"})
     real = store.save
 
@@ -276,7 +278,7 @@ def test_a_change_in_the_instant_of_the_look_is_not_overwritten(
 def test_a_folder_of_objects_that_a_gc_removes_under_our_hands_is_made_again(
     repo: PersonRepository, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libgit2 gives up where git tries again; a repository that cannot be written stays refused."""
+    """libgit2 fails where git retries; a repository that cannot be written stays refused."""
     real, tries = repository.put, 0
 
     def meddled(*arguments: object) -> bytes:

@@ -1,4 +1,6 @@
-"""Claims about work trees of any shape: what `git add -A` takes is taken, and all comes back."""
+"""Claims about random work trees: a checkpoint has what `git add -A` takes, and undo
+restores it.
+"""
 
 from __future__ import annotations
 
@@ -132,11 +134,11 @@ ATTRIBUTES = st.lists(
 
 @dataclass(frozen=True)
 class Standing:
-    """A file, or a link where it is no regular one."""
+    """A regular file or a link in the work tree."""
 
     content: bytes
     permissions: int | None
-    """None of a link."""
+    """None for a link."""
 
 
 FILES = st.builds(Standing, CONTENTS, st.sampled_from([0o644, 0o755, 0o600, 0o700, 0o444, 0o640]))
@@ -182,7 +184,7 @@ MARKS = st.dictionaries(
 
 
 def lay_out(root: Path, tree: dict[str, Standing]) -> None:
-    """Makes the work tree hold these files, as far as one does not stand in the other's way."""
+    """Make the work tree hold these files, except those whose place another one takes."""
     for entry in root.iterdir():
         if entry.name == ".git":
             continue
@@ -201,7 +203,7 @@ def lay_out(root: Path, tree: dict[str, Standing]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if what.permissions is None:
             path.symlink_to(os.fsdecode(what.content))
-            # git keeps in its index what lay below a link that leads round to itself.
+            # git keeps in its index the entries that lay below a link that leads back to itself.
             if goes_round(path):
                 path.unlink()
         else:
@@ -219,7 +221,7 @@ def goes_round(link: Path) -> bool:
 
 
 def looks(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything a person sees in a work tree, permissions of files and folders among it."""
+    """Return the visible state of a work tree, with the permissions of files and folders."""
     found: dict[str, tuple[object, ...]] = {}
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
@@ -237,14 +239,14 @@ def looks(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
-    """Stages, marks or forces some of the files that are there."""
+    """Stage, mark or force some of the files that exist."""
     tracked = repo.git("ls-files", "-z").split("\0")[:-1]
     standing = sorted(looks(repo.root))
     marked: set[str] = set()
     for number, kind in sorted(marks.items(), key=lambda each: not each[1].startswith("--")):
         is_mark = kind.startswith("--")
         chosen = tracked if is_mark or kind == "rm" else standing
-        # A mark on what something else stands in the way of is a corner of its own.
+        # A mark on a path that another entry blocks is a special case of its own.
         chosen = [name for name in chosen if not is_mark or name in standing]
         names = [name for name in chosen if is_mark or name not in marked]
         if not names:
@@ -266,7 +268,7 @@ def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
 @given(WORK_TREES, WORK_TREES, WORK_TREES, SETTINGS, MARKS, IGNORES, IGNORES)
 @settings(
     max_examples=EXAMPLES,
-    derandomize=not IS_LONG,  # What is run with every change is the same each time.
+    derandomize=not IS_LONG,  # Runs for each change use the same examples every time.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
@@ -278,7 +280,7 @@ def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
     excluded: bytes,
     personal: bytes,
 ) -> None:
-    """The tree is git's; after rollback and undo all that a person had is there."""
+    """The tree is git's; after rollback and undo the user has all files again."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         repo = PersonRepository.made(Path(folder) / "project")
@@ -313,7 +315,8 @@ def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
         before = looks(repo.root)
         status, staged = repo.status(), repo.git("diff", "--cached")
         branch = repo.git("log", "--format=%H")
-        # What is ignored, or git was told not to look at, stays in a file's way, and it is told.
+        # A file that is ignored, or that git was told not to check, blocks a restored file; it is
+        # reported.
         with contextlib.suppress(RollbackIncomplete):
             assert manager.rollback(commit=repo.git("rev-list", "--max-parents=0", "HEAD").strip())
 
