@@ -1,4 +1,4 @@
-"""What the campaigns of faults share: how far they go, and the grounds of a scenario."""
+"""Options and fixtures that the fault campaigns share: their tier, and a scenario's folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tier(pytestconfig: pytest.Config) -> Tier:
 
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folders of scenarios, by what is there before: those that begin alike share one."""
+    """Return the folders of scenarios by preparation; scenarios that share it share a folder."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""The disk says no: the N-th call of each kind fails, once or from then on; or takes only half."""
+"""The N-th system call of each kind fails, once or from then on, or completes only half."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FAULTS = tuple(
 EVERY_DAY = tuple(scenario for scenario in SPREAD if scenario.name != "the recovery of a codon")
 STRUCK = SCENARIOS if IS_LONG else EVERY_DAY
 CUT = SCENARIOS if IS_LONG else tuple(each for each in SPREAD if each.name in ("a codon", "a gc"))
-"""Of all that writes, what writes most: objects and journal, a pack."""
+"""The scenarios that write the most kinds of files: objects and journal, and a pack."""
 
 
 @pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)
 async def test_a_call_that_fails_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:
-    """The server goes on, or ends with a sentence; the next start has all that was acknowledged."""
+    """The server continues, or ends with a message; the next start has everything acknowledged."""
     place = grounds(scenario)
     counted = await place.build()
     before, is_time = len(place.tally.violations), tier.within(FAST_SECONDS)
@@ -52,7 +52,7 @@ async def test_a_call_that_fails_loses_nothing(
 
 
 def _points(counted: dict[str, int]) -> Iterator[tuple[str, int, Fault]]:
-    """Every call of every group with each fault, in an order that is the same each time."""
+    """Return every call of every group with each fault, in a reproducible order."""
     chance = random.Random(SEED)
     orders = []
     for group in GROUPS:
@@ -66,7 +66,7 @@ def _points(counted: dict[str, int]) -> Iterator[tuple[str, int, Fault]]:
 
 @pytest.mark.parametrize("scenario", CUT, ids=lambda scenario: scenario.name)
 async def test_writes_that_take_half_are_written_on(scenario: Scenario, grounds: Lay) -> None:
-    """Every write(2) takes half of what it is given: all is done as if it had taken everything."""
+    """If every write(2) takes only half of its data, the result is that of complete writes."""
     place = grounds(scenario)
     await place.build()
     before = len(place.tally.violations)

@@ -1,4 +1,4 @@
-"""A server whose descriptors are wanted by too many."""
+"""A server with too few file descriptors for its connections."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from support.watching import DEADLINE, told
 CONNECTIONS = 100
 FAST = 48
 FEW_BYTES = 64 * 1024
-"""Of a log that says what there is to say; a line for each refusal would be megabytes."""
+"""A log with one line for each problem; a line for each refusal would be megabytes."""
 
 
 @pytest.mark.parametrize("descriptors", [36, FAST, 64])
 async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
     tmp_path: Path, tier: Tier, tally: Tally, descriptors: int
 ) -> None:
-    """At so few descriptors a hundred connections are turned away: work goes on, all is told."""
+    """With few descriptors a hundred connections are turned away, and work and events continue."""
     if descriptors != FAST and not tier.is_long:
         pytest.skip("in the long tier only")
 
@@ -77,7 +77,7 @@ async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
 
 
 async def _beats(layout: Layout) -> None:
-    """Waits for the next heartbeat: it writes a file, and renames it."""
+    """Wait for the next heartbeat, which writes a file and renames it."""
     before = json.loads(layout.runtime_lock.read_bytes())["lastHeartbeat"]
     with anyio.fail_after(2 * DEADLINE):
         while json.loads(layout.runtime_lock.read_bytes())["lastHeartbeat"] == before:  # noqa: ASYNC110
@@ -94,7 +94,7 @@ def _readiness(port: int) -> int:
 
 @contextmanager
 def crowd(port: int) -> Iterator[None]:
-    """More connections than the server has descriptors; nobody on them says a word."""
+    """Open more connections than the server has descriptors; none of them sends a byte."""
     with ExitStack() as all_of_them:
         for _ in range(CONNECTIONS):
             with suppress(ConnectionError):

@@ -1,9 +1,8 @@
-"""Disks that are full, out of inodes, or suddenly read-only; and become good again.
+"""Disks that become full, run out of inodes or turn read-only, and recover.
 
-A small tmpfs holds the whole execution. A full disk is waited for: the server stays up and can be
-read, says so, refuses what is new, keeps what it has begun, and goes on by itself. From a disk that
-cannot be trusted it ends, with a sentence and exit code 74. Never does it lose what it has
-acknowledged.
+A small tmpfs holds the whole execution. On a full disk the server waits: it stays up and readable,
+reports the problem, refuses new work, keeps work in progress, and resumes by itself. On a disk that
+cannot be trusted it ends with a message and exit code 74. It never loses what it has acknowledged.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ SIZE, INODES = 24 << 20, 400
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own."""
+    """Mount a small file system for the test."""
     place = tmp_path / "disk"
     place.mkdir()
     options = f"size={SIZE},nr_inodes={INODES}"
@@ -79,7 +78,7 @@ Trouble = Callable[[Path], AbstractContextManager[None]]
 
 @contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """Not a byte is left."""
+    """Fill the disk to the last byte."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
         while stream.write(bytes(4096)):
@@ -91,7 +90,7 @@ def full(disk: Path) -> Iterator[None]:
 
 @contextmanager
 def out_of_inodes(disk: Path) -> Iterator[None]:
-    """Not a file more can be made."""
+    """Use up the disk's last inode."""
     with contextlib.suppress(OSError):
         for number in range(INODES):
             (disk / f"filler-{number}").touch()
@@ -106,7 +105,7 @@ def out_of_inodes(disk: Path) -> Iterator[None]:
 
 @dataclass
 class Ward:
-    """A server, its disk, and what its clients were told."""
+    """A server, its disk, and the replies and events that its clients received."""
 
     disk: Path
     execution: Path
@@ -120,7 +119,7 @@ class Ward:
         self.told.rollbacks.append(await client.roll_back_to_codon(CodonId("one"), "end"))
 
     async def notices_it(self, client: Client) -> None:
-        """Something is asked for that the disk cannot take; a refusal is the right answer."""
+        """Request a checkpoint that the disk cannot hold; a refusal is a valid reply."""
         with contextlib.suppress(CommandRefused):
             await self.save(client)
 
@@ -139,7 +138,7 @@ class Ward:
 
 @asynccontextmanager
 async def ward(disk: Path, hank: Path, word: str, *options: str) -> AsyncIterator[Ward]:
-    """A server that has said a word; killed at the end."""
+    """Start a server and wait for this word in its output; kill it at the end."""
     execution = disk / "execution"
     options = ("--json", "--no-exit-on-complete", *options)
     words = command("run", str(hank), "--execution", str(execution), *options)
@@ -163,7 +162,7 @@ def a_hank(folder: Path) -> Path:
 async def test_a_server_goes_on_through_a_full_disk(
     trouble: Trouble, disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """It refuses what is new and answers what only looks; with room again it works as before."""
+    """It refuses new work and answers read-only commands; with free space it works as before."""
     async with ward(disk, a_hank(tmp_path / "hank"), ALL_DONE) as it:
         async with session(it.execution) as client:
             await it.save(client)
@@ -214,7 +213,7 @@ async def _refuses_what_is_new(it: Ward, client: Client) -> None:
 async def test_an_agent_that_fills_the_disk_may_empty_it_again(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """What it says waits; once it has removed its file the codon ends as if nothing had been."""
+    """The agent's output waits; once it has removed its file the codon ends normally."""
     gate = tmp_path / "gate"
     greedy = codon(
         "greedy",
@@ -242,7 +241,7 @@ async def test_an_agent_that_fills_the_disk_may_empty_it_again(
 async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """The checkpoint at a codon's end waits for the disk, and the plan with it."""
+    """The checkpoint at a codon's end waits for disk space, and the plan waits with it."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank",
@@ -275,7 +274,7 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
 async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """It is told as failed, no codon runs on half a tree, and then it comes to its end."""
+    """It is reported as failed, no codon runs on a half-restored tree, and it completes later."""
     names = [f"sub/{number}" for number in range(4)]
     hank = write_hank(
         tmp_path / "hank",
@@ -284,7 +283,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     )
     async with ward(disk, hank, ALL_DONE) as it:
         sub = it.execution / "agentRoot" / "sub"
-        # Another file system below the work tree: the plan asks the one of the work tree.
+        # Another file system lies below the work tree; the plan checks the work tree's.
         with _a_small_disk(sub):
             async with session(it.execution) as client:
                 with pytest.raises(CommandRefused) as refused:
@@ -326,9 +325,9 @@ def _a_small_disk(place: Path) -> Iterator[None]:
 async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """Within eight seconds, with exit code 74 and a sentence; the next start has the rest."""
+    """It ends within eight seconds with exit code 74 and a message; a restart has the rest."""
     gate = tmp_path / "gate"
-    dies = {"stderr": "Traceback (most recent call last):"}  # As one does that is interrupted.
+    dies = {"stderr": "Traceback (most recent call last):"}  # As an interrupted agent prints.
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1"), dies, waits_for(gate)))
     async with ward(disk, hank, '"server.ready"') as it:
         async with session(it.execution, since_seq=0) as client:
@@ -353,7 +352,7 @@ async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
 
 
 async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally: Tally) -> None:
-    """It acknowledges nothing any more, ends with exit code 74, and says why."""
+    """It acknowledges nothing more, ends with exit code 74, and prints the reason."""
     try:
         disk = Disk(tmp_path, EXT4)
     except NotHere as reason:
@@ -383,11 +382,11 @@ async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally
         disk.throw_away()
 
 
-# --- what has to be true then ---------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 
 def _ended_with_a_sentence(it: Ward) -> None:
-    """The server's own words alone: an event may tell of the traceback of an agent."""
+    """Check the server's own lines only: an event may contain an agent's traceback."""
     said = "\n".join(it.server.lines)
     assert not re.search(r"^[ +|]*(Exception Group )?Traceback", said, re.MULTILINE), said
     assert re.search(r"^hankweave: .*could not be", said, re.MULTILINE), said

@@ -1,7 +1,7 @@
-"""Killed at the N-th system call of each kind, wherever a server writes; then started again.
+"""The server is killed at the N-th system call of each kind that it makes, then started again.
 
-A kill stands for what a process can do worst to its own files. The order of calls is that of the
-whole process, over all its threads. What a power cut adds is another campaign.
+A kill is the worst that a process can do to its own files. Calls are counted over all threads of
+the process. A power cut loses more; another campaign covers it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAST_SECONDS = 2.0
 async def test_a_kill_at_any_call_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:
-    """Whatever was acknowledged is there, the files are as before or as after, nothing is left."""
+    """Everything acknowledged exists, the files are as before or after, and no leftovers remain."""
     place = grounds(scenario)
     counted = await place.build()
     before = len(place.tally.violations)
@@ -54,7 +54,7 @@ async def _some(place: Grounds, counted: dict[str, int], is_time: Callable[[], b
 
 
 def _points(counted: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """All points, in an order that is the same each time and begins with one of each group."""
+    """Return all points in a reproducible order that begins with one point of each group."""
     chance = random.Random(SEED)
     orders = [
         [(group, at) for at in chance.sample(range(1, counted[group] + 1), counted[group])]

@@ -1,4 +1,4 @@
-"""Files that a kill or a fault left, each laid out by hand: what the campaigns found."""
+"""Files that a kill or a fault leaves, each created by hand, as the campaigns found them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from support.scripted_hank import codon, write_hank, writes
 
 
 def test_a_backup_that_is_linked_already_leaves_no_second_name(tmp_path: Path) -> None:
-    """rename(2) moves nothing between two names of one file; the temporary name goes all the same.
+    """The temporary name is removed, although rename(2) between two names of one file does nothing.
 
-    A kill between the two renames of a save leaves it so: the backup is the state itself.
+    A kill between the two renames of a save leaves this: the backup is the state file itself.
     """
     layout = Layout.of_execution(tmp_path)
     layout.state_directory.mkdir()
@@ -43,7 +43,7 @@ LEFT = (
 
 
 async def test_a_start_clears_temporary_files_away(tmp_path: Path) -> None:
-    """Whatever a killed server was writing under a temporary name is gone after a start."""
+    """A start removes the temporary files of a killed server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "one")))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--no-autostart") as server:

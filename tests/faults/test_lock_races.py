@@ -1,6 +1,6 @@
-"""Never two owners: starters that race, die, stop, and lose the ground under their feet (T-L1-L12).
+"""There are never two owners: starters race, die, stop, and lose their directory (T-L1 to L12).
 
-Each owner testifies in a common log, and only there it shows whether two of them owned at once.
+Each owner writes to a common log, and only that log shows whether two of them owned at once.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from support.watching import idle
 
 STARTERS = 12
 START_DEADLINE = 2.0
-"""Seconds until a start after a SIGKILL owns the directory."""
+"""Seconds until a start after a SIGKILL owns the directory, in the process's own time."""
 
 UNDER_LOAD = 10.0
-"""The same by the clock on the wall, where others use the machine as well."""
+"""The same in wall-clock seconds, on a machine that other processes use as well."""
 
 FENCE_DEADLINE = 20.0
-"""Seconds: less than a heartbeat; a machine under load needs some of them to end a process."""
+"""Seconds: less than a heartbeat. A machine under load needs some of them to end a process."""
 
 Layer = Callable[[Layout], None]
 
@@ -69,7 +69,7 @@ def no_file(layout: Layout) -> None:
 
 
 def stale(layout: Layout) -> None:
-    """Leaves what the killed winner of the round before has left."""
+    """Leave the lock file of the killed winner of the previous round."""
 
 
 def torn(content: bytes) -> Layer:
@@ -91,7 +91,7 @@ RACES: dict[str, tuple[Layer, int]] = {
 
 @pytest.fixture(scope="module")
 def racers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Starter], Witness]]:
-    """The twelve, for all races: only a killed one is made anew."""
+    """Start the twelve processes for all races; only a killed one is replaced."""
     witness = Witness(tmp_path_factory.mktemp("races") / "witness.log")
     with starters(witness.log, STARTERS) as pool:
         yield pool, witness
@@ -101,7 +101,7 @@ def racers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Star
 def test_of_twelve_starters_one_owns(
     name: str, layout: Layout, racers: tuple[list[Starter], Witness], tier: Tier, tally: Tally
 ) -> None:
-    """T-L1, T-L2, T-L8: all at the same moment, again and again; the winner is killed each time."""
+    """T-L1, T-L2, T-L8: all start at once, again and again; the winner is killed each time."""
     lay, rounds = RACES[name]
     pool, witness = racers
     for number in range(rounds if tier.is_long else rounds // 20):
@@ -130,7 +130,7 @@ def _race(pool: list[Starter], layout: Layout) -> list[dict[str, Any]]:
 
 
 def test_the_witness_notices_two_owners() -> None:
-    """The checker can fail: who enters or testifies while another one owns is named."""
+    """The checker can fail: it names a process that writes while another one owns."""
     assert overlaps(["enter a", "still a", "leave a", "enter b"]) == []
     assert overlaps(["enter a", "killed a", "enter b"]) == []
     assert len(overlaps(["enter a", "enter b"])) == 1
@@ -144,13 +144,13 @@ def test_the_witness_notices_two_owners() -> None:
 def test_a_stopped_owner_is_not_succeeded_and_goes_on(
     layout: Layout, witness: Witness, tier: Tier
 ) -> None:
-    """T-L3: under SIGSTOP others are refused with 75; after SIGCONT the first one owns on."""
+    """T-L3: under SIGSTOP other starters are refused with 75; after SIGCONT the owner continues."""
     with starters(witness.log, 4) as [owner, *others]:
         assert owner.ask("acquire", layout.root)["owned"]
         for _ in range(50 if tier.is_long else 5):
             os.kill(owner.pid, signal.SIGSTOP)
             for other in others:
-                other.ask("clock", 3 * 3600)  # Hours later, as it seems to them.
+                other.ask("clock", 3 * 3600)  # For them, hours have passed.
 
             for refusal in _race(others, layout):
                 assert (refusal["by"], refusal["exit_code"]) == (owner.pid, 75)
@@ -164,7 +164,7 @@ def test_a_stopped_owner_is_not_succeeded_and_goes_on(
 async def test_a_start_after_a_kill_owns_within_two_seconds(
     tmp_path: Path, layout: Layout, tier: Tier, tally: Tally
 ) -> None:
-    """T-L4: however long the past is, a killed server is succeeded at once (10,000 events)."""
+    """T-L4: a killed server is replaced at once, however long its history (10,000 events)."""
     events, checkpoints = (10_000, 1_000) if tier.is_long else (500, 20)
     program = f"for i in $(seq {events}); do echo $i; done"
     spec = {"type": "command", "command": ["sh", "-c", program]}
@@ -188,7 +188,7 @@ async def test_a_start_after_a_kill_owns_within_two_seconds(
 
 
 async def _owns_after(layout: Layout) -> tuple[float, float]:
-    """Starts a server, waits until the lock names it, kills it: wall and own seconds it took."""
+    """Start a server, wait for its lock, kill it; return the wall and own seconds it took."""
     began = time.monotonic()
     words = command("run", "--execution", str(layout.root), "--json", "--no-autostart")
     async with process_of(words) as server:
@@ -209,7 +209,7 @@ def _named_owner(layout: Layout) -> int | None:
         return None
 
 
-# --- pids that mean nothing -----------------------------------------------------------------------
+# --- reused pids ----------------------------------------------------------------------------------
 
 
 def needs_pid_namespaces() -> None:
@@ -227,8 +227,9 @@ def needs_pid_namespaces() -> None:
 
 NAMESPACE = ("unshare", "-pf", "--kill-child=KILL", "--mount-proc")
 
-# Runs as pid 1 of a namespace: kills an owner, has the kernel give its pid to somebody else, starts
-# again; then gives that pid to the next starter itself, as containers do.
+# It runs as pid 1 of a namespace: it kills an owner, makes the kernel give its pid to another
+# process, and starts a server again; then it gives that pid to the next starter itself, as
+# containers do.
 REUSE = """
 import json, subprocess, sys
 from pathlib import Path
@@ -268,7 +269,7 @@ print(json.dumps([owner.pid, answer, second.pid, again]))
 def test_a_pid_that_was_given_out_again_keeps_nobody_out(
     layout: Layout, witness: Witness, tier: Tier
 ) -> None:
-    """T-L5: whether a stranger got the dead owner's pid or the new server did, it starts."""
+    """T-L5: a server starts, whether a stranger or the server itself got the dead owner's pid."""
     needs_pid_namespaces()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, IMPORTED))}
     for _ in range(20 if tier.is_long else 1):
@@ -312,7 +313,7 @@ def test_two_first_processes_of_two_containers_are_two(
 
 
 def test_after_a_reboot_an_old_pid_means_nothing(layout: Layout, witness: Witness) -> None:
-    """T-L7: the guard tells of another boot, and the pid in it lives."""
+    """T-L7: the guard file is from another boot, and the pid in it is alive."""
     with starters(witness.log, 2) as [owner, next_one]:
         assert owner.ask("acquire", layout.root)["owned"]
         owner.ask("crash")
@@ -328,7 +329,7 @@ def test_after_a_reboot_an_old_pid_means_nothing(layout: Layout, witness: Witnes
 
 
 def test_a_clock_that_goes_back_two_hours_frees_no_lock(layout: Layout, witness: Witness) -> None:
-    """T-L14: whoever's clock it is, the owner beats on, and the others are refused."""
+    """T-L14: with either clock set back, the owner keeps the lock and others are refused."""
     with starters(witness.log, 3) as [owner, *others]:
         assert owner.ask("acquire", layout.root)["owned"]
         for owners_clock, others_clock in ((-7200, 0), (0, -7200), (-7200, 7200), (7200, -7200)):
@@ -343,7 +344,7 @@ def test_a_clock_that_goes_back_two_hours_frees_no_lock(layout: Layout, witness:
 def _write_foreign(layout: Layout, **fields: Any) -> None:
     layout.state_directory.mkdir(parents=True, exist_ok=True)
     record = {
-        "pid": 2**22 + 1,  # Above the highest pid that Linux gives out.
+        "pid": 2**22 + 1,  # Above the highest pid on Linux.
         "runId": RunId("1736000000000-abc123-def456"),
         "startTime": "2025-01-04T11:00:00.000Z",
         "lastHeartbeat": "2025-01-04T11:59:30.000Z",
@@ -355,7 +356,7 @@ def _write_foreign(layout: Layout, **fields: Any) -> None:
 
 @contextmanager
 def _beating(layout: Layout) -> Iterator[None]:
-    """Moves the heartbeat of another program's lock every half a second: a starter sees two."""
+    """Update the heartbeat of another program's lock every half second; a starter sees two."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -372,7 +373,7 @@ def _beating(layout: Layout) -> Iterator[None]:
 
 
 def test_a_foreign_heartbeat_that_moves_refuses_everybody(layout: Layout, witness: Witness) -> None:
-    """T-L11: three starters watch another program's lock; that it moves refuses them all."""
+    """T-L11: three starters watch another program's lock; its moving heartbeat refuses them all."""
     with starters(witness.log, 3) as pool:
         _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         for starter in pool:
@@ -404,7 +405,7 @@ def test_a_foreign_heartbeat_that_stands_still_gives_way_to_one(
 def test_of_many_starters_one_takes_over_an_old_foreign_lock(
     layout: Layout, witness: Witness
 ) -> None:
-    """A dead pid and an old heartbeat: nobody waits, and one owns."""
+    """With a dead pid and an old heartbeat no starter waits, and exactly one owns."""
     with starters(witness.log, 3) as pool:
         _write_foreign(layout)
         began = time.monotonic()
@@ -415,14 +416,14 @@ def test_of_many_starters_one_takes_over_an_old_foreign_lock(
     assert witness.overlaps() == []
 
 
-# --- the ground is taken away ---------------------------------------------------------------------
+# --- the directory is deleted or replaced ---------------------------------------------------------
 
 
 BUSY = "i=0; while :; do i=$((i+1)); echo line $i; echo $i > file; sleep 0.02; done"
 
 
 def _busy_hank(folder: Path) -> Path:
-    """An agent that prints and writes all the time, so that its server writes all the time."""
+    """Return an agent that prints and writes constantly, so that its server writes constantly."""
     spec = {"type": "command", "command": ["sh", "-c", BUSY]}
     return write_hank(folder, codon("busy", agent=spec))
 
@@ -444,7 +445,7 @@ async def _exit_code(server: RunningServer) -> int:
 
 
 async def _has_begun(layout: Layout) -> None:
-    """Waits until the agent works, and is on record: from then on only its output is written."""
+    """Wait until the agent works and is recorded: then the server writes only its output."""
     with anyio.fail_after(30):
         while not (_lines_heard(layout) and list(layout.agent_processes.glob("*.json"))):  # noqa: ASYNC110
             await anyio.sleep(0.02)
@@ -466,7 +467,7 @@ async def test_a_busy_server_whose_guard_is_deleted_fences_itself(
         _, alive = psutil.wait_procs(agents, timeout=30)
         assert alive == []
         before = _everything(layout.root)
-        await anyio.sleep(0.3)  # Nobody is left who could tell when it would have written.
+        await anyio.sleep(0.3)  # After its end only a wait can reveal a late write.
         assert _everything(layout.root) == before
 
     assert "lock is lost" in layout.server_log.read_text()
@@ -476,7 +477,9 @@ async def test_a_busy_server_whose_guard_is_deleted_fences_itself(
 async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_own(
     tmp_path: Path, layout: Layout, with_another: bool
 ) -> None:
-    """T-L10: .hankweave is swapped under it: it ends with 70, and the new one stays as it was."""
+    """T-L10: .hankweave is swapped during work: the server ends with 70, the new folder is
+    unchanged.
+    """
     spare = tmp_path / "spare"
     async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
         await _has_begun(layout)
@@ -496,13 +499,13 @@ async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_ow
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Gives two folders each other's name, at once: there is no moment without one."""
+    """Exchange the names of two folders atomically: neither path is ever missing."""
     code = "import ctypes, os, sys; f = [os.fsencode(name) for name in sys.argv[1:]]; "
     code += "sys.exit(ctypes.CDLL(None).renameat2(-100, f[0], -100, f[1], 2))"
     subprocess.run(_python("-c", code, one, other), check=True)
 
 
-# --- any story ------------------------------------------------------------------------------------
+# --- random sequences -----------------------------------------------------------------------------
 
 
 class Story(RuleBasedStateMachine):
@@ -510,7 +513,7 @@ class Story(RuleBasedStateMachine):
 
     folder: Path
     pool: list[Starter]
-    """Outlives a story: a process is made anew only where one was killed."""
+    """The processes outlive a sequence: only a killed one is replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -591,7 +594,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 3))
     def give_the_pid_to_another(self, place: int) -> None:
-        """What the record says of pids is another living process's; only the record, no lock."""
+        """Record another living process's pid; this changes the record only, and takes no lock."""
         for path in (self.layout.lock_guard, self.layout.runtime_lock):
             if path.exists() and not self.believers:
                 record = json.loads(path.read_bytes())
@@ -621,7 +624,7 @@ class Story(RuleBasedStateMachine):
 
 
 def test_no_story_has_two_owners(tmp_path: Path, tier: Tier, tally: Tally) -> None:
-    """T-L12: starts, kills, stops, deletions and reuse in any order, by real processes."""
+    """T-L12: starts, kills, stops, deletions and pid reuse in any order, by real processes."""
     with starters(tmp_path / "witness.log", 4) as pool:
         for starter in pool:
             starter.ask("hasty")

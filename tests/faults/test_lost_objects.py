@@ -1,4 +1,4 @@
-"""Claims about a store that has lost an object: everything else works, and a repair ends it."""
+"""Claims about a store that has lost an object: everything else works, and a repair fixes it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_lost_object_makes_only_what_needs_it_unavailable(
     execution: Path, way: Way, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
-    """Each object in turn is removed, truncated or has a bit flipped: every command works or says
-    what is lost, `fsck` names it, and after `fsck --repair` stock git finds no fault either."""
+    """Each object in turn is removed, truncated or has a bit flipped: every command works or names
+    the loss, `fsck` reports it, and after `fsck --repair` stock git finds no fault.
+    """
     before = checkpoints(execution)
     completed = [sha for sha, kind in before.items() if kind.startswith("completed")]
     targets = completed[1:2]
@@ -46,7 +47,7 @@ def test_one_lost_object_makes_only_what_needs_it_unavailable(
 
 
 def _chosen(objects: list[StoredObject], tier: Tier, way: Way) -> list[StoredObject]:
-    """Return all objects, or in the fast tier one kind of object for each way."""
+    """Return all objects, or in the fast tier one kind of object for each kind of damage."""
     if tier.is_long:
         return objects
 

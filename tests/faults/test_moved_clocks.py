@@ -1,8 +1,7 @@
-"""A clock that is set, a machine that sleeps, a server that is stopped: all of it is told, and
-nothing goes wrong by it.
+"""A clock that is set, a suspended machine and a stopped server are reported and do no harm.
 
-The clocks of a real server are moved by a library that is loaded before libc. Nothing is simulated
-where the kernel can do it: a process is stopped by SIGSTOP.
+A library that is loaded before libc moves the clocks of a real server. Nothing is simulated where
+the kernel can do it: a process is stopped by SIGSTOP.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Clocks:
         self.move()
 
     def move(self, *, wall: int = 0, boot: int = 0) -> None:
-        """Sets them ahead of the machine's by so many seconds."""
+        """Set the clocks this many seconds ahead of the machine's."""
         new = self._moves.with_suffix(".new")
         new.write_text(f"{wall} {boot}")
         new.rename(self._moves)
@@ -83,7 +82,7 @@ def clocks(tmp_path: Path) -> Clocks:
 async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
     tmp_path: Path, clocks: Clocks, tally: Tally
 ) -> None:
-    """Two hours back, then a year forward: durations stay, order stays, nobody takes over."""
+    """Two hours back, a year forward: durations and order are kept, and the owner stays."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1"), waits_for(gate)))
     begun = time.monotonic()
@@ -115,7 +114,7 @@ async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(
 async def test_a_frozen_agent_can_go_back_after_its_clock_went_back(
     tmp_path: Path, clocks: Clocks
 ) -> None:
-    """Whether a checkpoint is of the codon that runs, its stamp does not say."""
+    """Whether a checkpoint belongs to the running codon does not depend on its timestamp."""
     set_back, gate, execution = (tmp_path / name for name in ("set_back", "gate", "execution"))
     steps = (writes("a.txt", "1"), waits_for(set_back), writes("b.txt", "1"), waits_for(gate))
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
@@ -138,7 +137,7 @@ async def test_a_frozen_agent_can_go_back_after_its_clock_went_back(
 
 
 def _is_late_checkpoint(event: Event) -> bool:
-    """Whether it is the checkpoint after the second file, which was written after the jump."""
+    """Return True for the checkpoint after the second file, written after the clock jump."""
     assert isinstance(event.data, StateTransition)
     made = decode_transition(event.data)
     return (
@@ -149,7 +148,7 @@ def _is_late_checkpoint(event: Event) -> bool:
 
 
 async def test_a_heartbeat_goes_on_under_a_clock_that_went_back(tmp_path: Path) -> None:
-    """Its rhythm is the monotonic clock's: it is written all the same, with the stamp there is."""
+    """The heartbeat runs by the monotonic clock: it is written with the timestamp there is."""
     layout, clock = Layout.of_execution(tmp_path / "execution"), SetClock()
     lock = acquire(layout, clock)
     losses: list[LockLost] = []
@@ -178,7 +177,7 @@ async def test_a_heartbeat_goes_on_under_a_clock_that_went_back(tmp_path: Path) 
 
 
 class SetClock(SystemClock):
-    """The machine's clock, as somebody has set it."""
+    """A machine clock that can be set."""
 
     ahead = timedelta()
 
@@ -187,7 +186,7 @@ class SetClock(SystemClock):
 
 
 async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
-    """An hour that only the clock of suspended time knows is told as such, and as no jump."""
+    """An hour of suspended time is reported as a suspend, not as a clock jump."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")))
     async with (
@@ -205,7 +204,7 @@ async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> N
 
 
 async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) -> None:
-    """After SIGSTOP and SIGCONT the codon goes on: its agent was not silent for that long."""
+    """After SIGSTOP and SIGCONT the codon continues: the pause does not count as agent silence."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     one = codon("one", writes("a.txt", "1"), waits_for(gate), shimIdleTimeout=6)
     hank = write_hank(tmp_path / "hank", one)
@@ -229,7 +228,7 @@ async def test_a_server_that_was_stopped_goes_on_and_tells_it(tmp_path: Path) ->
 
 
 async def _stopped_for(server: RunningServer, seconds: float) -> None:
-    """Nobody tells how long a process has been stopped: time itself is what is tested here."""
+    """Stop the process for this time; no event marks the duration, so the test must sleep."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         await anyio.sleep(seconds)

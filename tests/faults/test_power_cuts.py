@@ -1,8 +1,8 @@
-"""The power fails, at any moment, on ext4 and on XFS: the disk keeps what was flushed, no more.
+"""Power cuts at any moment, on ext4 and on XFS: the disk keeps what was flushed, and no more.
 
-A real server works on a disk of its own. A client outside of it remembers all that it is told. The
-disk is cut off, the server killed, the disk mounted again, the server started again. The same with
-a server whose flushes do nothing must lose something, or the cuts prove nothing.
+A real server works on a disk of its own. A client outside remembers every reply and event. The disk
+is cut off, the server killed, the disk mounted again, and the server started again. A server whose
+flushes do nothing must lose something in the same procedure, or the cuts prove nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from support.tiers import Tier
 
 SEED = 20250104
 LONGEST_LIFE = 3.0
-"""Seconds from a start's readiness to the cut, if not so much has been told before."""
+"""Seconds from a start's readiness to the cut, if too few events come before."""
 LONGEST_START = 1.5
 MOST_EVENTS = 150
 CUTS_ON_ONE_DISK = 20
@@ -51,7 +51,7 @@ CODONS = (
 
 @dataclass
 class Machine:
-    """A disk with an execution on it, and what is known of that when nothing has been cut yet."""
+    """A disk with an execution on it, and what is known of it before the first cut."""
 
     disk: Disk
     lives: int = 0
@@ -63,7 +63,7 @@ class Machine:
         return self.disk.place / "execution"
 
     async def prepare(self, hank: Path) -> None:
-        """One codon of three has run."""
+        """Run one codon of three."""
         async with running_server(hank, None, self.execution, "--no-autostart") as server:
             person = self.person(random.Random(SEED))
             async with server.client(since_seq=0) as client, anyio.create_task_group() as group:
@@ -99,7 +99,7 @@ def made() -> Iterator[dict[str, Machine]]:
 
 @pytest.fixture
 def machines(made: dict[str, Machine], tmp_path_factory: pytest.TempPathFactory) -> Machines:
-    """Lends a machine of a kind; it is prepared once for all tests."""
+    """Return a function that gives the machine of a kind; each is prepared once for all tests."""
 
     async def lend(kind: FileSystem) -> Machine:
         if kind.name in made:
@@ -124,7 +124,7 @@ def machines(made: dict[str, Machine], tmp_path_factory: pytest.TempPathFactory)
 async def test_a_power_cut_loses_nothing(
     kind: FileSystem, few: int, many: int, machines: Machines, tier: Tier, tally: Tally
 ) -> None:
-    """All that was acknowledged is there and readable, and the files are what they must be."""
+    """Everything acknowledged exists and is readable, and the files are the expected ones."""
     machine = await machines(kind)
     cuts = many if tier.is_long else few
     while cuts > 0:
@@ -134,7 +134,7 @@ async def test_a_power_cut_loses_nothing(
 
 
 async def _cuts_on_one_disk(machine: Machine, most: int, tally: Tally) -> tuple[Life, list[str]]:
-    """Begins with a new disk, and stays with it until something is wrong with it."""
+    """Start with a new disk, and stay on it until the checker finds a fault."""
     life = await Life.on(machine)
     found: list[str] = []
     while life.cuts < most and not found:
@@ -162,7 +162,7 @@ async def test_a_power_cut_without_flushes_loses_something(
     tally: Tally,
     tmp_path: Path,
 ) -> None:
-    """Where no flush does anything, most cuts break a promise: so the cuts are real."""
+    """Where flushes do nothing, most cuts break a promise, so the cuts are real."""
     lives = many if tier.is_long else few
     if lives == 0:
         pytest.skip(f"the control on {kind.name} is of the long tier")
@@ -188,12 +188,12 @@ def _without_flushes(folder: Path) -> list[str]:
         pytest.skip(str(reason))
 
 
-# --- what happens on a machine --------------------------------------------------------------------
+# --- cuts and restarts ----------------------------------------------------------------------------
 
 
 @dataclass
 class Life:
-    """What happens to one disk from when it is as it was prepared."""
+    """The sequence of cuts and restarts of one disk, from its prepared state."""
 
     machine: Machine
     person: CarefulPerson
@@ -216,7 +216,7 @@ class Life:
         return f"{kind}, seed {self.seed}, cut {self.cuts} ({self.last})"
 
     async def is_cut_off(self) -> None:
-        """While it works; and sometimes again while it gets over that."""
+        """Cut the power while the server works, and sometimes again while it recovers."""
         chance = self.person.chance
         await self._cut_off(self._at_work)
         while self.cuts and chance.random() < 0.25:
@@ -263,7 +263,7 @@ class Life:
             return
 
     async def is_started_again(self) -> list[str]:
-        """Says what is wrong with it after its last cut; its flushes work then."""
+        """Start the server after its last cut, with working flushes; return the faults found."""
         person = self.person
         try:
             async with running_server(None, None, person.execution, "--no-autostart") as server:

@@ -1,7 +1,7 @@
-"""kill -9 at any moment, again and again, on one execution; a client remembers every answer.
+"""kill -9 at random moments, repeatedly, on one execution; a client remembers every reply.
 
-The moments are random, so this finds what nobody thought of; where each call is met in turn, see
-`test_killed_at_every_call.py`.
+Random moments find what a systematic test does not expect; `test_killed_at_every_call.py` covers
+each call in turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_START = 1.5
 
 
 async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tally) -> None:
-    """After each kill: all that was acknowledged is there, and the files are what they must be."""
+    """After each kill, everything acknowledged exists, and the files are the expected ones."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "one")))
     async with (

@@ -1,7 +1,7 @@
-"""SIGTERM, whatever the server is about: it ends within eight seconds, and the next start is clean.
+"""After SIGTERM in any phase, the server ends within eight seconds, and the next start is clean.
 
-Each phase brings a server to where it is busy; the signal comes then, and all that a supervisor
-and the next start rely on is looked at.
+Each phase brings a server to a busy moment. Then the signal arrives, and the test checks everything
+that a supervisor and the next start rely on.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from support.watching import idle, started
 
 SECONDS = 8.0
 UNDER_LOAD = 2.0
-"""For a machine that does not let the server, or us, run when it is time."""
+"""Extra seconds for a machine that schedules the server or the test late."""
 
 MANY = 3_000
-"""Files: enough for each thing that is done with them to take a while."""
+"""The number of files: enough for each operation on them to take a while."""
 
 MANY_EVENTS = 100_000
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a phase plays."""
+    """The folder, execution and files of one phase."""
 
     folder: Path
 
@@ -63,7 +63,7 @@ class Place:
 
     @property
     def pid_file(self) -> Path:
-        """Where what must not outlive the server writes its pid."""
+        """Return the file in which a process that must not outlive the server writes its pid."""
         return self.folder / "pid"
 
     def hank(self, *codons: dict[str, Any]) -> Path:
@@ -71,7 +71,7 @@ class Place:
 
 
 Busy = Callable[[Place], AbstractAsyncContextManager[Process]]
-"""Brings a server to its phase, and gives its process; it is signalled while the context lasts."""
+"""Brings a server to its phase, and returns its process; it is signalled within the context."""
 
 
 # --- the phases -----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ Busy = Callable[[Place], AbstractAsyncContextManager[Process]]
 
 @asynccontextmanager
 async def starting(place: Place) -> AsyncIterator[Process]:
-    """It has the lock, and opens what it needs."""
+    """It has the lock, and opens its files."""
     hank = place.hank(codon("one", writes("a.txt", "1")))
     words = command("run", str(hank), "--execution", str(place.execution), "--json")
     async with process_of(words) as server, anyio.create_task_group() as reading:
@@ -90,13 +90,13 @@ async def starting(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def recovering(place: Place) -> AsyncIterator[Process]:
-    """It brings a rollback to its end that a crash cut short."""
+    """It completes a rollback that a crash interrupted."""
     await cut_short(place.folder)
     words = command("run", "--execution", str(place.execution), "--json", "--no-autostart")
     async with process_of(words) as server, anyio.create_task_group() as reading:
         reading.start_soon(server.to_its_end)
         ours = f'"pid":{server.process.pid},'.encode()
-        with anyio.fail_after(30):  # The lock file of the one that crashed is there already.
+        with anyio.fail_after(30):  # The crashed server's lock file already exists.
             while ours not in place.layout.runtime_lock.read_bytes():  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 
@@ -109,7 +109,7 @@ def notes_its_pid(place: Place, line: str) -> str:
 
 @asynccontextmanager
 async def running_a_rig(place: Place) -> AsyncIterator[Process]:
-    """A rig's command does not want to end."""
+    """A rig's command does not end by itself."""
     line = notes_its_pid(place, "trap '' INT TERM; while :; do sleep 1; done")
     rig = [{"type": "command", "command": {"run": line}}]
     hank = place.hank(codon("one", writes("a.txt", "1"), rigSetup=rig))
@@ -120,7 +120,7 @@ async def running_a_rig(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def copying_a_rig(place: Place) -> AsyncIterator[Process]:
-    """A rig brings a great many files along."""
+    """A rig copies a great many files."""
     source = place.folder / "hank" / "template"
     source.mkdir(parents=True)
     (source / "0").write_bytes(b"x" * 100_000)
@@ -139,7 +139,7 @@ async def copying_a_rig(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def with_a_deaf_agent(place: Place) -> AsyncIterator[Process]:
-    """The agent hears neither INT nor TERM."""
+    """The agent ignores INT and TERM."""
     line = notes_its_pid(place, "echo at work; trap '' INT TERM; while :; do sleep 1; done")
     agent = {"agent": {"type": "command", "command": ["sh", "-c", line]}}
     hank = place.hank(codon("one", writes("a.txt", "1"), **agent))
@@ -158,7 +158,7 @@ def many_files(text: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def with_a_frozen_agent(place: Place) -> AsyncIterator[Process]:
-    """A rollback holds the agent still, and restores."""
+    """A rollback freezes the agent and restores files."""
     first, changed = place.folder / "first", place.folder / "changed"
     hank = place.hank(
         codon(
@@ -187,7 +187,7 @@ async def with_a_frozen_agent(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def ended_plan(place: Place) -> AsyncIterator[tuple[Process, Client]]:
-    """A server whose plan has run: two codons that each wrote all of the files."""
+    """Run a plan of two codons that each write all of the files; return its server."""
     hank = place.hank(codon("one", many_files("1")), codon("two", many_files("2")))
     async with (
         running_server(hank, None, place.execution) as server,
@@ -199,7 +199,7 @@ async def ended_plan(place: Place) -> AsyncIterator[tuple[Process, Client]]:
 
 @asynccontextmanager
 async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
-    """A checkpoint of many new files is being taken."""
+    """A checkpoint of many new files is in progress."""
     async with ended_plan(place) as (server, client):
         for number in range(MANY):
             (place.layout.work_tree / f"new-{number}").write_text(str(number))
@@ -210,7 +210,7 @@ async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def rolling_back(place: Place) -> AsyncIterator[Process]:
-    """Files are on their way back."""
+    """A rollback is restoring files."""
     async with (
         ended_plan(place) as (server, client),
         busy(client.roll_back_to_codon, CodonId("one"), "end"),
@@ -221,7 +221,7 @@ async def rolling_back(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def undoing(place: Place) -> AsyncIterator[Process]:
-    """A rollback is being undone."""
+    """An undo is restoring files."""
     async with ended_plan(place) as (server, client):
         await client.roll_back_to_codon(CodonId("one"), "end")
         async with busy(client.undo):
@@ -231,7 +231,7 @@ async def undoing(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
-    """Old checkpoints go, and the store is packed."""
+    """A gc prunes old checkpoints and packs the store."""
     async with ended_plan(place) as (server, client):
         for number in range(5):
             (place.layout.work_tree / "a.txt").write_text(str(number))
@@ -243,14 +243,14 @@ async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def checking_the_store(place: Place) -> AsyncIterator[Process]:
-    """Every object is being read."""
+    """An fsck reads every object."""
     async with ended_plan(place) as (server, client), busy(client.check_store):
         yield server
 
 
 @asynccontextmanager
 async def branching(place: Place) -> AsyncIterator[Process]:
-    """A new execution is being made."""
+    """A branch is being made."""
     async with ended_plan(place) as (server, client):
         newest = (await client.list_checkpoints()).checkpoints[0]
         path = str(place.folder / "branch")
@@ -261,7 +261,7 @@ async def branching(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def asked_much(place: Place) -> AsyncIterator[Process]:
-    """Somebody looks for a word through a long journal, and at a moment of it."""
+    """A query searches a long journal, and a view shows an event of it."""
     hank = place.hank(codon("one", writes("a.txt", "1")))
     async with running_server(hank, None, place.execution, "--headless") as server:
         assert await server.ended() == 0
@@ -278,7 +278,7 @@ async def asked_much(place: Place) -> AsyncIterator[Process]:
 
 
 def _lengthen(path: Path) -> None:
-    """Adds events to the journal of a server that has ended."""
+    """Append events to the journal of a stopped server."""
     last = journal(path.parents[2])[-1].seq
     line = (
         '{{"id":"many-{0}","seq":{0},"timestamp":"2025-01-04T12:00:00.000Z",'
@@ -290,7 +290,7 @@ def _lengthen(path: Path) -> None:
 
 @asynccontextmanager
 async def with_a_dead_reader(place: Place) -> AsyncIterator[Process]:
-    """A client takes nothing of what it is sent, and there is much to send."""
+    """A client reads nothing of a large amount of output."""
     hank = place.hank(codon("one", {"run": "seq 300000"}, waits_for(place.folder / "never")))
     async with running_server(hank, None, place.execution, "--no-autostart") as server:
         address = discover(place.execution)
@@ -312,7 +312,7 @@ def _handshake(token: str | None) -> str:
 async def busy(
     ask: Callable[..., Awaitable[object]], *words: Any, **more: Any
 ) -> AsyncIterator[None]:
-    """Asks for something, and lets whoever is in the block not wait for the answer."""
+    """Send a command; run the block without waiting for the reply."""
 
     async def asked() -> None:
         with contextlib.suppress(*Lost):
@@ -347,7 +347,9 @@ SLOW: tuple[Busy, ...] = (
 async def test_a_server_ends_within_eight_seconds(
     tmp_path: Path, tier: Tier, tally: Tally, phase: Busy
 ) -> None:
-    """It ends in time and in order: no lock file, no open run, nobody left; then starts clean."""
+    """It ends in time and in order: no lock file, open run or process remains; the next start is
+    clean.
+    """
     if phase in SLOW and not tier.is_long:
         pytest.skip("in the long tier only")
 
@@ -365,7 +367,7 @@ async def test_a_server_ends_within_eight_seconds(
 
 
 async def _terminated(process: Process) -> int | None:
-    """Sends the signal, and gives the exit code; None where there was none in time."""
+    """Send the signal and return the exit code, or None if the server did not end in time."""
     process.send_signal(signal.SIGTERM)
     with anyio.move_on_after(SECONDS + UNDER_LOAD):
         return await process.wait()
@@ -391,7 +393,7 @@ def _left_in_order(place: Place) -> list[str]:
 
 
 def _is_cut_short(events: list[Event]) -> bool:
-    """Whether the last codon was ended by the signal and its exit checkpoint is missing."""
+    """Return True if the signal ended the last codon and its exit checkpoint is missing."""
     made = [codec.decode_transition(e.data) for e in events if isinstance(e.data, StateTransition)]
     begun = [at for at, each in enumerate(made) if isinstance(each, CodonStarted)]
     kinds = [

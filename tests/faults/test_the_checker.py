@@ -1,6 +1,6 @@
-"""The rig itself: the checker sees each kind of damage, and the tracer meets the call it is told.
+"""The test tools: the checker detects each kind of damage, and the tracer hits the right call.
 
-A campaign that finds nothing proves something only because these can fail.
+A campaign that finds nothing proves something only because these tools can fail.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Past(NamedTuple):
 
 @pytest.fixture
 async def past(tmp_path: Path) -> Past:
-    """An execution at rest, and a client that was told of all of it."""
+    """Return an execution at rest, and a client that received all of its events."""
     told, execution = Told(), tmp_path / "execution"
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "1")), codon("two", writes("a.txt", "2"))
@@ -138,7 +138,7 @@ DAMAGES: tuple[tuple[Callable[[Past], None], str], ...] = (
 
 
 async def test_the_checker_sees_every_damage(past: Past, tmp_path: Path) -> None:
-    """One damage at a time, and the violation that names it."""
+    """Each kind of damage is reported as the violation that names it."""
     copy = shutil.copytree(past.execution, tmp_path / "copy", symlinks=True)
     for damage, complaint in DAMAGES:
         shutil.rmtree(past.execution)
@@ -155,7 +155,7 @@ async def test_the_checker_sees_every_damage(past: Past, tmp_path: Path) -> None
 
 
 async def test_the_checker_sees_a_file_that_differs(past: Past) -> None:
-    """A byte more in one file is a work tree that is neither before nor after."""
+    """One extra byte in one file makes a work tree that is neither before nor after."""
     expected = tree(past.execution / "agentRoot")
     assert tree_violations(past.execution, expected) == []
     with (past.execution / "agentRoot" / "a.txt").open("a") as stream:
@@ -192,7 +192,7 @@ def run_struck(folder: Path, group: str, at: int, **how: object) -> tuple[int, S
 
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_calls_are_counted_over_all_threads(tmp_path: Path) -> None:
-    """Four threads that make five folders each: the thirteenth call is met, twelve were made."""
+    """Four threads make five folders each: the thirteenth call is hit, after twelve were made."""
     code, strike = run_struck(tmp_path, "mkdir", 13)
     assert code == 128 + 9
     assert strike.was_met
@@ -201,7 +201,7 @@ def test_calls_are_counted_over_all_threads(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_a_point_beyond_the_last_call_touches_nothing(tmp_path: Path) -> None:
-    """There are twenty calls; at twenty-one the run passes."""
+    """There are twenty calls; with point twenty-one the run passes."""
     code, strike = run_struck(tmp_path, "mkdir", 21)
     assert (code, strike.was_met, strike.counted["mkdir"]) == (0, False, 20)
 

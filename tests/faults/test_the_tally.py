@@ -1,4 +1,4 @@
-"""The table of the campaigns tells what was done, and cannot say 0 where something was violated."""
+"""The table of the campaigns counts what was done, and cannot show 0 if there is a violation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.tally import Tally
 
 
 def test_the_table_ends_with_the_violations() -> None:
-    """A row for each campaign, their sum, each violation, and last how many there are."""
+    """It has a row for each campaign, their sum, each violation, and last the violation count."""
     tally = Tally()
     tally.add("cuts", rounds=3, of="cuts", acknowledged=40)
     tally.add("cuts", of="cuts", acknowledged=2, violations=["Cut 4: lost."])

@@ -1,6 +1,7 @@
-"""Whatever an agent does, none of its processes gets away and the daemon stays well (T-P1 to T-P9).
+"""No process of an agent escapes, and the daemon stays healthy, whatever an agent does (T-P1 to
+P9).
 
-All through a real server and the `command` agent of a hank.
+All tests use a real server and the `command` agent of a hank.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from support.unruly_agents import (
 from support.watching import idle
 
 DEATH_DEADLINE = 5.0
-"""Seconds after a stop or restart in which nothing of an agent may live."""
+"""Seconds after a stop or restart in which no process of an agent may survive."""
 
 MOST_GROWTH = 32 * 2**20
 LARGE_PROMPT = "x" * 2**20
@@ -61,7 +62,7 @@ LARGE_PROMPT = "x" * 2**20
 
 MOST_PACKS = OPEN_PACKS + LIBGIT2_OPEN_PACKS
 MOST_DESCRIPTORS = 20
-"""What a server at rest holds: its outputs, sockets, lock, logs, journal and folders."""
+"""The descriptors of an idle server: its outputs, sockets, lock, logs, journal and folders."""
 
 ANSWER_DEADLINE = 1.0
 
@@ -78,14 +79,14 @@ def only_together(name: str, tier: Tier) -> None:
         pytest.skip("one at a time: long tier")
 
 
-# --- stopped, and killed under -------------------------------------------------------------------
+# --- stopped and killed servers ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STAYING)
 async def test_nothing_of_an_agent_outlives_a_stop(
     name: str, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
-    """T-P1, T-P5: the server stops in order, and every process that the agent made is dead."""
+    """T-P1, T-P5: the server shuts down, and every process that the agent made is dead."""
     only_together(name, tier)
     source, execution = STAYING[name], tmp_path / "execution"
     prompt = LARGE_PROMPT if "never reads" in name else "Begin."
@@ -93,7 +94,7 @@ async def test_nothing_of_an_agent_outlives_a_stop(
     async with running_server(hank, None, execution) as server:
         pids = await announced(execution, *names_of(source))
         processes = moments(pids) | below(server.pid)
-        assert len(processes) >= len(pids) + 1  # The keeper, too.
+        assert len(processes) >= len(pids) + 1  # The keeper is one of them.
         assert await server.stop() == 0
         alive = await all_dead(processes, DEATH_DEADLINE)
 
@@ -108,7 +109,7 @@ async def test_nothing_of_an_agent_outlives_a_stop(
 async def test_nothing_of_an_agent_outlives_a_killed_daemon(
     name: str, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
-    """T-P2: kill -9, and a start: nothing lives, and the codon failed with a reason."""
+    """T-P2: after kill -9 and a start no process survives, and the codon failed with a reason."""
     only_together(name, tier)
     source, execution = STAYING[name], tmp_path / "execution"
     async with running_server(hank_of(tmp_path / "hank", source), None, execution) as server:
@@ -134,7 +135,7 @@ async def test_nothing_of_an_agent_outlives_a_killed_daemon(
 
 
 async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Path) -> None:
-    """A child without environment in a session of its own, and no keeper any more: still found."""
+    """A child without environment, in its own session and with a dead keeper, is still found."""
     if containment() != "cgroup":
         pytest.skip("no control group (cgroup v2) can be made here")
 
@@ -166,7 +167,7 @@ async def test_an_agent_that_stops_its_keeper_and_ends_does_not_hang_its_codon(
 
 
 async def test_an_agent_that_keeps_stopping_its_keeper_fails_its_codon(tmp_path: Path) -> None:
-    """It is ended, nothing of it lives, and the codon's reason says what it did."""
+    """The agent is ended, none of its processes survives, and the codon's reason says why."""
     execution = tmp_path / "execution"
     source = (
         "keeper = os.getppid(); announce('agent')\n"
@@ -186,7 +187,7 @@ async def test_an_agent_that_keeps_stopping_its_keeper_fails_its_codon(tmp_path:
 
 
 async def test_a_stdout_that_a_grandchild_holds_does_not_hold_the_codon(tmp_path: Path) -> None:
-    """T-P5: the agent has ended, and its child holds its stdout: the codon is done at once."""
+    """T-P5: the agent has ended, and its child holds its stdout: the codon ends at once."""
     execution = tmp_path / "execution"
     async with running_server(hank_of(tmp_path / "hank", STDOUT_HELD), None, execution) as server:
         processes = moments(await announced(execution, "agent", "holder"))
@@ -200,7 +201,7 @@ async def test_a_stdout_that_a_grandchild_holds_does_not_hold_the_codon(tmp_path
 
 
 async def test_a_silent_agent_is_ended_by_its_limit(tmp_path: Path) -> None:
-    """T-P5: stdout closed, stdin unread: after its idle limit the codon fails and says so."""
+    """T-P5: stdout closed, stdin unread: after its idle limit the codon fails with that reason."""
     execution = tmp_path / "execution"
     source = STAYING["one that closes stdout and runs on"]
     hank = hank_of(tmp_path / "hank", source, LARGE_PROMPT, shimIdleTimeout=1)
@@ -232,11 +233,11 @@ async def test_bytes_that_are_no_text_are_output(tmp_path: Path) -> None:
     assert "3" in (unruly.failure_reason.message or "")
 
 
-# --- too much -------------------------------------------------------------------------------------
+# --- excessive output and forks -------------------------------------------------------------------
 
 
 async def _growth(server: RunningServer, execution: Path) -> int:
-    """Watches the daemon until the agent has ended: the bytes that it was larger than before."""
+    """Watch the daemon until the agent ends; return its largest memory growth in bytes."""
     before = most = memory_of(server.pid)
     async with session(execution) as client:
         await client.next_codon()
@@ -267,7 +268,7 @@ def _is_over(execution: Path) -> bool:
 async def test_output_without_measure_fills_no_memory(
     kind: str, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
-    """T-P4: 1 GB on each output, or one line of 100 MB: under 32 MB more, and it answers."""
+    """T-P4: 1 GB on each output, or one line of 100 MB, takes under 32 MB; the daemon responds."""
     execution = tmp_path / "execution"
     flood = FLOOD.format(mebibytes=1024 if tier.is_long else 32)
     source = flood if "flood" in kind else ONE_LINE.format(mebibytes=100)
@@ -286,7 +287,7 @@ async def test_output_without_measure_fills_no_memory(
 
 
 async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tally) -> None:
-    """T-P6: 200 processes that fork all the time: the daemon answers within a second."""
+    """T-P6: while 200 processes fork constantly, the daemon replies within a second."""
     execution = tmp_path / "execution"
     with limited_processes(200) as group:
         if group is None:
@@ -320,9 +321,9 @@ async def _delay(client: Client) -> float:
 
 
 async def test_many_short_agents_leave_no_zombie(tmp_path: Path, tier: Tier, tally: Tally) -> None:
-    """T-P9: a thousand agents, each with an orphan: no zombie, descriptor or record remains.
+    """T-P9: after a thousand agents with an orphan each, no zombie, descriptor or record remains.
 
-    But for packs of the store, of which only so many are kept open.
+    Packs of the store are an exception: a limited number of them stays open.
     """
     execution, count = tmp_path / "execution", 1000 if tier.is_long else 50
     agent = {"type": "command", "command": ["sh", "-c", "(sleep 600 &) ; true"]}
@@ -350,12 +351,12 @@ async def test_many_short_agents_leave_no_zombie(tmp_path: Path, tier: Tier, tal
     tally.add(f"short agents (at most {most} dead at once)", rounds=count, of="agents")
 
 
-# --- strangers ------------------------------------------------------------------------------------
+# --- unrelated processes --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def strangers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
-    """Two processes of somebody else's, with the command line of an agent."""
+    """Start two unrelated processes with the command line of an agent."""
     words = program(STAYING["a child"])
     places = tmp_path / "a", tmp_path / "b"
     for place in places:
@@ -369,7 +370,7 @@ def strangers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], subproc
 
 
 async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # type: ignore[no-untyped-def]
-    """T-P3: one has the pid on record, both the agent's command line: they live on."""
+    """T-P3: one has the recorded pid, both have the agent's command line: both survive."""
     execution, source = tmp_path / "execution", STAYING["a child"]
     namesake, holder = strangers
     async with running_server(hank_of(tmp_path / "hank", source), None, execution) as server:

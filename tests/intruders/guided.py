@@ -1,4 +1,4 @@
-"""Fuzz one parser of untrusted input under atheris, which keeps and mutates useful inputs.
+"""Fuzz one parser of untrusted input; atheris keeps and mutates inputs that reach new lines.
 
     python guided.py READER FOLDER SECONDS
 
