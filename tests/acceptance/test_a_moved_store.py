@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Place:
     ("what", "code", "sentence"),
     [
         pytest.param("checkpoints", 65, "{folder} was moved", id="the checkpoints"),
-        pytest.param("state", 70, "{folder}/runtime.lock.guard is gone", id="the lock as well"),
+        pytest.param("state", 70, "{folder}/runtime.lock.guard is missing", id="the lock as well"),
     ],
 )
 def test_a_store_that_an_agent_moves_ends_the_server(
@@ -74,7 +74,7 @@ def test_a_store_that_an_agent_moves_ends_the_server(
     done = place.run("test -e ../once")
     assert done.returncode == 0, done.stderr
     assert (place.execution / "agentRoot" / "c.txt").read_text() == "c"
-    assert "whole" in hankweave("fsck", "-e", str(place.execution), code=0).stdout
+    assert "intact" in hankweave("fsck", "-e", str(place.execution), code=0).stdout
 
 
 @pytest.mark.parametrize("folder", [*AWAY.values(), ".hankweave/events"])
@@ -104,7 +104,7 @@ def test_checkpoints_that_are_gone_are_not_begun_anew(place: Place) -> None:
     folder.rename(place.moved)
     refused = place.run()
     assert refused.returncode == 65
-    assert "is gone" in refused.stderr
+    assert "is missing" in refused.stderr
     assert not folder.exists()
     place.moved.rename(folder)
     assert place.run().returncode == 0
