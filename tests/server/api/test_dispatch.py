@@ -61,7 +61,7 @@ CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_repli
 
 
 class Surroundings:
-    """What dispatch reads of an execution: its state, the time and its guard."""
+    """The parts of an execution that dispatch reads: its state, the time and its guard."""
 
     state: State = msgspec.structs.replace(a_state(a_run(CURRENT)), current_run_id=CURRENT)
 

@@ -1,4 +1,4 @@
-"""A laboratory: one execution directory, its engine, and the git program as a witness."""
+"""Test bench: one execution directory, its checkpoint engine, and the git program as a witness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
 
 
 class Lab:
-    """Edits a work tree, checkpoints it, rolls it back, and asks git what it thinks."""
+    """A test bench that edits a work tree, checkpoints it, rolls it back, and inspects it with
+    git."""
 
     def __init__(self, root: Path, *, in_place: bool = False) -> None:
         self.layout = Layout.in_place(root) if in_place else Layout.of_execution(root)
@@ -42,7 +43,7 @@ class Lab:
         self._count = 0
 
     def reopen(self, *, forget: bool = False) -> CheckpointEngine:
-        """Ends the engine and starts another, as a restart of the daemon does."""
+        """Close the engine and start another, as a daemon restart does."""
         self.engine.close()
         if forget:
             self.layout.scan_cache.unlink(missing_ok=True)
@@ -87,7 +88,7 @@ class Lab:
         return stat.S_IMODE(os.lstat(self.path(name)).st_mode)
 
     def picture(self) -> dict[bytes, tuple[str, int, bytes]]:
-        """Everything in the work tree: kind, permissions and content, folders included."""
+        """Return everything in the work tree: kind, permissions and content, folders included."""
         root = os.fsencode(self.tree)
         found: dict[bytes, tuple[str, int, bytes]] = {}
         for folder, folders, files in os.walk(root):
@@ -145,7 +146,7 @@ class Lab:
         paths: frozenset[bytes] | None = None,
         keep: frozenset[bytes] = frozenset(),
     ) -> RestoreReport:
-        """Plan, safety checkpoint, restore, detach: the daemon's order."""
+        """Plan, take the safety checkpoint, restore and detach, in the daemon's order."""
         plan = self.engine.plan_restore(target, patterns, paths)
         safety = self.engine.checkpoint(self.request("safety", patterns, before=plan, codon=None))
         report = self.engine.restore(target, safety.sha, paths, keep)
@@ -164,7 +165,7 @@ class Lab:
         return self.git_bytes(*arguments, check=check).decode("utf-8", "surrogateescape")
 
     def git_bytes(self, *arguments: str, check: bool = True) -> bytes:
-        """Runs the git program as seed 000 tells people to, with a hostile home."""
+        """Run the git program as seed 000 documents it, with a hostile home directory."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
@@ -225,7 +226,7 @@ def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def without_privileges() -> Iterator[None]:
-    """Takes from this thread root's right to read everything, as an ordinary user lacks it."""
+    """Drop root's right to read everything in this thread, as for an ordinary user."""
     with contextlib.ExitStack() as undo:
         if os.geteuid() == 0:
             before = _capabilities()

@@ -1,4 +1,4 @@
-"""Claims about the shadow repository of a branch: what it has, what it lacks, what it leaves."""
+"""The shadow repository of a branch: its contents, its omissions, and its cleanup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = RunId("1736000000001-abc123-def456")
 
 
 def offshoot_of(lab, target: Sha, root: Path) -> Layout:
-    """Makes one the way a branch does."""
+    """Clone the repository in the way a branch does."""
     layout = Layout.of_execution(root)
     fsutil.make_private_directory(layout.checkpoints)
     layout.work_tree.mkdir()
@@ -37,7 +37,7 @@ def offshoot_of(lab, target: Sha, root: Path) -> Layout:
 
 
 def git(lab, layout: Layout, *words: str) -> str:
-    """The witness, looking at another repository."""
+    """Run the git program on another repository."""
     ours, lab.layout = lab.layout, layout
     try:
         return lab.git(*words)
@@ -55,7 +55,8 @@ def stored(lab) -> dict[str, bytes]:
 
 
 def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
-    """Ancestors with their notes, and each run's branch as far as it goes; no later checkpoint."""
+    """A clone has the ancestors with their notes, run branches up to the target, and nothing
+    later."""
     lab.write("a", "1", 0o600)
     first = lab.checkpoint()
     lab.write("b", "2", 0o640)
@@ -87,7 +88,8 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
 
 
 def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
-    """What was filled in is remembered: an unchanged tree is the same tree, at once."""
+    """The clone's stat index is filled in: an unchanged tree is recognised without reading
+    files."""
     for number in range(50):
         lab.write(f"f{number}", str(number))
 
@@ -104,7 +106,7 @@ def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
 
 
 def test_an_offshoot_works_where_no_empty_tree_was_ever_stored(in_place_lab, tmp_path):
-    """A project's first checkpoint has files in it already."""
+    """The empty tree may be missing if a project's first checkpoint contains files."""
     lab = in_place_lab
     lab.write("a", "1")
     target = lab.checkpoint()
@@ -113,7 +115,7 @@ def test_an_offshoot_works_where_no_empty_tree_was_ever_stored(in_place_lab, tmp
 
 
 def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
-    """Interrupted, after what was begun; the source is as it was."""
+    """An interrupted clone raises Interrupted, and the source is unchanged."""
     lab.write("a", "1")
     target = lab.checkpoint()
     before = stored(lab)
@@ -126,7 +128,8 @@ def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
 
 
 def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
-    """A damaged target is refused with the damage; a damaged ancestor does not keep it back."""
+    """A damaged target is refused with its damage; a damaged ancestor does not prevent the
+    clone."""
     lab.write("old", "old")
     first = lab.checkpoint()
     lab.delete("old")
@@ -151,7 +154,8 @@ def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
 
 
 def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
-    """The epochs that the line's checkpoints name, each file of them; not what came later."""
+    """All files of the session snapshots that cloned checkpoints name are included, and no later
+    ones."""
     store, history = ShadowRepo(lab.layout.shadow_repository), tmp_path / "history"
     epochs = Epochs(store)
     lab.write("a", "1")

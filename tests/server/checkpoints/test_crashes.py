@@ -1,4 +1,4 @@
-"""What a crash, a full disk or a meddler leaves behind, and what the next start makes of it."""
+"""States after a crash, a full disk or tampering, and how the next start handles them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hankweave_server.worktree import tree_writer
 
 
 class SimulatedCrash(BaseException):
-    """Ends the process, as far as the code under test can tell."""
+    """An exception that ends the process, as seen by the code under test."""
 
 
 class CrashingSystem:
-    """Counts the calls that change a disk and crashes before the n-th."""
+    """A system layer that counts disk-changing calls and crashes before the n-th."""
 
     CHANGES = ("mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "fsync", "fchmod")
 
@@ -80,7 +80,7 @@ def crash_points(limit):
 
 
 def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system):
-    """Wherever creation is cut off, the next start makes a working repository."""
+    """Wherever repository creation is cut off, the next start makes a working repository."""
     survived = 0
     for number in crash_points(60):
         root = tmp_path / str(number)
@@ -101,7 +101,7 @@ def test_a_crash_anywhere_in_creation_leaves_a_startable_state(tmp_path, system)
 
 
 def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
-    """Wherever a checkpoint is cut off, the earlier ones stand and the next start cleans up."""
+    """Wherever a checkpoint is cut off, the earlier ones survive and the next start cleans up."""
     lab.write("a", "1")
     first = lab.checkpoint()
     finished = 0
@@ -129,7 +129,7 @@ def test_a_crash_anywhere_in_a_checkpoint_loses_nothing(lab, system):
 
 
 def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
-    """Wherever a restore is cut off, the redo ends in exactly the target."""
+    """Wherever a restore is cut off, repeating it ends in exactly the target."""
     lab.write("a", "1", 0o600)
     lab.write("d/e/f", "1")
     lab.link("l", "a")
@@ -163,7 +163,8 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
 
 
 def test_leftovers_of_a_dead_process_are_cleared_and_named(lab):
-    """Locks, temporary files and half a pack do not stop the next start, which names them."""
+    """Locks, temporary files and half-written packs do not stop the next start, which names
+    them."""
     lab.checkpoint()
     repository = lab.layout.shadow_repository
     planted = [
@@ -186,7 +187,8 @@ def test_leftovers_of_a_dead_process_are_cleared_and_named(lab):
 
 
 def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
-    """Objects are flushed, then named, and only then does a ref name the commit."""
+    """Objects are flushed, then renamed into place, and only then does a ref point to the
+    commit."""
     order: list[str] = []
 
     def noting(name, real):
@@ -211,7 +213,7 @@ def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
-    """ENOSPC while objects are written is InsufficientSpace; no ref moves, no file stays."""
+    """ENOSPC while objects are written is InsufficientSpace; no ref moves and no file remains."""
     lab.write("a", "1")
     first = lab.checkpoint()
     lab.write("a", "2")
@@ -232,7 +234,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
 
 
 def test_a_fault_of_the_store_is_not_taken_for_a_missing_file(lab, monkeypatch):
-    """ENOENT from the repository fails the checkpoint; it does not delete the file from it."""
+    """ENOENT from the repository fails the checkpoint instead of recording the file as deleted."""
 
     def broken(self, data):
         raise FileNotFoundError(errno.ENOENT, "objects is gone")
@@ -245,7 +247,7 @@ def test_a_fault_of_the_store_is_not_taken_for_a_missing_file(lab, monkeypatch):
 
 
 def test_a_restore_needs_room_before_it_starts(lab, monkeypatch):
-    """Without room for the target nothing is touched, and the numbers are said."""
+    """Without space for the target nothing is changed, and the error has the numbers."""
     lab.write("a", "x" * 5000)
     made = lab.checkpoint()
     lab.write("a", "y")
@@ -260,7 +262,8 @@ def test_a_restore_needs_room_before_it_starts(lab, monkeypatch):
 
 
 def test_content_nobody_captured_is_never_overwritten(lab):
-    """An edit made after the safety checkpoint stays, and the restore says it is incomplete."""
+    """An edit made after the safety checkpoint stays, and the restore reports that it is
+    incomplete."""
     lab.write("a", "1")
     lab.write("b", "1")
     made = lab.checkpoint()
@@ -283,7 +286,7 @@ def test_content_nobody_captured_is_never_overwritten(lab):
 
 
 def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
-    """ENOSPC while files are written is InsufficientSpace, and the redo finishes the work."""
+    """ENOSPC while files are written is InsufficientSpace, and a repeated restore completes."""
     lab.write("a", "1")
     made = lab.checkpoint()
     lab.write("a", "2")
@@ -306,7 +309,7 @@ def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
 
 
 def object_file(lab, name: str) -> Path:
-    """Unpacks everything, so that one object can be hurt, and gives its file."""
+    """Unpack all objects, so that one can be damaged, and return its file."""
     packs = lab.layout.shadow_repository / "objects" / "pack"
     for pack in list(packs.glob("*.pack")):
         moved = lab.layout.root / pack.name
@@ -324,7 +327,8 @@ def object_file(lab, name: str) -> Path:
 
 @pytest.mark.parametrize("which", ["a", "dir", "dir/b"])
 def test_a_damaged_object_is_named_with_the_checkpoints_it_hits(lab, which):
-    """verify names object, path and every checkpoint that needs it; the others are intact."""
+    """`verify` names object, path and every checkpoint that needs it; other checkpoints are
+    intact."""
     lab.write("a", "one")
     lab.write("dir/b", "one too")
     first = lab.checkpoint()
@@ -346,7 +350,7 @@ def test_a_damaged_object_is_named_with_the_checkpoints_it_hits(lab, which):
 
 
 def test_a_rollback_to_a_damaged_checkpoint_is_refused_before_anything_moves(lab):
-    """One missing blob refuses the plan; the work tree is as it was."""
+    """One missing blob makes the plan fail; the work tree is unchanged."""
     lab.write("a", "one")
     lab.write("b", "one too")
     made = lab.checkpoint()
@@ -366,7 +370,7 @@ def test_a_rollback_to_a_damaged_checkpoint_is_refused_before_anything_moves(lab
 
 
 def test_a_damaged_past_does_not_forbid_new_checkpoints(lab):
-    """When the parent's tree cannot be read, the next checkpoint is made all the same."""
+    """If the parent's tree cannot be read, the next checkpoint is still made."""
     lab.write("a", "one")
     made = lab.checkpoint()
     object_file(lab, f"{made.sha}^{{tree}}").unlink()
@@ -392,7 +396,7 @@ def test_an_unknown_checkpoint_is_damage_to_verify(lab):
 
 @pytest.mark.parametrize("harm", ["delete", "garble", "truncate", "garbage"])
 def test_the_scan_cache_is_only_a_cache(lab, harm):
-    """Deleted or corrupt, it costs a reading and changes no checkpoint."""
+    """A deleted or corrupt scan cache only makes files be read again; no checkpoint changes."""
     lab.write("a", "1")
     lab.write("b", "1")
     lab.checkpoint()
@@ -412,7 +416,7 @@ def test_the_scan_cache_is_only_a_cache(lab, harm):
 
 
 def test_the_scan_cache_saves_reading(lab, monkeypatch):
-    """After a restart, files whose stat data is as it was are not read again."""
+    """After a restart, files with unchanged stat data are not read again."""
     lab.write("a", "1")
     lab.checkpoint()
     read: list[bytes] = []
@@ -423,7 +427,7 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     deadline = time.monotonic() + 5
     made = None
     while made is None or read:
-        # Until the last write is older than a clock tick, its stat data proves nothing.
+        # Stat data proves nothing until the last write is older than a clock tick.
         assert time.monotonic() < deadline
         lab.reopen()
         read.clear()
@@ -433,7 +437,7 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
 
 
 def test_a_cache_of_another_repository_is_not_believed(lab):
-    """If the shadow repository was thrown away, the cache that spoke of it is worthless."""
+    """A scan cache written for a shadow repository that was deleted is ignored."""
     lab.write("a", "1")
     lab.checkpoint()
     lab.engine.close()

@@ -1,4 +1,4 @@
-"""The engine's everyday work: checkpoints, branches, history, the way back."""
+"""The normal operation of the engine: checkpoints, branches, history and rollbacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_checkpoint_holds_every_tracked_file(lab):
 
 
 def test_the_tree_is_the_one_git_would_write(lab):
-    """Name for name and mode for mode, the tree is the one `git write-tree` makes."""
+    """The tree equals the one that `git write-tree` makes, in every name and mode."""
     lab.write("a", "x")
     lab.write("a.b/c", "y")
     lab.write("a0/c", "z", 0o755)
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_made_even_if_nothing_changed(lab):
 
 
 def test_an_empty_work_tree_can_be_checkpointed(lab):
-    """The initial checkpoint of nothing is a sound commit of the empty tree."""
+    """The initial checkpoint of an empty work tree is a valid commit of the empty tree."""
     made = lab.checkpoint(kind="initial", codon=None)
 
     assert made.files == 0
@@ -59,7 +59,7 @@ def test_an_empty_work_tree_can_be_checkpointed(lab):
 
 
 def test_changes_are_named_against_the_parent(lab):
-    """A checkpoint says which files were created, modified and deleted, with their sizes."""
+    """A checkpoint lists created, modified and deleted files with their sizes."""
     lab.write("same", "s")
     lab.write("old", "o")
     lab.write("gone/file", "g")
@@ -78,7 +78,7 @@ def test_changes_are_named_against_the_parent(lab):
 
 
 def test_a_rollback_brings_back_every_byte_and_removes_what_came_later(lab):
-    """After a rollback the work tree is that of the checkpoint."""
+    """After a rollback the work tree equals that of the checkpoint."""
     lab.write("kept", "k")
     lab.write("edited", "before")
     lab.write("deleted/file", "d")
@@ -97,7 +97,7 @@ def test_a_rollback_brings_back_every_byte_and_removes_what_came_later(lab):
 
 
 def test_a_rollback_can_be_taken_back(lab):
-    """The safety checkpoint leads forward again to exactly what a rollback replaced."""
+    """Restoring the safety checkpoint brings back exactly what the rollback replaced."""
     lab.write("a", "1")
     first = lab.checkpoint()
     lab.write("a", "2")
@@ -112,7 +112,7 @@ def test_a_rollback_can_be_taken_back(lab):
 
 
 def test_files_that_do_not_differ_are_not_touched(lab):
-    """A rollback leaves inode and mtime of every file that is already right."""
+    """A rollback keeps inode and mtime of every file that is already right."""
     lab.write("same", "s")
     lab.write("other", "1")
     made = lab.checkpoint()
@@ -130,7 +130,7 @@ def test_files_that_do_not_differ_are_not_touched(lab):
 
 
 def test_a_restore_can_be_done_twice(lab):
-    """Doing a restore again, as after a crash, changes nothing and reports nothing."""
+    """Repeating a restore, as after a crash, changes and reports nothing."""
     lab.write("a", "1")
     lab.write("d/e", "1")
     made = lab.checkpoint()
@@ -149,7 +149,7 @@ def test_a_restore_can_be_done_twice(lab):
 
 
 def test_single_paths_can_be_restored(lab):
-    """A restore of chosen paths changes those files and folders and nothing else."""
+    """A restore of chosen paths changes only those files and folders."""
     lab.write("src/a", "1")
     lab.write("src/b", "1")
     lab.write("top", "1")
@@ -163,7 +163,7 @@ def test_single_paths_can_be_restored(lab):
 
 
 def test_kept_paths_stay_as_they_are(lab):
-    """Paths the caller wants kept are reported and neither overwritten nor deleted."""
+    """Paths that the caller keeps are reported, and neither overwritten nor deleted."""
     lab.write("mine", "1")
     lab.write("theirs", "1")
     made = lab.checkpoint()
@@ -180,7 +180,7 @@ def test_kept_paths_stay_as_they_are(lab):
 
 
 def test_untracked_files_survive_a_rollback(lab):
-    """What no pattern matches is neither captured nor touched."""
+    """Files that no pattern matches are neither captured nor changed."""
     lab.write("notes.md", "1")
     lab.write("data.bin", "mine")
     made = lab.checkpoint("*.md")
@@ -195,7 +195,7 @@ def test_untracked_files_survive_a_rollback(lab):
 
 
 def test_an_untracked_file_in_the_way_is_saved_first(lab):
-    """What a rollback must overwrite, tracked or not, is in the safety checkpoint."""
+    """A file that a rollback must overwrite, tracked or not, is in the safety checkpoint."""
     lab.write("a.md", "tracked then")
     made = lab.checkpoint("*.md")
     lab.engine.start_branch(RunId("other"), None)
@@ -211,7 +211,7 @@ def test_an_untracked_file_in_the_way_is_saved_first(lab):
 
 
 def test_what_was_tracked_stays_so_without_patterns(lab):
-    """No patterns track nothing new, and forget nothing either."""
+    """Without patterns no new file is tracked, and tracked files stay tracked."""
     lab.write("a", "1")
     lab.checkpoint()
     lab.write("a", "2")
@@ -254,7 +254,7 @@ def test_a_new_branch_begins_at_the_rollback_point(lab):
 
 
 def test_commits_come_newest_first_with_their_facts(lab):
-    """History is read back from the commits: kind, codon, run, session and label."""
+    """Kind, codon, run, session and label of each commit are read back, newest first."""
     lab.checkpoint(kind="initial", codon=None, name="Start")
     made = lab.checkpoint(kind="manual", codon="review#1", name="Review", label="before lunch")
 
@@ -273,7 +273,7 @@ def test_commits_come_newest_first_with_their_facts(lab):
 
 
 def test_a_prefix_is_looked_up_among_checkpoints_alone(lab):
-    """A short sha finds commits on our refs, and never a tree, a blob or a stranger."""
+    """A short sha matches only commits on our refs, never a tree, a blob or another commit."""
     lab.write("a", "1")
     made = lab.checkpoint()
 
@@ -287,7 +287,7 @@ def test_a_prefix_is_looked_up_among_checkpoints_alone(lab):
 
 
 def test_one_file_of_an_old_checkpoint_can_be_read(lab):
-    """A file is read from a checkpoint with its mode; a missing one is said to be missing."""
+    """A file is read from a checkpoint with its mode; a missing file is reported as missing."""
     lab.write("s.sh", "echo", 0o700)
     made = lab.checkpoint()
     lab.delete("s.sh")
@@ -301,7 +301,7 @@ def test_one_file_of_an_old_checkpoint_can_be_read(lab):
 
 
 def test_checkpoints_and_the_work_tree_can_be_compared(lab):
-    """A diff counts lines and gives patches, between checkpoints and against the disk."""
+    """A diff has line counts and patches, between checkpoints and against the disk."""
     lab.write("a", "1\n2\n")
     first = lab.checkpoint()
     lab.write("a", "1\n3\n4\n")
@@ -322,7 +322,7 @@ def test_checkpoints_and_the_work_tree_can_be_compared(lab):
 
 
 def test_file_changes_are_given_once(lab):
-    """A scan gives what changed since the last scan or checkpoint, each change once."""
+    """A scan reports what changed since the last scan or checkpoint, each change once."""
     lab.write("a", "1")
     lab.write("d", "1")
     lab.checkpoint()
@@ -351,7 +351,7 @@ def test_file_changes_are_given_once(lab):
 
 
 def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
-    """An agent goes on between a scan and the checkpoint after it; nothing is passed over."""
+    """Changes between a scan and the following checkpoint are reported by the next scan."""
     for name in ("a", "d", "e"):
         lab.write(name, "1")
 
@@ -361,7 +361,7 @@ def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
     lab.engine.scan_changes(("**",))
     lab.write("b", "3")
     lab.delete("d")
-    lab.write("e", "1")  # As it was, which is told as little by the checkpoint.
+    lab.write("e", "1")  # The content is as before, so the checkpoint does not report it either.
     changed = lab.checkpoint().changed
     lab.write("a", "333")
 
@@ -376,7 +376,7 @@ def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
 
 
 def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
-    """Also where nobody looks in between: of a file it tells what became of it in all."""
+    """Without a scan in between, the next scan reports each file's total change."""
     lab.write("a", "1")
     lab.checkpoint()
     lab.engine.scan_changes(("**",))
@@ -394,7 +394,7 @@ def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
 
 
 def test_what_is_tracked_anew_is_nobodys_change(lab):
-    """A checkpoint with other patterns than the scan's takes in files that nobody has touched."""
+    """Files that a checkpoint tracks only because of its wider patterns are not changes."""
     lab.write("a", "1")
     lab.write("b.txt", "1")
     lab.checkpoint("a")
@@ -404,7 +404,7 @@ def test_what_is_tracked_anew_is_nobodys_change(lab):
 
 
 def test_the_size_on_disk_grows_with_what_is_stored(lab):
-    """The repository's size is what its files occupy."""
+    """The reported size is the space that the repository's files occupy."""
     before = lab.engine.housekeeping.size().bytes_on_disk
     lab.write("big", os.urandom(200_000))
     lab.checkpoint()

@@ -1,4 +1,4 @@
-"""Every hazard of an untrusted work tree, one small case each (facts on git hazards, section 6)."""
+"""Each hazard of an untrusted work tree in one small case (facts on git hazards, section 6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def outside(lab, name="outside"):
 
 
 def test_a_parent_replaced_by_a_link_is_replaced_back(lab):
-    """A folder that became a link outwards becomes a folder again; nothing outside changes."""
+    """A folder that became a link to the outside is a folder again; nothing outside changes."""
     lab.write("d/f", "inside")
     made = lab.checkpoint()
     there = outside(lab)
@@ -44,7 +44,7 @@ def test_a_parent_replaced_by_a_link_is_replaced_back(lab):
 
 
 def test_an_untracked_link_in_place_of_a_parent_is_saved_and_replaced(lab):
-    """A link no pattern matches is captured by the safety checkpoint before it goes."""
+    """A link that no pattern matches is captured by the safety checkpoint before it is removed."""
     lab.write("d/f.md", "inside")
     made = lab.checkpoint("*.md")
     there = outside(lab)
@@ -60,7 +60,7 @@ def test_an_untracked_link_in_place_of_a_parent_is_saved_and_replaced(lab):
 
 
 def test_a_linked_folder_is_captured_as_a_link(lab):
-    """Capture never looks behind a link, whatever the patterns or `also` say."""
+    """Capture never follows a link, whatever the patterns or `also` say."""
     there = outside(lab)
     lab.link("d", str(there))
 
@@ -71,7 +71,7 @@ def test_a_linked_folder_is_captured_as_a_link(lab):
 
 
 def test_a_tracked_folder_that_becomes_a_link_is_one(lab):
-    """Files known below a folder are gone, not read through the link that took its place."""
+    """Files known below a folder count as deleted; they are not read through the new link."""
     lab.write("d/f", "inside")
     lab.checkpoint()
     there = outside(lab)
@@ -84,7 +84,7 @@ def test_a_tracked_folder_that_becomes_a_link_is_one(lab):
 
 
 def test_a_file_replaced_by_a_link_is_a_file_again(lab):
-    """A rollback replaces the link itself; what it points to stays."""
+    """A rollback replaces the link itself; its target is unchanged."""
     lab.write("a", "inside")
     made = lab.checkpoint()
     there = outside(lab)
@@ -99,7 +99,7 @@ def test_a_file_replaced_by_a_link_is_a_file_again(lab):
 
 
 def test_links_of_every_kind_come_back_as_they_were(lab):
-    """Dangling, absolute, relative and self-pointing links are text to us."""
+    """Dangling, absolute, relative and self-pointing links are restored as plain text."""
     targets = {"dangling": "nowhere", "absolute": "/etc", "up": "../..", "self": "self"}
     for name, target in targets.items():
         lab.link(name, target)
@@ -116,7 +116,7 @@ def test_links_of_every_kind_come_back_as_they_were(lab):
 
 
 def test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link(lab):
-    """Somebody swaps a folder and a link outwards during restores: nothing outside changes."""
+    """While another process swaps a folder and a link during restores, nothing outside changes."""
     there = outside(lab)
     lab.write("d/f", "one")
     first = lab.checkpoint("d")
@@ -139,7 +139,7 @@ def test_no_byte_leaves_the_tree_while_a_folder_flips_to_a_link(lab):
 
 
 def _restore_in_a_storm(lab, target, safety):
-    """Restores as well as it can be done; being told that it could not is an answer too."""
+    """Restore as far as possible; an error report is accepted too."""
     with contextlib.suppress(RestoreIncomplete):
         lab.engine.restore(target, safety)
 
@@ -158,7 +158,7 @@ def _flip(one, other, stop):
 
 
 def test_names_that_spell_git_are_never_captured(lab):
-    """`.git` is passed over in silence; what other systems take for it is reported."""
+    """`.git` is skipped without a report; names that other systems equate with it are reported."""
     lab.write(".git", "gitdir: elsewhere")
     lab.write("x/.GIT/config", "evil")
     lab.write("git~1", "evil")
@@ -180,7 +180,7 @@ def test_names_that_spell_git_are_never_captured(lab):
 
 
 def test_odd_names_come_back_exactly(lab):
-    """Newline, tab, quotes, backslash, 255 bytes, NFC beside NFD, no UTF-8: all are names."""
+    """Newline, tab, quotes, backslash, 255 bytes, NFC beside NFD and invalid UTF-8 all work."""
     names = [
         b"new\nline",
         b"tab\tquote\"'",
@@ -215,7 +215,7 @@ def test_odd_names_come_back_exactly(lab):
 
 
 def test_submodule_files_are_plain_files(lab):
-    """`.gitmodules` is content like any other, even if it would be dangerous to obey."""
+    """`.gitmodules` is ordinary content, even if it would be dangerous to follow."""
     lab.write(".gitmodules", '[submodule "x"]\n\tpath = x\n\turl = -u./evil\n')
 
     made = lab.checkpoint()
@@ -236,7 +236,8 @@ def nested_repository(lab, folder):
 
 @pytest.mark.parametrize("with_commit", [False, True])
 def test_files_of_a_nested_repository_are_captured_without_its_git(lab, with_commit):
-    """Files inside are tracked one by one, never as a gitlink; its `.git` is never touched."""
+    """Nested files are tracked individually, never as a gitlink; the nested `.git` is not
+    touched."""
     nested_repository(lab, "sub")
     lab.write("sub/f", "1")
     if with_commit:
@@ -270,7 +271,7 @@ def test_a_repository_initialised_later_is_left_alone(lab):
 
 
 def test_the_users_own_repository_does_not_move(in_place_lab):
-    """In place, no byte below the user's `.git` changes and nothing is dropped into the tree."""
+    """In place, no byte below the user's `.git` changes and no file is added to the tree."""
     lab = in_place_lab
     nested_repository(lab, ".")
     lab.write("a", "1")
@@ -287,7 +288,7 @@ def test_the_users_own_repository_does_not_move(in_place_lab):
 
 
 def test_our_own_folders_are_never_captured(lab):
-    """State, data source and rig archive stay out, whatever the patterns say."""
+    """State, data source and rig archive are excluded, whatever the patterns say."""
     for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", "deep/.git/x"):
         lab.write(name, "x")
 
@@ -299,7 +300,8 @@ def test_our_own_folders_are_never_captured(lab):
 
 
 def test_in_place_a_folder_that_has_one_of_our_names_is_the_persons(in_place_lab):
-    """Only our own folder and git's stay out: data and archive lie in there, not at the top."""
+    """In place, only the state folder and `.git` are excluded: data and archive lie inside the
+    former."""
     lab = in_place_lab
     for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", ".git/x"):
         lab.write(name, "x")
@@ -316,7 +318,7 @@ def test_in_place_a_folder_that_has_one_of_our_names_is_the_persons(in_place_lab
 
 
 def test_no_configuration_of_user_or_system_is_read(lab, tmp_path, monkeypatch):
-    """A home full of traps changes no byte of a checkpoint or a rollback."""
+    """A home directory full of hostile settings changes no byte of a checkpoint or a rollback."""
     (tmp_path / "ignored").write_text("*\n")
     (tmp_path / ".gitconfig").write_text(
         f"[core]\n autocrlf = true\n excludesFile = {tmp_path}/ignored\n[commit]\n gpgsign = true\n"
@@ -338,7 +340,7 @@ def test_no_configuration_of_user_or_system_is_read(lab, tmp_path, monkeypatch):
 
 
 def test_attributes_and_filters_change_no_byte(lab):
-    """A hostile `.gitattributes` alters neither what is stored nor what comes back."""
+    """A hostile `.gitattributes` changes neither the stored nor the restored content."""
     lab.write(
         ".gitattributes", "* text=auto eol=crlf ident working-tree-encoding=UTF-16 filter=x\n"
     )
@@ -356,7 +358,8 @@ def test_attributes_and_filters_change_no_byte(lab):
 
 
 def test_hooks_and_monitors_never_run(lab, tmp_path):
-    """A planted hook or file monitor never runs, not even under stock git; config is reset."""
+    """A planted hook or file monitor never runs, even under stock git; the configuration is
+    reset."""
     canary = tmp_path / "canary"
     hooks = lab.layout.shadow_repository / "hooks"
     hooks.mkdir()
@@ -379,7 +382,7 @@ def test_hooks_and_monitors_never_run(lab, tmp_path):
 
 
 def test_everything_of_ours_is_private(lab):
-    """No file or folder of the shadow repository can be read by others."""
+    """No file or folder of the shadow repository is readable by other users."""
     lab.write("a", "secret")
     lab.write("b", "secret", 0o600)
     made = lab.checkpoint()
@@ -398,7 +401,7 @@ def test_everything_of_ours_is_private(lab):
 
 
 def test_ignored_files_are_neither_captured_nor_deleted(lab):
-    """`.gitignore` at all levels hides files; no rollback deletes them."""
+    """`.gitignore` files at all levels exclude files, which no rollback deletes."""
     lab.write(".gitignore", "*.log\nbuild/\n")
     lab.write("sub/.gitignore", "!keep.log\n/only-here\n")
     for name in ("a.log", "build/out", "sub/keep.log", "sub/only-here", "sub/x/only-here"):
@@ -435,7 +438,7 @@ def test_a_file_ignored_later_stays_tracked(lab):
 
 
 def test_data_that_an_older_ignore_file_unhides_is_not_deleted(lab):
-    """Bringing back a `.gitignore` that hid less deletes nothing that it now shows."""
+    """Restoring a `.gitignore` that ignored less deletes none of the files it no longer ignores."""
     lab.write("a", "1")
     made = lab.checkpoint()
     lab.write(".gitignore", "data/\n")
@@ -448,7 +451,7 @@ def test_data_that_an_older_ignore_file_unhides_is_not_deleted(lab):
 
 
 def test_an_ignore_file_edited_in_place_is_obeyed_at_once(lab):
-    """Rules are read again when only the content of `.gitignore` changed."""
+    """The rules are read again when only the content of `.gitignore` changed."""
     lab.write(".gitignore", "*.a\n")
     lab.write("sub/x.a", "1")
     lab.checkpoint()
@@ -458,7 +461,7 @@ def test_an_ignore_file_edited_in_place_is_obeyed_at_once(lab):
 
 
 def test_a_safety_checkpoint_captures_what_it_is_told_to(lab):
-    """Paths in `also` are captured though ignored and matched by no pattern."""
+    """Paths in `also` are captured even if they are ignored and match no pattern."""
     lab.write(".gitignore", "*.log\n")
     lab.write("x/a.log", "1")
     lab.write("x/b.log", "1")
@@ -472,7 +475,7 @@ def test_a_safety_checkpoint_captures_what_it_is_told_to(lab):
 
 
 def test_pipes_sockets_and_devices_are_skipped_and_said(lab):
-    """None of them blocks a checkpoint; each is named, and none makes it partial."""
+    """Each is named in the report; none blocks a checkpoint or makes it partial."""
     os.mkfifo(lab.path("pipe"))
     listener = socket.socket(socket.AF_UNIX)
     folder = os.open(lab.tree, os.O_RDONLY)
@@ -495,7 +498,7 @@ def test_pipes_sockets_and_devices_are_skipped_and_said(lab):
 
 
 def test_a_pipe_in_place_of_a_file_is_replaced(lab):
-    """A rollback over a pipe does not block and brings the file back."""
+    """A rollback does not block on a pipe, and restores the file."""
     lab.write("a", "1")
     lab.write("d/b", "1")
     made = lab.checkpoint()
@@ -510,7 +513,7 @@ def test_a_pipe_in_place_of_a_file_is_replaced(lab):
 
 
 def test_a_pipe_made_later_survives_a_rollback(lab):
-    """What was never captured is never deleted."""
+    """A pipe that was never captured is never deleted."""
     lab.write("d/a", "1")
     made = lab.checkpoint()
     os.mkfifo(lab.path("d/pipe"))
@@ -527,7 +530,7 @@ def test_a_pipe_made_later_survives_a_rollback(lab):
 
 
 def test_a_large_file_is_streamed_and_comes_back(lab, monkeypatch):
-    """A file beyond the pack's share is stored and restored piece by piece, holes included."""
+    """A file too large for a pack is stored and restored in pieces, holes included."""
     lab.write("huge", b"\1" * 100 + bytes(20 << 20) + b"\2")
     made = lab.checkpoint()
     then = lab.picture()
@@ -541,7 +544,7 @@ def test_a_large_file_is_streamed_and_comes_back(lab, monkeypatch):
 
 
 def test_a_file_over_the_limit_is_reported_and_never_lost(lab):
-    """Over-size files make a checkpoint partial; no rollback deletes or overwrites them."""
+    """Oversized files make a checkpoint partial; no rollback deletes or overwrites them."""
     lab.size_limit = 1000
     lab.reopen()
     lab.write("big", b"x" * 2000)
@@ -563,7 +566,7 @@ def test_a_file_over_the_limit_is_reported_and_never_lost(lab):
 
 
 def test_what_a_target_did_not_capture_is_not_deleted_on_the_way_back(lab):
-    """A file captured now but too large at the target existed then: it is kept."""
+    """A file that the target reported as too large existed then, so a rollback keeps it."""
     lab.size_limit = 1000
     lab.reopen()
     lab.write("shrinks", b"x" * 2000)
@@ -578,7 +581,7 @@ def test_what_a_target_did_not_capture_is_not_deleted_on_the_way_back(lab):
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again(lab, monkeypatch):
-    """One change during the reading is healed by reading again."""
+    """A file that changes once while it is read is read again."""
     lab.write("a", "before")
     _disturb(monkeypatch, lab, times=1)
 
@@ -589,7 +592,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(lab, monkeypatch):
 
 
 def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
-    """After three attempts the content read is stored, named unstable, and read again next time."""
+    """After three attempts the last content is stored, marked unstable, and read again next
+    time."""
     lab.write("a", "before")
     _disturb(monkeypatch, lab, times=3)
 
@@ -602,7 +606,7 @@ def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
 
 
 def _disturb(monkeypatch, lab, times):
-    """Writes to `a` after its content was read and before its stat data is compared."""
+    """Write to `a` after its content is read and before its stat data is compared."""
     real, left = file_reader._signature_if_unchanged, [times]
 
     def signature_if_unchanged(descriptor, status):
@@ -616,7 +620,7 @@ def _disturb(monkeypatch, lab, times):
 
 
 def test_a_large_file_that_shrinks_while_it_is_read_is_not_stored(lab, monkeypatch):
-    """A stream that ends early cannot be stored: the file is named, and the checkpoint partial."""
+    """A shorter stream cannot be stored: the file is named, and the checkpoint is partial."""
     lab.write("a", bytes(9 << 20))
     monkeypatch.setattr("hankweave_server.git.objects.os.read", lambda descriptor, size: b"")
 
@@ -628,7 +632,7 @@ def test_a_large_file_that_shrinks_while_it_is_read_is_not_stored(lab, monkeypat
 
 
 def test_an_edit_of_equal_size_with_its_mtime_put_back_is_seen(lab):
-    """ctime cannot be put back, so the content is read again."""
+    """ctime cannot be set back, so the content is read again."""
     lab.write("a", "one")
     lab.checkpoint()
     status = os.stat(lab.path("a"))
@@ -642,7 +646,7 @@ def test_an_edit_of_equal_size_with_its_mtime_put_back_is_seen(lab):
 
 
 def test_permissions_come_back_as_they_were(lab):
-    """0600, 0444, 0755 and 0700 survive a rollback, of files changed and of files not."""
+    """0600, 0444, 0755 and 0700 survive a rollback, for changed and unchanged files."""
     modes = {"secret": 0o600, "read-only": 0o444, "script": 0o755, "mine": 0o700, "plain": 0o644}
     for name, mode in modes.items():
         lab.write(name, "1", mode)
@@ -662,7 +666,7 @@ def test_permissions_come_back_as_they_were(lab):
 
 
 def test_an_unusual_umask_is_not_an_exception(lab):
-    """Under umask 002 the commonest modes are the usual ones, and the manifest lists the rest."""
+    """Under umask 002 the most common modes are the default, and the manifest lists the others."""
     for name in ("a", "b", "c"):
         lab.write(name, "1", 0o664)
 
@@ -681,7 +685,7 @@ def test_an_unusual_umask_is_not_an_exception(lab):
 
 
 def test_permissions_that_all_change_at_once_come_back(lab):
-    """When every file's mode changes, the usual one does; a rollback still restores each."""
+    """If every file's mode changes, so does the default mode; a rollback still restores each."""
     for name in ("a", "b", "c"):
         lab.write(name, "1", 0o644)
 
@@ -696,7 +700,7 @@ def test_permissions_that_all_change_at_once_come_back(lab):
 
 
 def test_set_uid_is_never_given_back(lab):
-    """A restored file has no set-uid bit: it would be another user's grant."""
+    """A restored file has no set-uid bit, which could grant another user's rights."""
     lab.write("tool", "1", 0o4755)
     made = lab.checkpoint()
     lab.delete("tool")
@@ -707,7 +711,7 @@ def test_set_uid_is_never_given_back(lab):
 
 
 def test_a_hard_link_outside_keeps_its_content(lab):
-    """Restoring one name of a hard-linked file does not write through to the other."""
+    """Restoring one name of a hard-linked file does not write through to its other name."""
     lab.write("a", "one")
     made = lab.checkpoint()
     lab.write("a", "two")
@@ -721,7 +725,7 @@ def test_a_hard_link_outside_keeps_its_content(lab):
 
 
 def test_empty_folders_come_back_and_go(lab):
-    """Empty folders are part of a checkpoint: remade with their mode, removed when not in it."""
+    """Empty folders are part of a checkpoint: created with their mode, and removed if not in it."""
     os.makedirs(lab.path("empty/deep"))
     os.mkdir(lab.path("private"), 0o700)
     lab.write("full/a", "1")
@@ -739,7 +743,7 @@ def test_empty_folders_come_back_and_go(lab):
 
 
 def test_a_folder_that_fills_is_emptied_but_kept(lab):
-    """A folder empty at the target and full now stands empty after the rollback."""
+    """A folder that is empty in the target and full now is empty after the rollback."""
     os.mkdir(lab.path("d"))
     made = lab.checkpoint()
     lab.write("d/x", "1")
@@ -750,7 +754,8 @@ def test_a_folder_that_fills_is_emptied_but_kept(lab):
 
 
 def test_modes_of_folders_come_back(lab):
-    """A private folder made anew is private, and a read-only one takes its files first."""
+    """A recreated private folder is private, and a read-only one is filled before its mode is
+    set."""
     lab.write("private/a", "1")
     os.chmod(lab.path("private"), 0o700)
     lab.write("frozen/a", "1")
@@ -767,7 +772,7 @@ def test_modes_of_folders_come_back(lab):
 
 
 def test_files_in_a_read_only_folder_can_be_restored(lab, without_privileges):
-    """An ordinary user's read-only folder is opened for the change and closed again."""
+    """An ordinary user's read-only folder is made writable for the change and read-only again."""
     lab.write("d/a", "1")
     made = lab.checkpoint()
     lab.write("d/a", "2")
@@ -782,7 +787,7 @@ def test_files_in_a_read_only_folder_can_be_restored(lab, without_privileges):
 
 
 def test_file_folder_and_link_may_change_places(lab):
-    """Every swap of kinds is undone, and redone by going forward again."""
+    """Every change of kind is undone by a rollback, and redone by restoring the newer state."""
     kinds = ("file", "folder", "link")
     for before in kinds:
         for after in kinds:
@@ -814,7 +819,7 @@ def _place(lab, name, kind, content):
 
 
 def test_a_folder_of_untracked_files_in_the_way_is_saved_then_replaced(lab):
-    """Where a file must be, a folder's ignored files go too, safely captured."""
+    """Ignored files of a folder that must become a file are captured, then removed."""
     lab.write("x", "file")
     made = lab.checkpoint()
     lab.delete("x")
@@ -829,7 +834,7 @@ def test_a_folder_of_untracked_files_in_the_way_is_saved_then_replaced(lab):
 
 
 def test_a_folder_with_a_repository_in_the_way_stays(lab):
-    """Where a file must be, a folder with a `.git` is kept and the path named as skipped."""
+    """If a file must replace a folder with a `.git`, the folder stays and the path is skipped."""
     lab.write("x", "file")
     lab.write("y", "1")
     made = lab.checkpoint()
@@ -850,7 +855,8 @@ def test_a_folder_with_a_repository_in_the_way_stays(lab):
 
 
 def test_an_unreadable_file_is_reported_and_never_lost(lab, without_privileges):
-    """It makes the checkpoint partial; the rest is captured and no rollback touches it."""
+    """An unreadable file makes the checkpoint partial; the rest is captured, no rollback touches
+    it."""
     lab.write("a", "1")
     lab.write("locked", "1")
     first = lab.checkpoint()
@@ -874,7 +880,7 @@ def test_an_unreadable_file_is_reported_and_never_lost(lab, without_privileges):
 
 
 def test_an_unreadable_folder_protects_what_is_in_it(lab, without_privileges):
-    """A folder that cannot be listed is reported, and nothing in it counts as deleted by us."""
+    """A folder that cannot be listed is reported, and no file in it counts as deleted."""
     lab.write("a", "1")
     lab.write("vault/x", "1")
     first = lab.checkpoint()
@@ -892,7 +898,7 @@ def test_an_unreadable_folder_protects_what_is_in_it(lab, without_privileges):
 
 
 def test_a_half_written_restore_is_never_captured(lab):
-    """What a crash leaves of a restore is ours: no checkpoint takes it for the agent's."""
+    """The temporary files of a crashed restore are never part of a checkpoint."""
     lab.write("d/" + tree_writer.TEMPORARY.decode(), "half")
     lab.write("d/a", "1")
 

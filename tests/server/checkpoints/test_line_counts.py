@@ -1,4 +1,4 @@
-"""Lines counted without comparing them, held against git."""
+"""Line counts without a comparison agree with git."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def counted_by_git(folder, old: bytes, new: bytes) -> tuple[int, int]:
 @settings(max_examples=150)
 @given(CONTENT, CONTENT)
 def test_what_is_counted_is_what_git_counts(tmp_path_factory, old, new):
-    """Wherever there is an answer it is git's; lines without an end and empty ones included."""
+    """Every returned count equals git's, also for empty lines and a missing final line end."""
     counts = line_counts(old, new)
     if counts is not None:
         assert counts == counted_by_git(tmp_path_factory.mktemp("diff"), old, new)
@@ -40,7 +40,7 @@ def test_what_is_counted_is_what_git_counts(tmp_path_factory, old, new):
 @settings(max_examples=150)
 @given(LINES, LINES, LINES)
 def test_lines_put_in_at_one_place_are_always_counted(before, put_in, after):
-    """Added there or taken out: libgit2 is not asked."""
+    """Lines inserted or removed at one place are counted without libgit2."""
     whole = [line + b"\n" for line in before + put_in + after]
     less = [line + b"\n" for line in before + after]
 
@@ -52,5 +52,5 @@ def test_lines_put_in_at_one_place_are_always_counted(before, put_in, after):
     ("old", "new"), [(b"a\n", b"a"), (b"a\0\n", b"b\n"), (b"x\ny\n", b"x\nz\n")]
 )
 def test_what_needs_a_comparison_is_left_to_it(old, new):
-    """A lost end of line, binary content, a line that became another."""
+    """A lost final line end, binary content or a changed line gives None, so libgit2 compares."""
     assert line_counts(old, new) is None

@@ -1,4 +1,4 @@
-"""Claims about looking paths up in trees: what is found, and how often a folder is read."""
+"""Path lookups in trees: the results, and how often a folder is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def a_file(number: int) -> Entry:
 
 
 class Trees:
-    """Trees by made-up digests, that count how often each is read."""
+    """Trees with artificial digests that count how often each is read."""
 
     def __init__(self) -> None:
         self.contents: dict[bytes, bytes] = {}
@@ -31,7 +31,7 @@ class Trees:
 
 
 def test_files_and_folders_are_found_by_their_paths() -> None:
-    """A folder is no file, and what is not there is None, below a file too."""
+    """A folder is not found as a file, and a missing path, also one below a file, is None."""
     trees = Trees()
     deep = trees.add({b"c": a_file(3)})
     top = trees.add({b"a": a_file(1), b"b": Entry(FOLDER, deep)})
@@ -44,7 +44,7 @@ def test_files_and_folders_are_found_by_their_paths() -> None:
 
 
 def test_a_large_folder_is_read_once_for_all_its_files() -> None:
-    """Ten thousand paths of one folder cost one reading of it, and one of the folder above."""
+    """Ten thousand paths of one folder read that folder and its parent once each."""
     trees = Trees()
     files = {b"%05d" % number: a_file(number) for number in range(10_000)}
     many = trees.add(files)
@@ -55,7 +55,7 @@ def test_a_large_folder_is_read_once_for_all_its_files() -> None:
 
 
 def test_many_folders_in_order_are_read_once_each() -> None:
-    """What is forgotten of folders that were passed is not asked for again."""
+    """In sorted order, a folder evicted from the cache is not needed again."""
     trees = Trees()
     below = {b"%03d" % n: Entry(FOLDER, trees.add({b"f": a_file(n)})) for n in range(500)}
     top = trees.add(below)

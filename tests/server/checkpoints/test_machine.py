@@ -1,4 +1,4 @@
-"""Random edits, checkpoints, rollbacks and restarts, against a picture of the disk and git."""
+"""Random edits, checkpoints, rollbacks and restarts, checked against a copy of the disk and git."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTENT = st.sampled_from([b"", b"one", b"two", b"\r\n\0"])
 MODES = st.sampled_from([0o644, 0o755, 0o600, 0o444])
 
 make_lab = None
-"""Set by the test below: the laboratory class lives in conftest, which nobody imports."""
+"""Set by the test below: the Lab class is in conftest, which cannot be imported."""
 
 
 def is_ignored(path: bytes) -> bool:
@@ -28,7 +28,8 @@ def is_ignored(path: bytes) -> bool:
 
 
 def tracked_part(picture):
-    """What a checkpoint promises of a picture: files, their folders, and empty folders."""
+    """Return the part of a picture that a checkpoint holds: files, their folders and empty
+    folders."""
     kept = {
         path: seen for path, seen in picture.items() if seen[0] != "folder" and not is_ignored(path)
     }
@@ -52,7 +53,7 @@ def _holds_an_empty_folder(path, picture):
 
 
 class WorkTreeMachine(RuleBasedStateMachine):
-    """Whatever happened before, a rollback gives the checkpoint and leaves the rest alone."""
+    """After any history, a rollback restores the checkpoint and leaves the rest unchanged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +134,7 @@ class WorkTreeMachine(RuleBasedStateMachine):
 
         after = self.lab.picture()
         assert report.skipped == ()
-        # A folder that was empty may hold ignored files by now, and then counts no longer as such.
+        # A folder that was empty may hold ignored files by now, and then no longer counts as empty.
         assert {path: after.get(path) for path in wanted} == wanted
         assert tracked_part(after).keys() <= wanted.keys()
         ours = {path for path in wanted if wanted[path][0] != "folder"}
@@ -143,7 +144,7 @@ class WorkTreeMachine(RuleBasedStateMachine):
                 assert after[path] == seen
 
     def _tree_by_git(self) -> str:
-        """Asks git for the tree of the work tree as it is, with an index of its own."""
+        """Return git's tree for the work tree, built with a separate index."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
@@ -163,7 +164,7 @@ class WorkTreeMachine(RuleBasedStateMachine):
         return written.stdout.decode().strip()
 
     def _make_room(self, path: bytes) -> None:
-        """Clears the way for a path: links and files above it, and whatever is at it."""
+        """Remove what is in the way of a path: links and files above it, and anything at it."""
         parts = path.split(b"/")
         for depth in range(1, len(parts) + 1):
             here = self.lab.path(b"/".join(parts[:depth]))
@@ -196,7 +197,7 @@ def run(examples: int, steps: int) -> None:
 
 
 def test_random_histories_are_restored_exactly(lab):
-    """Any mixture of edits, checkpoints, restarts and rollbacks ends in the right tree."""
+    """Any sequence of edits, checkpoints, restarts and rollbacks ends in the right tree."""
     global make_lab
     make_lab = type(lab)
     run(examples=25, steps=30)

@@ -1,4 +1,4 @@
-"""Claims about what the engine counts: all that it does, and nothing else."""
+"""Progress counters of the engine count all work and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = 200  # More than are read without threads.
 
 
 class RecordingMeter(Meter):
-    """Keeps the last reading of each phase."""
+    """A meter that stores the last reading of each phase."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def filled(lab: Lab) -> Lab:
 
 
 def test_a_capture_counts_the_files_it_reads(filled: Lab) -> None:
-    """All that are new; then only what has changed."""
+    """The first capture counts all files; the next one counts only changed files."""
     first, second = RecordingMeter(), RecordingMeter()
     filled.engine.checkpoint(filled.request(), first)
     assert first.end() == [
@@ -62,7 +62,7 @@ def test_a_capture_counts_the_files_it_reads(filled: Lab) -> None:
 
 
 def test_a_restore_counts_what_it_writes_and_removes(filled: Lab) -> None:
-    """Of all that differ; its plan counts the objects of the target."""
+    """Only differing files count; the plan counts the objects of the target."""
     target = filled.checkpoint()
     for number in range(50):
         filled.delete(f"folder-{number % 7}/{number}.txt")
@@ -70,7 +70,7 @@ def test_a_restore_counts_what_it_writes_and_removes(filled: Lab) -> None:
     for number in range(30):
         filled.write(f"new-{number}", "new")
 
-    filled.reopen()  # What is known to be whole is not read again.
+    filled.reopen()  # Objects known to be intact are not read again.
     planned, done = RecordingMeter(), RecordingMeter()
     plan = filled.engine.plan_restore(target.sha, EVERYTHING, meter=planned)
     assert planned.end() == [
@@ -86,13 +86,13 @@ def test_a_restore_counts_what_it_writes_and_removes(filled: Lab) -> None:
 
 
 def test_fsck_counts_objects_and_reads_each_once(filled: Lab) -> None:
-    """Of those that are stored; what several checkpoints have in common counts once."""
+    """Stored objects are counted; one shared by several checkpoints counts once."""
     filled.checkpoint()
     filled.write("one-more", "one more")
     filled.checkpoint()
     meter = RecordingMeter()
     assert filled.engine.housekeeping.fsck(meter=meter).is_sound
-    # Blobs, the folders' trees, two trees at the top, and two commits; all else is a note.
+    # Blobs, folder trees, two root trees and two commits; the remaining objects are notes.
     ours = FILES + 1 + 7 + 2 + 2
     (reading,) = meter.end()
     assert (reading.phase, reading.done) == ("checking", ours)
@@ -101,7 +101,7 @@ def test_fsck_counts_objects_and_reads_each_once(filled: Lab) -> None:
 
 
 def test_a_pruning_and_a_packing_count_to_their_end(filled: Lab) -> None:
-    """Packs are swept, all of them; small ones are put together, all of them."""
+    """Pruning counts all packs, repacking counts all small packs, and both reach their totals."""
     for number in range(5):
         filled.write("counter", f"{number}")
         filled.checkpoint()
@@ -121,7 +121,7 @@ def test_a_pruning_and_a_packing_count_to_their_end(filled: Lab) -> None:
 
 
 def test_a_branch_counts_bytes_and_files(filled: Lab, tmp_path: Path) -> None:
-    """Of the store what it copies, of the work tree what it writes."""
+    """A branch counts the bytes of the store it copies and the files of the work tree it writes."""
     target = filled.checkpoint()
     layout = Layout.of_execution(tmp_path / "branch")
     layout.checkpoints.mkdir(parents=True)

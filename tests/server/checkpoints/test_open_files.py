@@ -11,12 +11,12 @@ from hankweave_server.worktree.open_files import files_open_for_writing
 
 
 def looking(lab):
-    """Looks at what this process has open, as if it were an agent's."""
+    """Return a function that looks up this process's open files, as if it were an agent."""
     return partial(files_open_for_writing, (os.getpid(),), lab.tree)
 
 
 def test_a_file_that_is_open_for_writing_is_marked_until_it_is_closed(lab):
-    """It is captured as it is; that it is whole nobody can tell, so the checkpoint says so."""
+    """An open file is captured in its current state, and marked because it may be incomplete."""
     lab.write("torn", "")
     with open(lab.tree / "torn", "w", buffering=1) as file:
         file.write("first half\n")
@@ -33,8 +33,8 @@ def test_a_file_that_is_open_for_writing_is_marked_until_it_is_closed(lab):
 
 
 def test_what_is_written_through_a_mapping_is_captured_though_no_time_moves(lab):
-    """The kernel moves a file's times with the first write to a page alone; the second is found
-    by reading the file again for as long as it is mapped, and once more after that."""
+    """The kernel updates a mapped file's times only on the first write to a page; later writes are
+    found by reading the file again while it is mapped, and once more after that."""
     path = lab.tree / "mapped"
     lab.write("mapped", "0" * mmap.PAGESIZE)
     lab.checkpoint()
@@ -58,7 +58,8 @@ def test_what_is_written_through_a_mapping_is_captured_though_no_time_moves(lab)
 
 
 def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
-    """The processes are looked at before the reading and after it."""
+    """Open files are looked up before and after the read, so a mapping made in between is
+    noticed."""
     path = lab.tree / "late"
     lab.write("late", "0" * mmap.PAGESIZE)
     looks, mappings = [], []
@@ -80,7 +81,7 @@ def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
 
 
 def test_what_is_open_and_not_tracked_is_nobodys_concern(lab):
-    """Nor is a file outside of the patterns."""
+    """Open files that no pattern matches are not reported."""
     lab.write("kept.txt", "x")
     with open(lab.tree / "other.log", "w"):
         made = lab.checkpoint("*.txt", open_files=looking(lab))

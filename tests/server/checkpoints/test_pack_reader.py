@@ -1,4 +1,4 @@
-"""Reading packs: the same bytes as git's own, in bounded memory, and never wrong ones."""
+"""The pack reader returns the same bytes as git, in bounded memory, and never wrong ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packs_of(lab) -> list[Path]:
 
 
 def everything(lab) -> dict[bytes, tuple[str, int]]:
-    """Every object of the repository, as the git program lists it."""
+    """Return every object of the repository, as the git program lists it."""
     lines = lab.git("cat-file", "--batch-all-objects", "--batch-check").splitlines()
     found = [line.split() for line in lines]
     return {bytes.fromhex(name): (kind, int(size)) for name, kind, size in found}
@@ -54,7 +54,7 @@ def several_checkpoints(lab) -> None:
 
 
 def test_every_object_reads_as_git_reads_it(lab):
-    """Kind, size and content of each packed object are those the git program gives."""
+    """Kind, size and content of each packed object equal git's."""
     several_checkpoints(lab)
     reader = reader_of(lab)
     for digest, (kind, size) in everything(lab).items():
@@ -63,7 +63,7 @@ def test_every_object_reads_as_git_reads_it(lab):
 
 
 def test_what_is_not_in_a_pack_is_nobodys_fault(lab):
-    """An object that is nowhere, or loose, gives None: another way may find it."""
+    """A missing or loose object gives None, so that another reader can look for it."""
     several_checkpoints(lab)
     reader, nowhere = reader_of(lab), bytes(20)
 
@@ -71,7 +71,7 @@ def test_what_is_not_in_a_pack_is_nobodys_fault(lab):
 
 
 def test_deltas_are_left_to_libgit2(lab):
-    """After a `git gc` our reader passes deltas over, and every object is read all the same."""
+    """After `git gc` our reader skips deltas, and libgit2 reads those objects."""
     several_checkpoints(lab)
     known = everything(lab)
     lab.git("gc", "-q", "--prune=now", "--aggressive")
@@ -86,7 +86,7 @@ def test_deltas_are_left_to_libgit2(lab):
 
 
 def test_packs_that_come_and_go_are_noticed(lab):
-    """Objects are found in a pack written later, and again after a repack removed every old one."""
+    """Objects are found in a newer pack, and again after a repack removed every old pack."""
     reader = reader_of(lab)
     lab.write("a", "1" * 1000)
     first = lab.checkpoint()
@@ -107,7 +107,7 @@ def test_packs_that_come_and_go_are_noticed(lab):
 
 
 def test_an_open_pack_outlives_its_name(lab):
-    """A pack whose name was removed is still read by who has it open, until it is told to forget"""
+    """A pack whose name was removed stays readable for an open reader until `forget` is called."""
     lab.write("a", "1" * 1000)
     tree = bytes.fromhex(lab.checkpoint().tree)
     reader = reader_of(lab)
@@ -123,7 +123,7 @@ def test_an_open_pack_outlives_its_name(lab):
 
 
 def test_descriptors_do_not_grow_with_the_packs(lab):
-    """Whoever reads the whole history of a store of many packs holds only so many of them open."""
+    """Reading the whole history of a store with many packs keeps a bounded number of them open."""
     count = OPEN_PACKS + LIBGIT2_OPEN_PACKS + 12
     for number in range(count):
         lab.write("a", f"{number}\n" * 1000)
@@ -148,7 +148,8 @@ def open_packs() -> int:
 
 
 def test_no_harm_to_a_pack_gives_wrong_bytes(lab):
-    """Bytes flipped, cut or added anywhere in pack or index: an object is right or not given."""
+    """With bytes flipped, cut or added anywhere in pack or index, an object is right or not
+    returned."""
     several_checkpoints(lab)
     known = everything(lab)
     chance = random.Random(7)  # Reproducible, not secret.
@@ -199,7 +200,7 @@ def _streamed(reader: PackReader, digest: bytes) -> bytes | None:
 
 
 def test_a_pack_cut_short_under_the_reader_kills_nobody(lab):
-    """A pack that loses its end while it is open gives no object, and no signal."""
+    """A pack truncated while it is open returns no object and raises no signal."""
     lab.write("a", os.urandom(400_000))
     lab.checkpoint()
     reader, known = reader_of(lab), everything(lab)
@@ -213,7 +214,7 @@ def test_a_pack_cut_short_under_the_reader_kills_nobody(lab):
 
 
 def test_two_threads_read_at_once(lab):
-    """Threads that share a reader each get what they asked for, while packs are replaced."""
+    """Threads that share a reader get the right objects while packs are replaced."""
     several_checkpoints(lab)
     known = everything(lab)
     reader = reader_of(lab)
@@ -237,7 +238,7 @@ def large_blob_in_a_pack(lab, size: int) -> bytes:
 
 
 def test_a_large_packed_blob_comes_in_bounded_pieces(lab):
-    """What stock git moved into a pack is given a mebibyte at a time, and is the same."""
+    """A large blob that stock git packed is read in pieces of one mebibyte, with equal content."""
     digest = large_blob_in_a_pack(lab, 2 * STREAMED_FROM)
     repo = ShadowRepo(lab.layout.shadow_repository)
 
@@ -273,7 +274,7 @@ def test_a_large_packed_blob_needs_little_memory(lab):
 
 
 def test_a_damaged_large_blob_is_a_key_error(lab):
-    """Damage in the middle of a large packed blob is said at the latest after its last piece."""
+    """Damage in the middle of a large packed blob raises KeyError by the end of its last piece."""
     digest = large_blob_in_a_pack(lab, 2 * STREAMED_FROM)
     (pack,) = packs_of(lab)
     whole = bytearray(pack.read_bytes())

@@ -1,4 +1,4 @@
-"""Claims about a store that is taken away from under an open engine."""
+"""A store directory that is moved away under an open engine is detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_is_gone_is_named_until_it_is_back(layout: Layout, name: str) -> None:
-    """Moved back, it is the one that was opened."""
+    """A missing folder is named in the error, and accepted again once it is moved back."""
     place = StorePlace.of(layout)
     place.require_unmoved()
     folder = layout.root / name
@@ -38,7 +38,7 @@ def test_a_folder_that_is_gone_is_named_until_it_is_back(layout: Layout, name: s
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_neither_a_link_nor_another_folder_passes_for_it(layout: Layout, name: str) -> None:
-    """Not even a link to where it lies now; and no engine is opened behind one."""
+    """A link is refused, even one to the moved folder, and no engine opens behind a link."""
     place = StorePlace.of(layout)
     folder = layout.root / name
     folder.rename(layout.root / "moved")

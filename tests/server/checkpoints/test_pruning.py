@@ -1,4 +1,4 @@
-"""Checkpoints that a policy gives up go whole, and nothing else goes with them."""
+"""Checkpoints that a policy selects are pruned completely, and nothing else is removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def never() -> bool:
 
 
 class PowerCut(BaseException):
-    """Nothing of ours may catch it."""
+    """A simulated power cut that no code under test may catch."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def later(lab):
 
 
 class Past:
-    """A run that went on to four checkpoints, was rolled back to its first, and left there."""
+    """A run of four checkpoints that was rolled back to its first, and a second run after it."""
 
     def __init__(self, lab) -> None:
         lab.write("stays", "s")
@@ -103,7 +103,7 @@ def needed(lab) -> set[str]:
 
 
 def test_a_dry_run_touches_nothing(lab, past, housekeeping):
-    """Asking what may go changes no ref and no object."""
+    """A dry run changes no ref and no object."""
     refs, objects = lab.git("for-each-ref"), stored(lab)
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
 
@@ -114,7 +114,7 @@ def test_a_dry_run_touches_nothing(lab, past, housekeeping):
 
 
 def test_an_abandoned_tail_goes_and_the_rest_is_as_it_was(lab, past, housekeeping):
-    """Pruned checkpoints are gone to the last blob and note; the others kept their shas."""
+    """Pruned checkpoints leave no blob and no note; the others keep their shas."""
     before = content(lab, past.base, past.now)
     size = housekeeping.size().bytes_on_disk
 
@@ -135,7 +135,7 @@ def test_an_abandoned_tail_goes_and_the_rest_is_as_it_was(lab, past, housekeepin
 
 
 def test_what_went_is_not_found_any_more(lab, past):
-    """The process that pruned does not go on giving out what it had read before."""
+    """The pruning process itself does not return pruned commits from its caches."""
     repo = ShadowRepo(lab.layout.shadow_repository)
     assert repo.commit(past.tail[0]) is not None
 
@@ -146,7 +146,7 @@ def test_what_went_is_not_found_any_more(lab, past):
 
 
 def test_the_estimate_is_near_the_truth(lab, past, housekeeping):
-    """What a dry run promises to free is freed, within a fifth and some blocks."""
+    """The estimate of a dry run is within a fifth, plus some blocks, of the freed space."""
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     pruned = housekeeping.prune(pruning, never)
     freed = pruned.bytes_before - pruned.bytes_after
@@ -154,7 +154,7 @@ def test_the_estimate_is_near_the_truth(lab, past, housekeeping):
 
 
 def test_nothing_goes_by_default(lab, past, housekeeping):
-    """Without a policy only garbage goes: here notes that newer notes have replaced."""
+    """Without a policy only garbage is removed: here, notes that newer notes have replaced."""
     refs = lab.git("for-each-ref")
     assert prune(lab, housekeeping, NOTHING).checkpoints == ()
     assert lab.git("for-each-ref") == refs
@@ -162,7 +162,7 @@ def test_nothing_goes_by_default(lab, past, housekeeping):
 
 
 def test_garbage_of_crashes_goes(lab, past, housekeeping):
-    """Objects that no ref needs are dropped even if no checkpoint is pruned."""
+    """Objects that no ref needs are removed even if no checkpoint is pruned."""
     lab.git("hash-object", "-w", "--stdin-paths", check=False)
     lab.write("loose", "never recorded")
     garbage = lab.git("hash-object", "-w", str(lab.tree / "loose")).strip()
@@ -176,7 +176,7 @@ def test_garbage_of_crashes_goes(lab, past, housekeeping):
 
 @pytest.mark.parametrize("name", [None, "before the migration"])
 def test_a_pinned_checkpoint_stays_with_its_ancestors(lab, past, housekeeping, name):
-    """A pin keeps a checkpoint and everything it descends from, by branch or without."""
+    """A pin keeps a checkpoint and all its ancestors, on a branch or not."""
     housekeeping.pin(past.tail[1], name)
     before = content(lab, *past.tail[:2])
 
@@ -188,14 +188,14 @@ def test_a_pinned_checkpoint_stays_with_its_ancestors(lab, past, housekeeping, n
 
 
 def test_what_the_caller_needs_stays(lab, past, housekeeping):
-    """The journal's undo target is kept, although no rule of the policy would."""
+    """The journal's undo target is kept, even if no rule of the policy keeps it."""
     pruned = prune(lab, housekeeping, keep=frozenset({past.tail[0]}))
     assert past.tail[0] not in pruned.checkpoints
     assert set(pruned.checkpoints) == {*past.tail[1:], past.safety}
 
 
 def test_what_the_caller_needs_stays_on_no_ref_at_all(lab, past, housekeeping):
-    """A commit that only the journal knows keeps every object it has."""
+    """A commit that only the journal names keeps all its objects."""
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
     before = lab.git("archive", "--format=tar", past.tail[1])
     prune(lab, housekeeping, keep=frozenset({past.tail[1], Sha("1" * 40)}))
@@ -204,7 +204,7 @@ def test_what_the_caller_needs_stays_on_no_ref_at_all(lab, past, housekeeping):
 
 
 def test_where_head_has_gone_since_stays(lab, past, housekeeping):
-    """HEAD may have been detached at a commit on no ref after the question."""
+    """A commit on no ref at which HEAD was detached after the dry run is kept."""
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     made = lab.git("commit-tree", f"{past.now}^{{tree}}", "-p", past.now, "-m", "mine").strip()
     lab.git("update-ref", "--no-deref", "HEAD", made)
@@ -214,7 +214,7 @@ def test_where_head_has_gone_since_stays(lab, past, housekeeping):
 
 
 def test_the_current_thread_stays(lab, past, housekeeping):
-    """Nothing that HEAD reaches goes, whatever its kind and age."""
+    """Everything reachable from HEAD is kept, whatever its kind and age."""
     lab.engine.detach(past.tail[1])
     pruned = prune(lab, housekeeping)
     assert set(pruned.checkpoints) == {past.tail[2], past.safety, past.now}
@@ -223,7 +223,7 @@ def test_the_current_thread_stays(lab, past, housekeeping):
 
 
 def test_a_tag_of_the_users_keeps_what_it_names(lab, past, housekeeping):
-    """What somebody marked with stock git stays, and so does what it stands on."""
+    """A tag made with stock git keeps its commit and the ancestors."""
     lab.git("tag", "mine", past.tail[1])
     assert set(prune(lab, housekeeping).checkpoints) == {past.tail[2], past.safety}
 
@@ -247,7 +247,7 @@ def test_a_commit_of_the_users_keeps_what_it_stands_on(lab, past, housekeeping):
 
 
 def test_pruning_after_consolidation(lab, past, housekeeping):
-    """Deltas against what goes are made anew for what stays."""
+    """Kept objects stored as deltas against pruned ones are stored anew."""
     for number in range(40):
         lab.write("stays", f"{number}\n" * 300)
         lab.checkpoint(kind="completed", run=SECOND)
@@ -264,7 +264,7 @@ def test_pruning_after_consolidation(lab, past, housekeeping):
 
 
 def test_the_engine_goes_on(lab, past, housekeeping):
-    """What was pruned and comes back is stored again, and a rollback to what stayed works."""
+    """A pruned object that reappears is stored again, and a rollback to a kept checkpoint works."""
     lab.rollback(past.tail[2])
     picture = lab.picture()
     lab.rollback(past.now)
@@ -282,7 +282,7 @@ def test_the_engine_goes_on(lab, past, housekeeping):
 
 
 def test_an_index_of_a_pruned_checkpoint_is_made_anew(lab, past, housekeeping):
-    """The index never names a blob that is gone."""
+    """The index is rewritten if it names a pruned blob."""
     lab.engine.refresh_index(past.tail[2])
     prune(lab, housekeeping)
     lab.assert_sound()
@@ -290,14 +290,14 @@ def test_an_index_of_a_pruned_checkpoint_is_made_anew(lab, past, housekeeping):
 
 
 def test_a_commit_graph_of_stock_git_does_not_outlive_its_commits(lab, past, housekeeping):
-    """What git maintenance wrote about commits that go, goes."""
+    """A commit graph that git maintenance wrote is removed with the commits that it lists."""
     lab.git("commit-graph", "write", "--reachable")
     prune(lab, housekeeping)
     lab.assert_sound()
 
 
 def test_packed_refs_move_and_go_too(lab, past, housekeeping):
-    """Refs that stock git packed into one file are pruned like the others."""
+    """Refs that stock git packed into one file are pruned like loose refs."""
     lab.engine.detach(past.tail[0])
     lab.git("pack-refs", "--all")
     prune(lab, housekeeping)
@@ -306,11 +306,11 @@ def test_packed_refs_move_and_go_too(lab, past, housekeeping):
     lab.assert_sound()
 
 
-# Time passes between question and act
+# Changes between the dry run and the pruning
 
 
 def test_a_decision_is_not_carried_out_when_the_branch_moved(lab, past, housekeeping):
-    """A checkpoint made since keeps everything: the pruning is refused, nothing has moved."""
+    """A checkpoint made since the dry run makes the pruning refuse, and nothing changes."""
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     lab.checkpoint(run=FIRST)
     refs = lab.git("for-each-ref")
@@ -324,7 +324,7 @@ def test_a_decision_is_not_carried_out_when_the_branch_moved(lab, past, housekee
 def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
     lab, past, housekeeping, how
 ):
-    """A checkpoint that was pinned or gone back to since is not taken away."""
+    """If a checkpoint was pinned or restored since the dry run, the pruning is refused."""
     pruning = housekeeping.prunable(EVERYTHING_OLD, later(lab), NONE)
     if how == "pin":
         housekeeping.pin(past.tail[0], None)
@@ -340,8 +340,8 @@ def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
 
 
 def test_damage_keeps_every_object(lab, past, housekeeping):
-    """As long as something needed cannot be read, checkpoints go from the refs and no object is
-    removed; the report names what is lost."""
+    """While a needed object cannot be read, checkpoints leave the refs but no object is removed;
+    the report names the damage."""
     tree = lab.git("rev-parse", f"{past.now}^{{tree}}").strip()
     for index in pack_folder(lab).glob("*.idx"):
         if tree in listed(lab, index):
@@ -355,7 +355,7 @@ def test_damage_keeps_every_object(lab, past, housekeeping):
 
 
 def test_nothing_is_pruned_whose_parent_is_lost(lab, past):
-    """Where the history has a hole, what stands on it stays, and so does its branch."""
+    """If the history has a gap, everything after the gap is kept, with its branch."""
     for index in pack_folder(lab).glob("*.idx"):
         if past.tail[1] in listed(lab, index):
             lose(lab, index, past.tail[1])
@@ -376,7 +376,7 @@ def listed(lab, index: Path) -> str:
 
 
 def lose(lab, index: Path, sha: str) -> None:
-    """Takes one object out of a pack by giving all the others files of their own."""
+    """Remove one object from a pack by writing all the others to separate files."""
     aside = [lab.layout.root / index.with_suffix(suffix).name for suffix in (".pack", ".idx")]
     index.with_suffix(".pack").rename(aside[0])
     index.rename(aside[1])
@@ -390,7 +390,7 @@ def lose(lab, index: Path, sha: str) -> None:
 
 
 def test_it_stops_between_two_steps(lab, past, housekeeping):
-    """Stopped at any step it leaves a sound store, and the next pruning drops the rest."""
+    """Stopped at any step, pruning leaves a valid store, and the next pruning removes the rest."""
     before = content(lab, past.base, past.now)
     for steps in range(12):
         asked = iter(range(steps))
@@ -405,7 +405,8 @@ def test_it_stops_between_two_steps(lab, past, housekeeping):
 
 @pytest.mark.parametrize("moment", range(0, 24))
 def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
-    """Whenever the power goes, kept checkpoints are whole, and the next pruning ends the work."""
+    """After a power cut at any step, kept checkpoints are intact, and the next pruning
+    completes."""
     before = content(lab, past.base, past.now)
     with monkeypatch.context() as patch:
         housekeeping = opened(lab)
@@ -426,7 +427,7 @@ def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
 
 
 def cut_power(patch, count: int) -> None:
-    """Lets so many acts happen, and cuts the power at the next."""
+    """Allow a number of operations, and cut the power at the next."""
     left = iter(range(count))
 
     def counted(act: Callable) -> Callable:
@@ -451,7 +452,7 @@ def cut_power(patch, count: int) -> None:
 
 
 def test_pins_are_refs(lab, past, housekeeping):
-    """A pin is read back by another process, and by git, with its name."""
+    """Another process, and git, read a pin back with its name."""
     housekeeping.pin(past.base, None)
     housekeeping.pin(past.tail[0], "before the\nmigration – 7")
 
@@ -464,7 +465,7 @@ def test_pins_are_refs(lab, past, housekeeping):
 
 
 def test_a_pin_may_be_renamed_and_removed(lab, past, housekeeping):
-    """The last name holds; what is unpinned twice is just not pinned."""
+    """The last name wins; removing a pin twice has no further effect."""
     housekeeping.pin(past.base, "one")
     housekeeping.pin(past.base, "two")
     assert housekeeping.pins() == {past.base: "two"}
@@ -479,7 +480,7 @@ def test_a_pin_may_be_renamed_and_removed(lab, past, housekeeping):
 
 
 def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
-    """The folder of the ref is flushed, so that no power cut brings the pin back."""
+    """The ref's folder is flushed, so that the pin does not return after a power cut."""
     housekeeping.pin(past.base, None)
     flushed = []
     flush = os.fsync
@@ -498,7 +499,7 @@ def test_a_removed_pin_is_gone_for_good(lab, past, housekeeping, monkeypatch):
 
 
 def test_only_a_checkpoint_can_be_pinned(lab, past, housekeeping):
-    """A sha of no commit is refused, and leaves no ref."""
+    """A sha that is not a commit is refused and leaves no ref."""
     tree = Sha(lab.git("rev-parse", f"{past.base}^{{tree}}").strip())
     for sha in (Sha("0" * 40), tree):
         with pytest.raises(CheckpointNotFound):
@@ -509,7 +510,7 @@ def test_only_a_checkpoint_can_be_pinned(lab, past, housekeeping):
 
 @pytest.mark.parametrize("name", [None, "named"])
 def test_a_pinned_checkpoint_on_no_branch_is_still_listed(lab, past, housekeeping, name):
-    """A pin is one of our refs: its checkpoint is found, read and restored."""
+    """The checkpoint of a pin is found, read and restored like any other."""
     housekeeping.pin(past.tail[1], name)
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
 
@@ -523,7 +524,7 @@ def test_a_pinned_checkpoint_on_no_branch_is_still_listed(lab, past, housekeepin
 
 @pytest.mark.parametrize("name", [None, "named"])
 def test_a_pin_alone_is_enough(lab, past, housekeeping, name):
-    """A pinned checkpoint on no branch keeps all it needs when garbage goes."""
+    """A pinned checkpoint on no branch keeps all its objects during garbage collection."""
     housekeeping.pin(past.tail[1], name)
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
     before = content(lab, past.tail[1])
@@ -534,18 +535,18 @@ def test_a_pin_alone_is_enough(lab, past, housekeeping, name):
     lab.assert_sound()
 
 
-# Truth
+# Verification
 
 
 def test_fsck_reads_everything(lab, past, housekeeping):
-    """A sound store is called sound, with every checkpoint counted."""
+    """A valid store is reported as sound, with every checkpoint counted."""
     report = housekeeping.fsck([past.base, past.now])
     assert report.is_sound
     assert (report.checked, report.damages, report.missing) == (6, {}, ())
 
 
 def test_fsck_names_what_is_recorded_and_missing(lab, past, housekeeping):
-    """A sha that was recorded and is nowhere is named; one on no ref is read all the same."""
+    """A recorded sha that is missing is named; a checkpoint on no ref is still read."""
     lab.git("update-ref", "-d", f"refs/heads/run-{FIRST}")
     nowhere = Sha("1" * 40)
     report = housekeeping.fsck([past.tail[0], nowhere])
@@ -555,7 +556,7 @@ def test_fsck_names_what_is_recorded_and_missing(lab, past, housekeeping):
 
 
 def test_fsck_goes_on_behind_a_lost_commit(lab, past, housekeeping):
-    """Where a commit is lost, it is named, and the other branch is read to its end."""
+    """A lost commit is named, and the other branch is read to its end."""
     for index in pack_folder(lab).glob("*.idx"):
         if past.tail[2] in listed(lab, index):
             lose(lab, index, past.tail[2])

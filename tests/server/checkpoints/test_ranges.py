@@ -1,4 +1,4 @@
-"""Claims about ranges of files in checkpoints, and about looking without owning."""
+"""Byte ranges of files in checkpoints, and engines opened for reading only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHOLE = {"small": SMALL, "large": LARGE, "empty": b""}
 
 
 def test_a_range_is_that_part_of_the_file_in_any_order(lab) -> None:
-    """Forwards, backwards, over the end, and from file to file."""
+    """Ranges may go forwards, backwards, past the end, and from file to file."""
     for name, content in WHOLE.items():
         lab.write(name, content)
 
@@ -36,7 +36,7 @@ def test_a_range_is_that_part_of_the_file_in_any_order(lab) -> None:
 
 
 def test_ranges_in_their_order_read_a_large_file_once(lab, monkeypatch) -> None:
-    """The next range goes on where the last one stopped."""
+    """The next range continues at the end of the last one."""
     lab.write("large", LARGE)
     sha = lab.checkpoint().sha
     opened: list[Path] = []
@@ -56,7 +56,7 @@ def test_ranges_in_their_order_read_a_large_file_once(lab, monkeypatch) -> None:
 
 
 def test_a_range_of_a_file_that_is_not_there_is_refused(lab) -> None:
-    """A folder is no file, and neither is what nobody made."""
+    """A folder and a missing file are refused."""
     lab.write("folder/a", b"a")
     sha = lab.checkpoint().sha
     for path in (b"nobody", b"folder", b"folder/a/b"):
@@ -65,7 +65,8 @@ def test_a_range_of_a_file_that_is_not_there_is_refused(lab) -> None:
 
 
 def test_damage_of_a_large_file_is_told_at_the_latest_with_its_last_range(lab) -> None:
-    """What was given before is not vouched for until then."""
+    """Damage is reported by the last range at the latest; earlier ranges are not verified until
+    then."""
     lab.write("large", LARGE)
     sha = lab.checkpoint().sha
     path = _object_of(lab, LARGE)
@@ -79,7 +80,7 @@ def test_damage_of_a_large_file_is_told_at_the_latest_with_its_last_range(lab) -
 
 
 def test_an_engine_for_reading_leaves_everything_as_it_is(lab) -> None:
-    """No lock, no cleaning, no cache: a living server's files are not touched."""
+    """A read-only engine takes no lock, cleans nothing and writes no cache of a running server."""
     lab.write("a", b"a")
     sha = lab.checkpoint().sha
     lock = lab.layout.shadow_repository / "HEAD.lock"
@@ -96,7 +97,7 @@ def test_an_engine_for_reading_leaves_everything_as_it_is(lab) -> None:
 
 
 def test_where_there_is_no_repository_none_is_made(tmp_path: Path) -> None:
-    """Whoever only looks creates nothing."""
+    """A read-only engine creates no repository."""
     layout = Layout.of_execution(tmp_path)
     layout.work_tree.mkdir()
     with pytest.raises(ShadowRepositoryError), CheckpointEngine.for_reading(layout):
@@ -106,7 +107,7 @@ def test_where_there_is_no_repository_none_is_made(tmp_path: Path) -> None:
 
 
 def _object_of(lab, content: bytes) -> Path:
-    """The file a large blob lives in."""
+    """Return the file of a large blob."""
     name = digest_of("blob", content).hex()
     path: Path = lab.layout.shadow_repository / "objects" / name[:2] / name[2:]
     return path

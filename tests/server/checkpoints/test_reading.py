@@ -1,4 +1,4 @@
-"""How many files become one checkpoint: on threads, in order, bounded, all or nothing."""
+"""Capturing many files: on threads, in order, in bounded memory, and atomically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _many(lab, count: int) -> dict[bytes, bytes]:
 
 
 def test_many_files_are_captured_as_git_sees_them(lab):
-    """Read on two threads, 500 files make the tree that git makes of them, and come back."""
+    """500 files, read on two threads, make the same tree as git's, and are restored."""
     contents = _many(lab, 500)
 
     made = lab.checkpoint()
@@ -47,7 +47,8 @@ def test_many_files_are_captured_as_git_sees_them(lab):
 
 
 def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
-    """Whichever thread is quicker, and however full a batch gets, the order is the files'."""
+    """Results come in the order of the files, whichever thread is faster and however full a batch
+    is."""
     monkeypatch.setattr(capture, "BATCH_LIMIT", 20_000)
     chance = os.urandom
     for number in range(300):
@@ -67,7 +68,7 @@ def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
 
 
 def test_few_files_start_no_thread(lab, monkeypatch):
-    """A checkpoint of little does not pay for threads."""
+    """A checkpoint of few files starts no thread."""
     started: list[str] = []
     start = threading.Thread.start
     monkeypatch.setattr(
@@ -83,7 +84,8 @@ def test_few_files_start_no_thread(lab, monkeypatch):
 
 
 def test_content_that_is_there_already_is_not_stored_again(lab):
-    """Equal files are one object, in one checkpoint and across two, however many threads read."""
+    """Equal files are one object, within a checkpoint and across two, with any number of
+    threads."""
     for number in range(200):
         lab.write(f"a{number}", f"one of {number % 3}")
 
@@ -100,7 +102,7 @@ def test_content_that_is_there_already_is_not_stored_again(lab):
 
 
 def test_a_pack_that_grows_too_large_is_followed_by_another(lab, monkeypatch):
-    """Above the limit the rest goes into a second pack; git finds everything in both."""
+    """Above the size limit a second pack is started; git finds all objects in both."""
     monkeypatch.setattr(objects, "PACK_LIMIT", 10_000)
     for number in range(100):
         lab.write(f"f{number}", os.urandom(500))
@@ -113,7 +115,7 @@ def test_a_pack_that_grows_too_large_is_followed_by_another(lab, monkeypatch):
 
 
 def test_many_large_files_are_flushed_and_come_back(lab):
-    """Files above the limit of the pack are streamed, and flushed with one call."""
+    """Files above the pack limit are streamed, and flushed with one call."""
     contents = {
         f"big{n}": os.urandom(1000) * (objects.STREAMED_FROM // 1000 + n) for n in range(40)
     }
@@ -129,7 +131,8 @@ def test_many_large_files_are_flushed_and_come_back(lab):
 
 
 def test_a_full_disk_on_a_thread_fails_the_checkpoint(lab, monkeypatch):
-    """ENOSPC while a thread stores is said as that; no ref moves, no file and no thread stays."""
+    """ENOSPC in a storing thread is InsufficientSpace; no ref moves, no file and no thread
+    remains."""
     _many(lab, 10)
     first = lab.checkpoint()
     _many(lab, 400)
@@ -155,7 +158,7 @@ def test_a_full_disk_on_a_thread_fails_the_checkpoint(lab, monkeypatch):
 
 
 def test_a_ref_that_git_holds_is_not_moved(lab):
-    """While another git program has the branch locked, a checkpoint fails and moves nothing."""
+    """While another git process has the branch locked, a checkpoint fails and moves no ref."""
     lab.write("a", "1")
     first = lab.checkpoint()
     (branch,) = (lab.layout.shadow_repository / "refs" / "heads").iterdir()
@@ -170,7 +173,7 @@ def test_a_ref_that_git_holds_is_not_moved(lab):
 
 
 def test_changes_come_in_the_order_of_paths(lab):
-    """What git says of two commits is what the checkpoint said, through swaps of every kind."""
+    """git's diff of two commits equals the reported changes, for every change of kind."""
     for name in ("a/b", "a-b", "a.b", "c", "d/e/f", "gone/x", "same/y"):
         lab.write(name, "1")
 
@@ -194,7 +197,7 @@ def test_changes_come_in_the_order_of_paths(lab):
 
 
 def test_without_isal_the_streams_are_the_same_to_read(monkeypatch):
-    """What either library deflates the other inflates, whole or in pieces."""
+    """A stream that one library compresses is readable by the other, whole or in pieces."""
     monkeypatch.setitem(sys.modules, "isal", None)
     found = importlib.util.spec_from_file_location("deflate_by_zlib", loose.__file__)
     assert found is not None

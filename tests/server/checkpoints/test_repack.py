@@ -30,13 +30,13 @@ def never() -> bool:
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """Says stop when it was asked more often than that."""
+    """Return a function that requests a stop after that many calls."""
     asked = iter(range(steps))
     return lambda: next(asked, None) is None
 
 
 class PowerCut(BaseException):
-    """Nothing of ours may catch it."""
+    """A simulated power cut that no code under test may catch."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def opened(lab) -> Housekeeping:
 
 
 def grow(lab, count: int, unchanged: int = 0) -> list[Sha]:
-    """Makes one-file checkpoints in a tree of 200 files, then some without a change."""
+    """Make one-file checkpoints in a tree of 200 files, then some without a change."""
     for number in range(0 if lab.exists("f0") else 200):
         lab.write(f"f{number}", f"{number}\n" * 100)
 
@@ -68,7 +68,7 @@ def objects(lab) -> set[str]:
 
 
 def copies(lab) -> Counter[bytes]:
-    """How often each object is stored."""
+    """Return how many copies of each object are stored."""
     folder = lab.layout.shadow_repository / "objects"
     found = Counter(r.digest for index in folder.glob("pack/*.idx") for r in read_index(index))
     found.update(bytes.fromhex(p.parent.name + p.name) for p in folder.glob("[0-9a-f][0-9a-f]/*"))
@@ -76,7 +76,7 @@ def copies(lab) -> Counter[bytes]:
 
 
 def content(lab, shas: list[Sha]) -> dict[Sha, str]:
-    """Everything in these checkpoints, as the git program reads it."""
+    """Return the content of these checkpoints, as the git program reads it."""
     return {sha: lab.git("archive", "--format=tar", sha) for sha in shas}
 
 
@@ -88,11 +88,11 @@ def leftovers(lab) -> list[Path]:
     return list(lab.layout.shadow_repository.rglob("tmp_*"))
 
 
-# What becomes of it
+# Results of a repack
 
 
 def test_every_object_is_still_there(lab, housekeeping):
-    """The git program finds the same objects and the same content before and after."""
+    """The git program finds the same objects and content before and after."""
     shas = grow(lab, 40, unchanged=10)
     before, listed = content(lab, shas), objects(lab)
 
@@ -123,7 +123,7 @@ def test_ten_times_less(lab, housekeeping):
 
 
 def test_the_engine_notices_nothing(lab, housekeeping):
-    """An engine that had the old packs open reads, checkpoints and rolls back as before."""
+    """An engine with the old packs open still reads, checkpoints and rolls back."""
     shas = grow(lab, 35)
     pictures = {}
     for sha in (shas[0], shas[20]):
@@ -143,10 +143,10 @@ def test_the_engine_notices_nothing(lab, housekeeping):
 
 
 def test_the_disk_gets_its_bytes_back(lab):
-    """No pack that was removed stays open, so that its blocks are really free."""
+    """No removed pack stays open, so that its blocks are freed."""
     shas = grow(lab, 34)
     lab.engine.close()
-    gc.collect()  # The engine's own, which must not be taken for ours.
+    gc.collect()  # Closes the engine's own files, which would be mistaken for leaks.
     housekeeping = opened(lab)
     assert housekeeping.fsck(shas).is_sound
 
@@ -160,7 +160,7 @@ def test_the_disk_gets_its_bytes_back(lab):
 
 
 def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
-    """Thirty-two fresh packs ask for consolidation; after it there is no need."""
+    """Thirty-two new packs require a repack; after it none is required."""
     grow(lab, 31)
     assert not housekeeping.needs_consolidation()
 
@@ -172,7 +172,7 @@ def test_it_is_needed_when_packs_have_piled_up(lab, housekeeping):
 
 
 def test_it_is_needed_when_loose_objects_have_piled_up(lab, housekeeping, monkeypatch):
-    """Checkpoints without a change ask for it, too."""
+    """Checkpoints without a change require a repack, too."""
     monkeypatch.setattr(repack, "LOOSE_OBJECTS", 5)
     grow(lab, 1, unchanged=4)
     assert not housekeeping.needs_consolidation()
@@ -185,7 +185,7 @@ def test_it_is_needed_when_loose_objects_have_piled_up(lab, housekeeping, monkey
 
 
 def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
-    """A second consolidation, by whoever opens the store next, finds nothing to do."""
+    """A second repack, by another process too, has nothing to do."""
     grow(lab, 40)
     housekeeping.consolidate(never)
     before = {path: path.stat().st_ino for path in packs(lab)}
@@ -196,7 +196,7 @@ def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
 
 
 def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
-    """Sixteen consolidated packs become one, by copying, and git agrees with its index."""
+    """Sixteen repacked packs are joined by copying, and git verifies the new index."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     shas = grow(lab, 70)
     before = content(lab, shas)
@@ -213,18 +213,18 @@ def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
 
 
 def test_new_packs_are_for_the_owner_alone(lab, housekeeping):
-    """What consolidation writes is as private as the rest."""
+    """New packs are readable only by the owner, like the rest."""
     grow(lab, 33)
     housekeeping.consolidate(never)
 
     assert [p for p in lab.layout.checkpoints.rglob("*") if p.lstat().st_mode & 0o077] == []
 
 
-# What is left alone
+# Packs and objects that stay
 
 
 def test_a_large_blob_stays_loose(lab, housekeeping):
-    """A file that was streamed into the store stays where it can be streamed from."""
+    """A file that was streamed into the store stays loose, so that it can be streamed again."""
     lab.write("large", bytes(9 << 20))
     sha = lab.checkpoint().sha
     blob = lab.git("rev-parse", f"{sha}:large").strip()
@@ -251,7 +251,7 @@ def test_a_large_pack_is_not_rewritten(lab, housekeeping):
 
 
 def test_a_kept_pack_stays(lab, housekeeping):
-    """A pack that somebody marked with `.keep` is not replaced."""
+    """A pack that a user marked with `.keep` is not replaced."""
     grow(lab, 34)
     kept = packs(lab)[5]
     kept.with_suffix(".keep").touch()
@@ -263,7 +263,7 @@ def test_a_kept_pack_stays(lab, housekeeping):
 
 
 def test_a_damaged_pack_stays_and_hinders_nobody(lab, housekeeping):
-    """What cannot be read is neither copied nor removed, and is not tried for ever."""
+    """An unreadable pack is neither copied nor removed, and not retried forever."""
     shas = grow(lab, 40)
     (damaged,) = [
         pack
@@ -283,7 +283,7 @@ def test_a_damaged_pack_stays_and_hinders_nobody(lab, housekeeping):
 
 
 def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypatch):
-    """Joining holds every record against the checksum its index has for it."""
+    """Joining verifies every record against the checksum in its index."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 8)
     grow(lab, 31)
     housekeeping.consolidate(never)
@@ -297,7 +297,7 @@ def test_a_pack_that_was_damaged_later_is_not_joined(lab, housekeeping, monkeypa
 
 
 def test_good_copies_of_a_damaged_pack_stay(lab, housekeeping):
-    """What a crash left twice is only removed where the other copy can really be read."""
+    """Of two copies after a crash, one is removed only if the other is readable."""
     shas = grow(lab, 33)
     before = content(lab, shas)
     folder = lab.layout.shadow_repository / "objects" / "pack"
@@ -309,7 +309,7 @@ def test_good_copies_of_a_damaged_pack_stay(lab, housekeeping):
     flip_a_bit(new)
     new.chmod(0o400)
 
-    # Whether it is refused depends on which of the two copies libgit2 comes upon.
+    # Whether this is refused depends on the copy that libgit2 finds first.
     with contextlib.suppress(ShadowRepositoryError):
         opened(lab).consolidate(never)
 
@@ -317,7 +317,7 @@ def test_good_copies_of_a_damaged_pack_stay(lab, housekeeping):
 
 
 def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
-    """A new pack that is byte for byte one of the old ones stays when the old ones go."""
+    """A new pack identical to one of the old ones is kept when the old ones are removed."""
     shas = grow(lab, 2)
     repo = ShadowRepo(lab.layout.shadow_repository)
     files = StoreFiles(repo.path)
@@ -331,7 +331,7 @@ def test_a_pack_is_not_replaced_by_nothing(lab, housekeeping):
 
 
 def test_a_new_pack_that_cannot_be_read_is_given_up(lab, housekeeping, monkeypatch):
-    """A disk that writes other bytes than it was given costs nothing that was there before."""
+    """If the disk stores wrong bytes, the new pack is discarded and the old ones stay."""
     shas = grow(lab, 33)
     before = content(lab, shas)
     write = ShadowRepo.write_pack
@@ -352,7 +352,7 @@ def test_a_new_pack_that_cannot_be_read_is_given_up(lab, housekeeping, monkeypat
 
 
 def test_packs_with_a_common_object_are_not_joined(lab):
-    """A pack has an object once; a second copy would make its index a lie."""
+    """A pack has an object once; a second copy would make its index inconsistent."""
     grow(lab, 1)
     files = StoreFiles(lab.layout.shadow_repository)
     (pack,) = files.packs()
@@ -361,7 +361,7 @@ def test_packs_with_a_common_object_are_not_joined(lab):
 
 
 def test_an_index_that_belongs_to_other_bytes_is_not_copied(lab):
-    """Joining believes an index only where each checksum is that of the record."""
+    """Joining trusts an index only if each checksum matches its record."""
     grow(lab, 1)
     files = StoreFiles(lab.layout.shadow_repository)
     (pack,) = files.packs()
@@ -373,7 +373,7 @@ def test_an_index_that_belongs_to_other_bytes_is_not_copied(lab):
 
 
 def test_a_walk_goes_on_while_packs_are_replaced(lab, housekeeping):
-    """Who reads the history while it is consolidated reads it to its end."""
+    """Reading the history during a repack reaches the end of the history."""
     grow(lab, 34)
     repo = ShadowRepo(lab.layout.shadow_repository)
     walk = repo.history()
@@ -407,7 +407,7 @@ def test_an_index_over_many_packs_does_not_mislead_git(lab, housekeeping):
 
 
 def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
-    """Asked to stop, it leaves a sound store, and the next call goes on from there."""
+    """A stopped repack leaves a valid store, and the next call continues."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 40)
     shas = grow(lab, 40)
     before = content(lab, shas)
@@ -424,7 +424,7 @@ def test_it_stops_between_two_steps(lab, housekeeping, monkeypatch):
 
 @pytest.fixture
 def power_cut(monkeypatch) -> Callable[[int], None]:
-    """Lets a number of renames, removals and flushes happen, and cuts the power at the next."""
+    """Allow a number of renames, removals and flushes, and cut the power at the next."""
     real = {name: getattr(Path, name) for name in ("rename", "unlink", "chmod")}
     removal, flush = shutil.rmtree, os.fsync
 
@@ -450,7 +450,8 @@ def power_cut(monkeypatch) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("moment", range(0, 60, 3))
 def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
-    """Whenever the power goes, every object is there, and the next start finishes the work."""
+    """After a power cut at any step every object is there, and the next start completes the
+    repack."""
     shas = grow(lab, 12, unchanged=6)
     before, listed = content(lab, shas), objects(lab)
     with monkeypatch.context() as patch:
@@ -473,7 +474,8 @@ def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
 
 
 def test_nothing_is_removed_before_its_copy_is_durable(lab, housekeeping, monkeypatch):
-    """Both new files are flushed, then named, then the folder is flushed; then old ones go."""
+    """Both new files are flushed and renamed, then their folder is flushed; only then are old ones
+    removed."""
     grow(lab, 33)
     acts: list[str] = []
     flush, rename, unlink = os.fsync, Path.rename, Path.unlink
@@ -503,7 +505,7 @@ def test_nothing_is_removed_before_its_copy_is_durable(lab, housekeeping, monkey
 
 
 def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
-    """A pack that could not be flushed is given up, and nothing it was to replace is removed."""
+    """If a pack cannot be flushed, it is discarded, and no old pack is removed."""
     shas = grow(lab, 33)
     before = copies(lab)
 
@@ -522,7 +524,7 @@ def test_a_full_disk_loses_nothing(lab, housekeeping, monkeypatch):
 
 
 def test_size_agrees_with_du(lab, housekeeping):
-    """The size is that of the blocks on the disk, now and after a change."""
+    """The size equals the allocated blocks on the disk, before and after a change."""
     grow(lab, 3, unchanged=2)
     first = housekeeping.size()
     assert (first.packs, first.loose_objects) == (3, 2)

@@ -1,4 +1,4 @@
-"""Claims about repairs: what is lost is found again or given up, and everything else stays."""
+"""Repairs find lost objects again or give them up, and change nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = RunId("1736000000001-bbbbbb-bbbbbb")
 
 
 class Store:
-    """A store of five checkpoints on two branches, every object a file of its own."""
+    """A store of five checkpoints on two branches, with every object in its own file."""
 
     def __init__(self, root: Path) -> None:
         lab = Lab(root)
@@ -93,8 +93,8 @@ def restorable(engine: CheckpointEngine, shas: list[Sha]) -> set[Sha]:
 def test_whatever_object_is_lost_new_checkpoints_and_all_others_work(
     store: Store, tmp_path: Path, way: Way
 ) -> None:
-    """With any one object gone or damaged, the list has all but a lost commit, every checkpoint
-    that does not need the object can be restored, and so can the next one that is taken."""
+    """With any one object gone or damaged, the list has everything but a lost commit, every
+    checkpoint that does not need the object can be restored, and so can the next new one."""
     for name, layout in copies(store, tmp_path, way):
         engine = CheckpointEngine.open(layout)
         engine.note_recorded(frozenset(store.shas))
@@ -114,8 +114,9 @@ def test_whatever_object_is_lost_new_checkpoints_and_all_others_work(
 def test_after_a_repair_neither_we_nor_git_find_a_fault(
     store: Store, tmp_path: Path, way: Way
 ) -> None:
-    """Whatever object it was: what the work tree has is back, the rest is given up and detached,
-    each other checkpoint is whole and on a ref, and a second repair has nothing to do."""
+    """After the loss of any object, content of the work tree is stored again, the rest is given up
+    and detached, each other checkpoint is intact and on a ref, and a second repair has nothing to
+    do."""
     for name, layout in copies(store, tmp_path, way):
         engine = CheckpointEngine.open(layout)
         recorded = frozenset(store.shas)
@@ -135,7 +136,7 @@ def test_after_a_repair_neither_we_nor_git_find_a_fault(
 
 
 def test_what_the_work_tree_has_comes_back(store: Store, tmp_path: Path) -> None:
-    """A blob and a tree that stand in the files as they are lose no checkpoint."""
+    """If a lost blob and tree are still in the work tree, no checkpoint is lost."""
     copy = tmp_path / "copy"
     shutil.copytree(store.root, copy, symlinks=True)
     layout = Layout.of_execution(copy)
@@ -154,7 +155,7 @@ def test_what_the_work_tree_has_comes_back(store: Store, tmp_path: Path) -> None
 
 
 def test_a_mirror_gives_everything_back(store: Store, tmp_path: Path) -> None:
-    """Every lost object that another repository has is written again, commits too."""
+    """Every lost object that another repository has is written again, commits included."""
     copy = tmp_path / "copy"
     shutil.copytree(store.root, copy, symlinks=True)
     layout = Layout.of_execution(copy)
@@ -171,13 +172,13 @@ def test_a_mirror_gives_everything_back(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_objects_is_no_mirror(tmp_path: Path) -> None:
-    """It is refused before anything is touched."""
+    """A folder that is not a repository is refused before anything changes."""
     with pytest.raises(NoRepository):
         repository_source(tmp_path)
 
 
 def test_a_damaged_pack_gives_back_what_is_whole(tmp_path: Path) -> None:
-    """A flipped byte in a pack, or a lost index, costs the objects that it hits and no others."""
+    """A flipped byte in a pack, or a lost index, loses only the objects that it affects."""
     for place, hurt in (("flipped", _flip_a_byte), ("without-index", _lose_index)):
         root = tmp_path / place / "execution"
         store = Store(root)

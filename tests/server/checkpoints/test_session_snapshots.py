@@ -1,4 +1,4 @@
-"""Epochs of memory: what they cost, what they hold, and what a crash leaves of one."""
+"""Session snapshots: their size, their content, and their state after a crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE = b'{"step": "0123456789"}\n'
 
 
 class Mind:
-    """Some remembered files, and the engine that keeps them."""
+    """Some session files and the engine that stores them."""
 
     def __init__(self, root: Path) -> None:
         self.layout = Layout.of_execution(root / "execution")
@@ -69,7 +69,7 @@ def mind(tmp_path):
 
 
 def test_each_state_of_the_files_is_an_epoch_that_comes_back(mind):
-    """Files of any size and name; the same state is the same epoch; number 0 is nothing."""
+    """Files of any size and name are restored; equal states share a snapshot; number 0 is empty."""
     assert mind.save() == 0
     states = {}
     for content in (b"", b"short", b"x" * PIECE, os.urandom(3 * PIECE + 7)):
@@ -87,7 +87,7 @@ def test_each_state_of_the_files_is_an_epoch_that_comes_back(mind):
 
 
 def test_a_transcript_that_grew_costs_its_end(mind):
-    """Of a long file only the last piece is stored anew."""
+    """For a growing file only the last piece is stored again."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE * 100_000)
     mind.save()
@@ -101,7 +101,8 @@ def test_a_transcript_that_grew_costs_its_end(mind):
 
 
 def test_a_line_that_is_being_written_is_not_remembered_yet(mind):
-    """A torn end is cut, whatever its length; files that are no lines are kept as they are."""
+    """A torn last line is cut, whatever its length; files that are not line-based are kept
+    whole."""
     (mind.home / "s.jsonl").write_bytes(LINE * 3 + b"t" * (2 * PIECE))
     (mind.home / "never.jsonl").write_bytes(b"torn")
     (mind.home / "h.json").write_bytes(b"[1")
@@ -111,7 +112,7 @@ def test_a_line_that_is_being_written_is_not_remembered_yet(mind):
 
 
 def test_what_is_no_readable_file_is_not_remembered(mind):
-    """Links, folders and pipes are passed over, and nobody waits for one."""
+    """Links, folders and pipes are skipped, and a pipe does not block."""
     (mind.home / "s.jsonl").write_bytes(LINE)
     (mind.home / "link").symlink_to("/etc/passwd")
     (mind.home / "folder").mkdir()
@@ -123,7 +124,8 @@ def test_what_is_no_readable_file_is_not_remembered(mind):
 
 
 def test_a_rewind_that_fails_leaves_the_file_and_says_why(mind, tmp_path):
-    """A folder in its place, a place that is unknown, content that is damaged."""
+    """A folder in its place, an unknown place or damaged content leaves the file and gives a
+    reason."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     first = mind.save()
@@ -145,7 +147,8 @@ def test_a_rewind_that_fails_leaves_the_file_and_says_why(mind, tmp_path):
 
 
 def test_what_is_put_back_is_private_and_leaves_nothing_beside_it(mind):
-    """Mode 0600, whatever stood there; one name in the folder; folders that went are made."""
+    """A restored file has mode 0600 and no temporary file beside it; missing folders are
+    created."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     epoch = mind.save()
@@ -161,7 +164,8 @@ def test_what_is_put_back_is_private_and_leaves_nothing_beside_it(mind):
 
 
 def test_numbers_go_on_behind_those_that_checkpoints_name(mind):
-    """Also where the epochs themselves are lost, and over the fan of a hundred."""
+    """New numbers follow those that checkpoints name, even if snapshots are lost, and beyond
+    100."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     assert mind.save(beyond=98) == 99
@@ -177,14 +181,14 @@ def test_numbers_go_on_behind_those_that_checkpoints_name(mind):
 
 
 class SimulatedCrash(BaseException):
-    """Ends the process, as far as the disk is concerned."""
+    """An exception that ends the process, as seen by the disk."""
 
 
 @pytest.mark.parametrize("name", ["rename", "fsync", "unlink", "replace"])
 def test_a_crash_while_memory_is_saved_or_rewound_leaves_the_old_or_the_new(
     tmp_path, monkeypatch, name
 ):
-    """Before each call that changes the disk: earlier epochs come back, the file is whole."""
+    """A crash before any disk-changing call leaves earlier snapshots intact and the file whole."""
     for number in range(1, 9):
         mind = Mind(tmp_path / str(number))
         path = mind.home / "s.jsonl"

@@ -1,4 +1,4 @@
-"""Writing over displaced files: nobody who still has one can tell, and nothing stays behind."""
+"""Reuse of displaced files: other users of a file see no change, and no file is left over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILES = 40
 
 
 def two_checkpoints(lab, size: int = 3000):
-    """Gives the older of two checkpoints that differ in every file, and its picture."""
+    """Return the older of two checkpoints that differ in every file, and its picture."""
     for number in range(FILES):
         lab.write(f"d{number % 4}/f{number:02}", f"{number} one\n" * (size // 8 + number))
 
@@ -34,7 +34,7 @@ def inodes(lab) -> set[int]:
 
 
 def test_files_are_made_of_those_they_replace(lab):
-    """A restore of many files creates few, and leaves none of its own."""
+    """A restore of many files creates few inodes, and leaves no temporary file."""
     made, then = two_checkpoints(lab)
     before = inodes(lab)
 
@@ -46,7 +46,7 @@ def test_files_are_made_of_those_they_replace(lab):
 
 
 def test_who_has_an_old_file_keeps_it(lab):
-    """Open files, mappings, hard links and running programs keep the old content."""
+    """Open files, mappings and hard links keep the old content."""
     made, then = two_checkpoints(lab)
     old = {number: lab.read(f"d{number % 4}/f{number:02}") for number in range(FILES)}
     opened = {n: open(lab.path(f"d{n % 4}/f{n:02}"), "rb") for n in range(0, FILES, 4)}  # noqa: SIM115
@@ -69,7 +69,7 @@ def test_who_has_an_old_file_keeps_it(lab):
 
 
 def test_attributes_do_not_wander(lab):
-    """Extended attributes of a replaced file appear on no other."""
+    """Extended attributes of a replaced file do not appear on another file."""
     made, _ = two_checkpoints(lab)
     for number in range(FILES):
         try:
@@ -84,7 +84,7 @@ def test_attributes_do_not_wander(lab):
 
 
 def test_permissions_and_times_are_its_own(lab):
-    """A restored file has its own permissions and the time of the restore, be it empty or not."""
+    """A restored file, empty or not, has its own permissions and the time of the restore."""
     contents = [b"", b"x" * 5000, b"", b"y"]
     for number, content in enumerate(contents):
         lab.write(f"f{number}", content, 0o600 if number % 2 else 0o755)
@@ -104,7 +104,7 @@ def test_permissions_and_times_are_its_own(lab):
 
 
 def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
-    """A file edited between the look and the exchange stays, and the restore says so."""
+    """A file edited between the check and the exchange stays, and the restore reports it."""
     made, _ = two_checkpoints(lab)
     safety = lab.checkpoint(kind="safety", codon=None)
     real = tree_writer.write_sparsely
@@ -129,7 +129,7 @@ def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
 
 @pytest.mark.parametrize("missing", ["exchange", "lease"])
 def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missing):
-    """Without the exchange or without leases files are created and renamed, as everywhere."""
+    """Without the exchange call or leases, files are created and renamed."""
     made, then = two_checkpoints(lab)
     if missing == "exchange":
         monkeypatch.setattr(tree_writer, "_renameat2", None)

@@ -1,4 +1,4 @@
-"""Everything seed 000 tells people to type works on the shadow repository, clean and true."""
+"""Every command that seed 000 documents works on the shadow repository without warnings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hankweave_server.checkpoints.commit_message import read_back, written
 
 @pytest.fixture
 def history(lab):
-    """Three checkpoints of two runs, with a note, an odd mode and a rename in them."""
+    """Make three checkpoints of two runs, with a note, an unusual mode and a rename."""
     lab.write("schema.ts", "one\ntwo\nthree\nfour\n")
     lab.write("secret", "s", 0o600)
     first = lab.checkpoint(run=RunId("r1"), name="Data Observation", codon="codon-1")
@@ -27,7 +27,7 @@ def history(lab):
 
 
 def test_log_shows_checkpoints_and_nothing_else(lab, history):
-    """`git log --oneline --all` lists each checkpoint once, with its subject; notes stay out."""
+    """`git log --oneline --all` lists each checkpoint once, with its subject, and no notes."""
     lines = lab.git("log", "--all", "--format=%s").splitlines()
 
     assert sorted(lines) == [
@@ -40,7 +40,8 @@ def test_log_shows_checkpoints_and_nothing_else(lab, history):
 
 
 def test_the_message_is_the_seeds_to_the_letter(lab):
-    """Subject, blank line, Codon, Status, Timestamp, Duration; then our trailers."""
+    """Subject, blank line, Codon, Status, Timestamp and Duration are as documented; trailers
+    follow."""
     lab.engine.checkpoint(lab.request(codon="build-schema", name="Build Zod Schemas", label="tea"))
 
     assert lab.git("log", "-1", "--format=%B").rstrip("\n").splitlines() == [
@@ -64,7 +65,7 @@ def test_the_message_is_the_seeds_to_the_letter(lab):
 
 
 def test_a_name_cannot_forge_a_trailer(lab):
-    """Line ends in names become spaces, so that nobody writes a second operation id."""
+    """Line ends in names become spaces, so that a name cannot add an operation id."""
     made = lab.checkpoint(name="x\n\nOp-Id: stolen\r\x00", label="a\nOp-Id: stolen")
 
     assert lab.engine.facts(made.sha).operation_id == "op-1"
@@ -83,7 +84,7 @@ def test_a_commit_without_trailers_is_understood(lab):
 
 
 def test_show_diff_and_ls_tree_are_clean(lab, history):
-    """The seed's commands show the differences between checkpoints and nothing made up."""
+    """The documented commands show exactly the differences between checkpoints."""
     first, second, third = history
 
     assert "-four\n+five\n" in lab.git("diff", first.sha, second.sha)
@@ -111,7 +112,7 @@ def test_fsck_and_gc_find_nothing_wrong(lab, history):
 
 
 def test_status_is_clean_after_the_index_is_refreshed(lab, history):
-    """`git status` and `git diff` compare with the checkpoint once the index is written."""
+    """Once the index is written, `git status` and `git diff` compare with the checkpoint."""
     third = history[2]
     lab.engine.refresh_index(third.sha)
 
@@ -122,7 +123,7 @@ def test_status_is_clean_after_the_index_is_refreshed(lab, history):
 
 
 def test_status_is_true_in_place(in_place_lab):
-    """In place, status names neither our folder nor the user's `.git`."""
+    """In place, status lists neither the state folder nor the user's `.git`."""
     lab = in_place_lab
     lab.write("a", "1")
     lab.write("read_only_data_source/x", "1")
@@ -144,7 +145,7 @@ def test_the_identity_file_is_the_seeds(lab):
 
 
 def test_a_plain_checkpoint_needs_no_note(lab):
-    """Usual modes and nothing skipped leave no manifest and no notes ref."""
+    """A checkpoint with usual modes and nothing skipped has no manifest and no notes ref."""
     lab.write("a", "1", 0o644)
     lab.write("b", "1", 0o755)
     lab.checkpoint()

@@ -1,4 +1,4 @@
-"""The asynchronous front of the engine: one call at a time, and decisions in the same turn."""
+"""The asynchronous front of the engine runs one call at a time and decides within the same call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hankweave_server.paths import Layout
 
 
 class Held:
-    """A call of the engine that lasts until it is released."""
+    """An engine call that blocks until it is released."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -40,7 +40,7 @@ def held(lab, monkeypatch):
 
 
 async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
-    """The engine is not left halfway, and the next caller waits for it."""
+    """A cancelled call runs to its end, and the next caller waits for it."""
     store = CheckpointStore(lab.engine)
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -54,7 +54,7 @@ async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
 
 
 async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, tmp_path):
-    """Known when the call was made, and gone when its turn comes: plan, branch and pin notice."""
+    """A checkpoint pruned while a plan, clone or pin was queued raises CheckpointNotFound."""
     lab.write("a", "1")
     sha = lab.checkpoint().sha
     store = CheckpointStore(lab.engine)

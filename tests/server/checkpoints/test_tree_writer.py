@@ -1,4 +1,4 @@
-"""Files that cannot take their place in the usual way, and folders that are in the way of it."""
+"""Restored files that cannot be renamed into place, and folders that cannot be removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Placin
 
 @pytest.fixture
 def on_another_disk(monkeypatch):
-    """Every folder is one that the private folder cannot lend its temporary files to."""
+    """Make every folder appear to be on another disk than the private folder."""
     for method in ("put", "put_link", "take"):
         real = getattr(Spares, method)
 
@@ -38,7 +38,7 @@ def temporary_files(lab) -> list[str]:
 
 
 def test_a_file_on_another_disk_is_written_beside_its_place(lab, on_another_disk):
-    """Content and permissions are those of the checkpoint, and no temporary name stays."""
+    """Content and permissions equal the checkpoint's, and no temporary file stays."""
     lab.write("d/a", "one", 0o640)
     made = lab.checkpoint()
     then = lab.picture()
@@ -51,7 +51,7 @@ def test_a_file_on_another_disk_is_written_beside_its_place(lab, on_another_disk
 
 
 def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another_disk, monkeypatch):
-    """The error comes out, the file is as it was, and the temporary one is gone."""
+    """The error is raised, the old file is unchanged, and the temporary file is removed."""
     lab.write("d/a", "one")
     made = lab.checkpoint()
     lab.write("d/a", "two")
@@ -70,7 +70,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
 
 
 def test_an_error_that_is_no_other_disk_comes_out(lab, monkeypatch):
-    """A file is written beside its place only where that can help."""
+    """Errors other than EXDEV are raised without a second attempt."""
 
     def broken(self, folder, name, new, seen):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -88,7 +88,7 @@ def test_an_error_that_is_no_other_disk_comes_out(lab, monkeypatch):
 
 
 def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
-    """What somebody puts into a folder that is about to go keeps it there."""
+    """A file created in a folder that is about to be removed keeps the folder."""
     made = lab.checkpoint()
     lab.write("d/a", "new")
     safety = lab.checkpoint(kind="safety", codon=None)
@@ -106,7 +106,7 @@ def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
 
 
 def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypatch):
-    """A whole branch of folders that vanishes meanwhile is no fault."""
+    """Folders that another process removes meanwhile are not an error."""
     made = lab.checkpoint()
     lab.write("d/e/a", "new")
     safety = lab.checkpoint(kind="safety", codon=None)
@@ -126,7 +126,7 @@ def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypa
 
 
 def refusing(monkeypatch, call: str, name: bytes, error: int) -> None:
-    """Lets the system refuse one call for one name."""
+    """Make the system refuse one call for one name."""
     real = getattr(os, call)
 
     def maybe(path, *words, **more):
@@ -139,7 +139,7 @@ def refusing(monkeypatch, call: str, name: bytes, error: int) -> None:
 
 
 def test_a_file_that_nobody_may_remove_is_named(lab, monkeypatch):
-    """No protection of its folder can be lifted; the others are done all the same."""
+    """A file whose folder's protection cannot be lifted is reported, and the others are removed."""
     made = lab.checkpoint()
     lab.write("d/a", "new")
     lab.write("d/b", "new")
@@ -156,7 +156,7 @@ def test_a_file_that_nobody_may_remove_is_named(lab, monkeypatch):
 
 @pytest.mark.parametrize(("call", "then"), [("rmdir", "removed"), ("mkdir", "made")])
 def test_a_disk_that_breaks_under_a_folder_ends_the_restore(lab, monkeypatch, call, then):
-    """A fault of the disk is not one of the path: it comes out."""
+    """A disk error is not an error of one path, so it ends the restore."""
     if then == "made":
         lab.write("d/a", "one")
 
