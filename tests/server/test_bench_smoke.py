@@ -1,4 +1,4 @@
-"""The benches at their smallest: their figures mean nothing here, but they must come."""
+"""The benchmarks at their smallest: the figures mean nothing here, but every one must appear."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
-    """Every bench measures what issue 2 asks for, each figure beside a reference."""
+    """Every benchmark measures the quantities of issue 2, each figure beside a reference."""
     figures = await BENCHES[name](tmp_path, SMALLEST)
 
     assert len(figures) == len(EXPECTED[name])
@@ -57,7 +57,7 @@ async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
 
 
 async def test_the_bench_of_trees_measures_every_row(tmp_path: Path) -> None:
-    """Each row of issue 3's table comes out beside every contender's time for the same work."""
+    """Each row of issue 3's table is measured for every contender."""
     figures = await BENCHES["trees"](tmp_path, SMALLEST)
 
     contenders = ["best git", "pygit2"]
@@ -79,7 +79,7 @@ async def test_the_bench_of_trees_measures_every_row(tmp_path: Path) -> None:
 
 
 async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
-    """What small checkpoints cost on the disk and to find, before and after packing, comes out."""
+    """The disk usage and lookup time of small checkpoints are measured before and after packing."""
     figures = await BENCHES["history"](tmp_path, SMALLEST)
 
     assert all(figure.reference is None for figure in figures)
@@ -95,7 +95,9 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
 
 
 async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) -> None:
-    """A real server's pings come out for a checkpoint of many files and for one of a big file."""
+    """Pings of a real server are measured for a checkpoint of many files and for one of
+    a big file.
+    """
     figures = await BENCHES["responsiveness"](tmp_path, SMALLEST)
 
     listed, *pings = figures
@@ -109,7 +111,7 @@ async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) ->
 
 
 async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None:
-    """Each answer that people wait for comes out beside what it is compared with."""
+    """Each reply that people wait for is measured beside its reference."""
     figures = await BENCHES["questions"](tmp_path, SMALLEST)
 
     assert [figure.name for figure in figures] == [
@@ -123,7 +125,7 @@ async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None
 
 
 async def test_every_row_of_ours_can_be_profiled(tmp_path: Path) -> None:
-    """With a folder for profiles there is a table in it for every row that ours takes part in."""
+    """The profile folder has a table for every row that Hankweave in Python takes part in."""
     (tmp_path / "profiles").mkdir()
     scale = replace(SMALLEST, profiles=tmp_path / "profiles")
     await BENCHES["history"](tmp_path, scale)
@@ -133,7 +135,7 @@ async def test_every_row_of_ours_can_be_profiled(tmp_path: Path) -> None:
 
 
 def test_a_real_tree_has_no_built_files(tmp_path: Path) -> None:
-    """The real tree is a copy of folders without what is built, and without others' packages."""
+    """The real tree is a copy of folders without build products and third-party packages."""
     source = tmp_path / "lib"
     for name in ("os.py", "json/__init__.py", "__pycache__/os.pyc", "site-packages/x.py", "z.so"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,9 @@ def test_a_real_tree_has_no_built_files(tmp_path: Path) -> None:
 
 
 async def test_a_variant_may_take_part_in_fewer_rounds() -> None:
-    """What takes minutes is measured in the first rounds only, the others in all of them."""
+    """A variant that takes minutes is measured in the first rounds only, the others in
+    all of them.
+    """
     measured: list[str] = []
 
     def variant(name: str) -> Variant:
@@ -176,7 +180,7 @@ async def test_a_variant_may_take_part_in_fewer_rounds() -> None:
     ],
 )
 def test_a_target_is_met_up_to_its_limit(value: float, target: Target | None, is_met: bool) -> None:
-    """A figure that is on the good side of its target, or has none, is met; any other is missed."""
+    """A figure on the good side of its target, or without one, is met; any other is missed."""
     assert a_figure(value, target).is_met is is_met
 
 
@@ -192,7 +196,7 @@ def test_the_table_tells_a_missed_target(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_figures_can_be_read_by_programs(tmp_path: Path) -> None:
-    """The results are one JSON object with every bench's machine and time, and every figure."""
+    """The results are one JSON object with every benchmark's machine and time, and every figure."""
     figures = [a_figure(25_000, AtLeast(50_000)), Figure("journal", "beat", 30, "s")]
     write_results(tmp_path / "results.json", figures, {"journal": 1.25})
 
@@ -224,7 +228,7 @@ def test_the_figures_can_be_read_by_programs(tmp_path: Path) -> None:
 
 
 def test_a_run_keeps_the_figures_of_the_other_benches(tmp_path: Path) -> None:
-    """A bench's new figures replace its old ones, and nothing else in the file."""
+    """A benchmark's new figures replace its old ones, and nothing else in the file."""
     path = tmp_path / "results.json"
     write_results(path, [Figure("trees", "first", 1, "ms")], {"trees": 1})
     write_results(path, [Figure("trees", "second", 1, "ms")], {"trees": 1})
@@ -245,7 +249,7 @@ def test_results_of_another_shape_are_replaced(tmp_path: Path) -> None:
 
 
 def test_an_unknown_bench_is_a_mistake_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that no bench has measures nothing, and the names that there are are told."""
+    """An unknown name measures nothing, and the message lists the known names."""
     assert main(["journal", "speed"]) == USAGE
     assert (
         "'speed'; there are: journal, fanout, startup, memory, catching-up, trees"
@@ -269,7 +273,7 @@ def test_a_missed_target_fails_the_run(
 
 
 def test_a_quick_look_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer rounds or other trees reach the bench, and the last whole run's figures stay."""
+    """With fewer rounds or other trees the last complete run's figures stay."""
     scales: list[Scale] = []
 
     async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -290,7 +294,7 @@ def test_a_quick_look_is_kept_nowhere(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_run_is_bounded_in_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bench that does not end is cut off, and the run has failed."""
+    """A benchmark that does not end is stopped, and the run fails."""
 
     async def measure(folder: Path, scale: Scale) -> list[Figure]:
         await anyio.sleep_forever()
@@ -316,7 +320,7 @@ def a_figure(value: float, target: Target | None) -> Figure:
 
 
 async def test_the_bench_of_an_agent_measures_every_row(tmp_path: Path) -> None:
-    """A real agent's lines reach all clients, and memory and saves of the state come out."""
+    """A real agent's lines reach all clients; memory and saves of the state are measured."""
     figures = await BENCHES["agent"](tmp_path, SMALLEST)
 
     assert [(figure.name, figure.unit) for figure in figures] == [
@@ -329,7 +333,7 @@ async def test_the_bench_of_an_agent_measures_every_row(tmp_path: Path) -> None:
 
 
 async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
-    """Starting and going on with a long plan come out beside a short one, and each codon's time."""
+    """Starting and resuming a long plan are measured beside a short one, with each codon's time."""
     figures = await BENCHES["plans"](tmp_path, SMALLEST)
 
     assert [(figure.name, figure.unit, figure.reference_name) for figure in figures] == [
@@ -345,7 +349,7 @@ async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
 async def test_the_bench_of_the_page_says_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a browser there are no figures, and it is said why."""
+    """Without a browser there are no figures, and the reason is reported."""
     monkeypatch.setattr(ui, "CHROMIUM", str(tmp_path / "nothing"))
     monkeypatch.setattr(ui, "BROWSER", tmp_path)
     monkeypatch.setattr(ui.shutil, "which", lambda name: f"/usr/bin/{name}")

@@ -1,4 +1,4 @@
-"""Claims about settings: every one of Hankweave is known, and the first source counts."""
+"""Claims about settings: every Hankweave setting is known, and the first source wins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file_of(tmp_path: Path, **content: object) -> config.Layer:
 
 @pytest.mark.parametrize("key", HANKWEAVE)
 def test_every_setting_of_hankweave_has_an_effect_or_says_why_not(key: str) -> None:
-    """And the variable of the same name sets it."""
+    """The variable of the same name sets it."""
     setting = config.SETTINGS[key]
     variable = (
         config.PREFIX
@@ -43,7 +43,7 @@ def test_every_setting_of_hankweave_has_an_effect_or_says_why_not(key: str) -> N
 
 
 def test_the_first_source_that_names_a_setting_decides(tmp_path: Path) -> None:
-    """Command line, environment, hank, hankweave.json, default."""
+    """The order is command line, environment, hank, hankweave.json, default."""
     line = config.of_command_line({"shimIdleTimeout": 1, "port": None})
     environment = config.of_environment({"HANKWEAVE_RUNTIME_SHIM_IDLE_TIMEOUT": "2"}).layer
     hank = config.of_hank(tmp_path / "hank.json", {"shimIdleTimeout": 3, "budget": {}})
@@ -57,7 +57,7 @@ def test_the_first_source_that_names_a_setting_decides(tmp_path: Path) -> None:
 
 
 def test_values_are_read_as_their_kind() -> None:
-    """Texts of variables as values of JSON."""
+    """The text of a variable is read as a JSON value."""
     read = config.of_environment(
         {
             "HANKWEAVE_RUNTIME_PORT": "7777",
@@ -94,7 +94,7 @@ def test_values_are_read_as_their_kind() -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(name: str, text: str) -> None:
-    """Exit 78, with what was expected."""
+    """The exit code is 78, and the message says what was expected."""
     with pytest.raises(Stop) as stop:
         config.of_environment({f"HANKWEAVE_RUNTIME_{name}": text})
 
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(name: str, text: str) -> None
 
 
 def test_an_unknown_name_is_warned_about_with_the_nearest_known() -> None:
-    """In the environment and in the file; what an option reads by itself is known."""
+    """This covers the environment and the file; settings that an option reads itself are known."""
     read = config.of_environment(
         {"HANKWEAVE_RUNTIME_PRT": "1", "HANKWEAVE_RUNTIME_LOUD": "1"}, ["HANKWEAVE_RUNTIME_LOUD"]
     )
@@ -116,7 +116,9 @@ def test_an_unknown_name_is_warned_about_with_the_nearest_known() -> None:
 
 
 def test_what_cannot_be_had_here_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """A proxy, other places for files; the value that says what is so anyway is fine."""
+    """A proxy or other places for files are refused; a value that is already in effect
+    is accepted.
+    """
     config.resolve([file_of(tmp_path, withoutProxy=True)])
     for content in ({"withoutProxy": False}, {"lockFile": "x"}, {"handshakeHistoryLimit": 9}):
         with pytest.raises(Stop) as stop:
@@ -127,7 +129,7 @@ def test_what_cannot_be_had_here_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_what_has_no_effect_is_said_where_somebody_set_it(tmp_path: Path) -> None:
-    """Not for defaults, and not where the value says what is so anyway."""
+    """Defaults, and values that are already in effect, cause no message."""
     layer = file_of(
         tmp_path,
         showCosts=True,
@@ -142,7 +144,7 @@ def test_what_has_no_effect_is_said_where_somebody_set_it(tmp_path: Path) -> Non
 
 
 def test_a_file_is_read_or_refused_with_its_place(tmp_path: Path) -> None:
-    """None if there is none; exit 78 for one that is no JSON, or no object."""
+    """A missing file is None; one that is not JSON, or not an object, causes exit code 78."""
     path = tmp_path / "hankweave.json"
     assert config.read_file(path) is None
     path.write_text(json.dumps({"sentinel": {"enablePersistence": False}, "$schema": "x"}))

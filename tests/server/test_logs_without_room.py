@@ -1,4 +1,4 @@
-"""Logs on a full disk: they leave lines out, never half of one, and say how many are missing."""
+"""Logs on a full disk omit whole lines, never half of one, and report how many are missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = "2025-01-04T12:00:00.000Z"
 
 @pytest.fixture
 def fill(monkeypatch: pytest.MonkeyPatch) -> Switch:
-    """Makes our files take half of a write and no more, or everything again."""
+    """Make writes to the logs store half their bytes and then fail, or work again."""
     write, is_full = os.write, [False]
 
     def half(descriptor: int, data: bytes) -> int:
@@ -37,7 +37,7 @@ def fill(monkeypatch: pytest.MonkeyPatch) -> Switch:
 
 
 def test_an_agents_log_says_how_many_lines_are_missing(tmp_path: Path, fill: Switch) -> None:
-    """The agent goes on; what it said meanwhile is counted where it belongs."""
+    """The agent continues; its missing output is counted at the right place."""
     path = tmp_path / "log"
     with AgentLog(path, limit=1_000) as log:
         log.append([b"before"], NOW)
@@ -59,7 +59,7 @@ def test_an_agents_log_says_how_many_lines_are_missing(tmp_path: Path, fill: Swi
 
 
 def test_an_agents_log_on_a_broken_disk_is_a_fault(tmp_path: Path) -> None:
-    """Only the want of room is lived with."""
+    """Only a lack of space is tolerated."""
     with AgentLog(tmp_path / "log", limit=1_000) as log:
         reading = os.open(tmp_path / "log", os.O_RDONLY)
         os.dup2(reading, log._descriptor)
@@ -71,7 +71,7 @@ def test_an_agents_log_on_a_broken_disk_is_a_fault(tmp_path: Path) -> None:
 async def test_the_traffic_log_says_how_many_frames_are_missing(
     tmp_path: Path, fill: Switch
 ) -> None:
-    """Reported once; a torn record never stays, and the gap is a record of its own."""
+    """It is reported once; no torn record stays, and the gap is a record of its own."""
     path, reported = tmp_path / "logs" / "websocket.log", list[OSError]()
     log = TrafficLog(path, SystemClock(), report=reported.append)
     log.record("in", b'{"n":1}')
@@ -94,7 +94,7 @@ async def test_the_traffic_log_says_how_many_frames_are_missing(
 
 
 def test_server_log_says_how_many_lines_are_missing(tmp_path: Path) -> None:
-    """Nobody is disturbed by what it lost, and nothing of it comes later in the wrong place."""
+    """Callers see no error, and no lost line appears later in the wrong place."""
     path, log = tmp_path / "server.log", logging.getLogger("hankweave.test")
     with server_log(path):
         handler = logging.getLogger().handlers[-1]

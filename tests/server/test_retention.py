@@ -1,4 +1,4 @@
-"""What a policy decides, over random histories: no clock, no file, no repository."""
+"""The decisions of a retention policy over random histories: no clock, file or repository."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def gone(pruning: Pruning) -> list[int]:
     return [int(facts.sha, 16) for facts in pruning.checkpoints]
 
 
-# Two runs: 1 - 2 - 3 of run 1 was rolled back to 1, and run 2 went on with 4.
+# Two runs: 1 - 2 - 3 of run 1 was rolled back to 1, and run 2 continued with 4.
 FORK = [
     commit(1, None, "completed", 1, 20),
     commit(2, 1, "tool", 1, 15),
@@ -88,7 +88,9 @@ def test_by_default_nothing_goes():
 
 
 def test_age_prunes_abandoned_tails():
-    """What is older than the limit and on no living thread goes, and its branch moves back."""
+    """A checkpoint older than the limit and on no living thread is pruned, and its branch moves
+    back.
+    """
     pruning = decided(FORK, BRANCHES, RetentionPolicy(max_age=timedelta(days=9)), HEAD)
     assert gone(pruning) == [3, 2]
     assert pruning.moves == (BranchMove(branch(1), sha(3), sha(1)),)
@@ -96,18 +98,18 @@ def test_age_prunes_abandoned_tails():
 
 
 def test_a_young_checkpoint_keeps_its_ancestors():
-    """An old checkpoint stays while a younger one that stays descends from it."""
+    """An old checkpoint stays while a younger retained one descends from it."""
     pruning = decided(FORK, BRANCHES, RetentionPolicy(max_age=timedelta(days=12)), HEAD)
     assert gone(pruning) == []
 
 
 def test_a_checkpoint_of_just_that_age_stays():
-    """The limit itself is still within it."""
+    """An age equal to the limit is within it."""
     assert gone(decided(FORK, BRANCHES, RetentionPolicy(max_age=timedelta(days=10)), HEAD)) == []
 
 
 def test_count_takes_the_oldest_tips_first():
-    """As many go as are too many, beginning with the branch that was left the longest ago."""
+    """Only the excess is pruned, starting with the branch that was abandoned first."""
     history = [*FORK, commit(5, 4, "turn", 2, 3), commit(6, 1, "tool", 3, 1)]
     branches = {branch(1): sha(3), branch(2): sha(5), branch(3): sha(6)}
     pruning = decided(history, branches, RetentionPolicy(max_count=3), frozenset({sha(6)}))
@@ -116,7 +118,7 @@ def test_count_takes_the_oldest_tips_first():
 
 
 def test_bytes_go_until_enough_are_free():
-    """Checkpoints go, the oldest tip first, until the store is small enough."""
+    """Checkpoints are pruned, the oldest tip first, until the store is small enough."""
     policy = RetentionPolicy(max_bytes=1000)
     assert gone(decided(FORK, BRANCHES, policy, HEAD, bytes_now=1000)) == []
     assert gone(decided(FORK, BRANCHES, policy, HEAD, bytes_now=1001)) == [3]
@@ -142,7 +144,7 @@ def test_completed_never_goes():
 
 
 def test_a_branch_that_has_nothing_left_is_deleted():
-    """A branch of which every own checkpoint goes is deleted: what stays is another run's."""
+    """If all of a branch's own checkpoints are pruned, the rest belongs to another run."""
     history = [*FORK[:3], commit(4, 2, "tool", 2, 14)]
     branches = {branch(1): sha(3), branch(2): sha(4)}
     pruning = decided(history, branches, RetentionPolicy(max_age=timedelta(days=9)))
@@ -154,7 +156,7 @@ def test_a_branch_that_has_nothing_left_is_deleted():
 
 
 def test_somebody_elses_commit_stays():
-    """A commit that no checkpoint of ours is keeps what it descends from."""
+    """A commit that is no known checkpoint protects its ancestors."""
     history = [*FORK, foreign(5, 3)]
     policy = RetentionPolicy(max_count=0)
     assert gone(decided(history, {**BRANCHES, branch(1): sha(5)}, policy, HEAD)) == []
@@ -162,7 +164,7 @@ def test_somebody_elses_commit_stays():
 
 @st.composite
 def histories(draw):
-    """A forest of checkpoints on runs, with branches at tips, and some commits held."""
+    """Return a forest of checkpoints on runs, with branches at tips, and some commits held."""
     count = draw(st.integers(1, 14))
     history: list[Lineage] = []
     tips: dict[int, int] = {}
@@ -194,7 +196,7 @@ policies = st.builds(
 
 @given(histories(), policies)
 def test_whatever_stays_is_whole(drawn, policy):
-    """Nothing goes that is held, of a kind to be kept, or an ancestor of what stays."""
+    """No commit is pruned that is held, of a protected kind, or an ancestor of a retained one."""
     history, branches, held = drawn
     commits = {item.sha: item for item in history}
     parents = {item.sha: item.parents for item in history}
@@ -216,7 +218,7 @@ def test_whatever_stays_is_whole(drawn, policy):
 
 @given(histories(), policies)
 def test_a_policy_is_satisfied_or_out_of_candidates(drawn, policy):
-    """It ends when its limits hold, or when no tip may go; never earlier, never later."""
+    """Pruning ends exactly when the limits hold or no tip may be pruned."""
     history, branches, held = drawn
     commits = {item.sha: item for item in history}
     size = COST * len(history)

@@ -1,4 +1,4 @@
-"""Claims about owning an execution directory: two servers never do (DESIGN 6)."""
+"""Claims about owning an execution directory: two servers never own one (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IMPORTED = [Path(__file__).parents[2] / name for name in ("server", "protocol", 
 
 
 class MovedClock:
-    """A clock that stands still until it is told to move; waiting moves it."""
+    """A clock that only the test moves; a wait moves it as well."""
 
     def __init__(self) -> None:
         self.wall = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
@@ -62,7 +62,7 @@ class MovedClock:
 
 
 class BeatenClock(MovedClock):
-    """Tells how often it was asked: once for each beat."""
+    """A clock that counts its queries: one for each heartbeat."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class BeatenClock(MovedClock):
         return self.wall
 
     def await_a_whole_beat(self) -> None:
-        """Blocks until a beat that began after this call has written what it had to write."""
+        """Block until a heartbeat that began after this call has written its data."""
         while self._asked.acquire(blocking=False):
             pass
 
@@ -83,7 +83,7 @@ class BeatenClock(MovedClock):
 
 
 class Server:
-    """A lock starter in a process of its own."""
+    """A process that tries to own the lock."""
 
     def __init__(self, root: Path) -> None:
         self._process = subprocess.Popen(
@@ -146,10 +146,10 @@ def written(layout: Layout) -> dict[str, Any]:
 
 
 def write_foreign(layout: Layout, **fields: Any) -> None:
-    """Writes a runtime.lock as a program does that knows no guard."""
+    """Write a runtime.lock as a program does that knows no guard."""
     layout.state_directory.mkdir(parents=True, exist_ok=True)
     record = {
-        "pid": 2**22 + 1,  # Above the highest pid that Linux gives out.
+        "pid": 2**22 + 1,  # Above the highest pid that Linux assigns.
         "runId": RUN,
         "startTime": "2025-01-04T11:00:00.000Z",
         "lastHeartbeat": "2025-01-04T11:59:30.000Z",
@@ -158,7 +158,7 @@ def write_foreign(layout: Layout, **fields: Any) -> None:
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Takes down all files below a folder with inode, mtime and content."""
+    """Record all files below a folder with inode, mtime and content."""
     return {
         str(path.relative_to(root)): (
             path.lstat().st_ino,
@@ -169,7 +169,7 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-# --- what is written ----------------------------------------------------------------------------
+# --- file content -------------------------------------------------------------------------------
 
 
 def test_the_lock_has_exactly_the_four_fields_of_the_seed(layout: Layout) -> None:
@@ -185,7 +185,7 @@ def test_the_lock_has_exactly_the_four_fields_of_the_seed(layout: Layout) -> Non
 
 
 def test_run_and_port_are_written_when_they_are_known(layout: Layout) -> None:
-    """An update adds the port and changes the run, and leaves the rest."""
+    """An update adds the port, changes the run, and keeps the rest."""
     lock = acquire(layout, MovedClock())
     assert written(layout)["runId"] is None
     assert "port" not in written(layout)
@@ -200,7 +200,7 @@ def test_run_and_port_are_written_when_they_are_known(layout: Layout) -> None:
 
 
 def test_lock_and_guard_are_for_their_owner_alone(layout: Layout) -> None:
-    """Both files are 0600 and the state directory 0700 (DESIGN 4)."""
+    """Both files are 0600 and the state directory is 0700 (DESIGN 4)."""
     lock = acquire(layout, SystemClock())
     modes = [
         path.stat().st_mode & 0o777
@@ -211,7 +211,9 @@ def test_lock_and_guard_are_for_their_owner_alone(layout: Layout) -> None:
 
 
 def test_a_release_leaves_the_guard_and_nothing_else(layout: Layout) -> None:
-    """After a release only the guard is left, the same inode as ever; a start finds nobody."""
+    """After a release only the guard is left, with its inode unchanged; the next start finds no
+    owner.
+    """
     lock = acquire(layout, SystemClock())
     inode = layout.lock_guard.stat().st_ino
     lock.release()
@@ -267,7 +269,9 @@ def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout)
 
 @pytest.mark.parametrize("begin", ["nothing", "stale"])
 def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
-    """T-L1, T-L2: eight starters at once, with no lock or a stale one: one owner each round."""
+    """T-L1, T-L2: of eight concurrent starters, with no lock or a stale one, one owns in each
+    round.
+    """
     with servers(layout.root, 8) as starters:
         for _ in range(25):
             for starter in starters:
@@ -293,7 +297,7 @@ def test_a_killed_owner_is_succeeded_at_once_and_named(layout: Layout) -> None:
 
 
 def test_a_stopped_owner_still_owns(layout: Layout) -> None:
-    """T-L3: a server under SIGSTOP is not succeeded, and goes on after SIGCONT."""
+    """T-L3: a server under SIGSTOP is not replaced, and continues after SIGCONT."""
     with servers(layout.root, 1) as [owner]:
         assert owner.ask("acquire")["owned"]
         os.kill(owner.pid, signal.SIGSTOP)
@@ -309,7 +313,7 @@ def test_a_stopped_owner_still_owns(layout: Layout) -> None:
 
 
 def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
-    """A program that the server started and that outlives it keeps nobody out."""
+    """A program that the server started and that outlives it does not block the next start."""
     lock = acquire(layout, SystemClock())
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
         crash(lock)
@@ -321,7 +325,9 @@ def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
 
 
 def test_a_pid_that_was_given_out_again_does_not_keep_us_out(layout: Layout) -> None:
-    """T-L5, T-L6, T-L7: the guard is free, so its last owner is gone, whoever has its pid now."""
+    """T-L5, T-L6, T-L7: if the guard is free, its last owner is gone, even if its pid is in use
+    again.
+    """
     crash(acquire(layout, SystemClock(), RUN))
     owner = json.loads(layout.lock_guard.read_bytes())
     layout.lock_guard.write_text(json.dumps(owner | {"bootId": "another boot"}))
@@ -337,7 +343,7 @@ def test_a_pid_that_was_given_out_again_does_not_keep_us_out(layout: Layout) -> 
     "content", [b"", b"{", b"\0" * 200, b"[1]", b'{"pid": "x"}', b'{"pid":' + b"9" * 5000]
 )
 def test_a_torn_lock_is_written_anew(layout: Layout, content: bytes) -> None:
-    """T-L8: a runtime.lock that is empty, garbage or NULs keeps nobody out."""
+    """T-L8: a runtime.lock that is empty, garbage or NULs blocks no start."""
     layout.state_directory.mkdir(parents=True)
     layout.runtime_lock.write_bytes(content)
     lock = acquire(layout, SystemClock(), wait=_never_wait)
@@ -346,7 +352,7 @@ def test_a_torn_lock_is_written_anew(layout: Layout, content: bytes) -> None:
 
 
 def test_a_link_in_place_of_a_lock_is_not_followed(layout: Layout, tmp_path: Path) -> None:
-    """What a link called runtime.lock or runtime.lock.guard leads to stays as it is."""
+    """The target of a link called runtime.lock or runtime.lock.guard is unchanged."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     layout.state_directory.mkdir(parents=True)
@@ -365,7 +371,7 @@ def test_a_link_in_place_of_a_lock_is_not_followed(layout: Layout, tmp_path: Pat
 def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A starter that locked an inode which the path names no more tries again with the new one."""
+    """A starter that locked an inode which the path no longer names retries with the new one."""
     acquire(layout, SystemClock()).release()
     rivals: list[HeldLock] = []
     flock = fcntl.flock
@@ -418,7 +424,7 @@ def test_a_foreign_lock_whose_heartbeat_moves_is_respected(layout: Layout) -> No
 
 
 def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layout) -> None:
-    """T-L11: after 75 s of our own monotonic time without a move the lock is stale."""
+    """T-L11: after 75 s of local monotonic time without a change the lock is stale."""
     clock, told = MovedClock(), list[str]()
     write_foreign(layout, pid=os.getpid(), lastHeartbeat=to_text(clock.now()))
     lock = acquire(layout, clock, wait=clock.wait, tell=told.append)
@@ -433,7 +439,7 @@ def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layou
 
 
 def test_a_watch_ends_when_the_heartbeat_is_old(layout: Layout) -> None:
-    """What is left of Hankweave's two minutes is waited for, where that is less than 75 s."""
+    """The rest of Hankweave's two minutes is waited for, where that is less than 75 s."""
     clock = MovedClock()
     write_foreign(layout, lastHeartbeat=to_text(clock.now() - timedelta(seconds=110)))
     acquire(layout, clock, wait=clock.wait).release()
@@ -443,7 +449,7 @@ def test_a_watch_ends_when_the_heartbeat_is_old(layout: Layout) -> None:
 def test_a_lock_of_a_dead_process_with_an_old_heartbeat_is_taken_over_at_once(
     layout: Layout,
 ) -> None:
-    """Seed 001: "a lock file with a stale heartbeat" is of a process that crashed."""
+    """Seed 001: "a lock file with a stale heartbeat" belongs to a process that crashed."""
     write_foreign(layout, lastHeartbeat="2025-01-04T12:01:30.000Z")
     lock = acquire(layout, SystemClock(), wait=_never_wait)
     assert lock.previous is not None
@@ -457,7 +463,7 @@ def test_a_lock_of_a_dead_process_with_an_old_heartbeat_is_taken_over_at_once(
 
 @pytest.mark.parametrize("fault", ["guard deleted", "guard replaced", "directory moved"])
 async def test_an_owner_whose_directory_changed_hands_notices(layout: Layout, fault: str) -> None:
-    """T-L9: the heartbeat tells a loss once, and every later write is refused."""
+    """T-L9: the heartbeat reports a loss once, and every later write is refused."""
     lock = acquire(layout, SystemClock())
     match fault:
         case "guard deleted":
@@ -482,7 +488,7 @@ async def test_an_owner_whose_directory_changed_hands_notices(layout: Layout, fa
 def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own(
     layout: Layout,
 ) -> None:
-    """T-L10: .hankweave is moved away and another server starts: the old one fences itself."""
+    """T-L10: if .hankweave is moved away and another server starts, the old one fences itself."""
     with servers(layout.root, 2) as [old, new]:
         assert old.ask("acquire")["owned"]
         layout.state_directory.rename(layout.root / "moved")
@@ -497,7 +503,7 @@ def test_an_owner_writes_nothing_into_a_directory_that_took_the_place_of_its_own
 def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even between the check and the write nothing of ours lands in another's directory."""
+    """Even between the check and the write, nothing is written to another server's directory."""
     lock = acquire(layout, SystemClock(), RUN)
     replace = fsutil.replace
 
@@ -514,7 +520,9 @@ def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
 
 
 async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> None:
-    """Where runtime.lock names another owner, two servers believe in themselves; ours yields."""
+    """If runtime.lock names another owner, both servers consider themselves owners; this one
+    yields.
+    """
     lock = acquire(layout, SystemClock())
     write_foreign(layout, pid=4711)
     losses: list[LockLost] = []
@@ -531,7 +539,7 @@ async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> 
 
 @contextlib.asynccontextmanager
 async def beating(lock: HeldLock, clock: BeatenClock) -> AsyncIterator[None]:
-    """Lets a lock beat quickly, from its first whole beat on; it must not be lost meanwhile."""
+    """Make a lock beat quickly from its first complete beat on; assert that it is not lost."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
         await anyio.to_thread.run_sync(clock.await_a_whole_beat)
@@ -577,7 +585,9 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
 async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
     layout: Layout,
 ) -> None:
-    """T-L14: two hours back, the stamp is still refreshed and nobody takes over."""
+    """T-L14: with the clock two hours back, the stamp is refreshed and no other server
+    takes over.
+    """
     clock = BeatenClock()
     lock = acquire(layout, clock, RUN)
     clock.wall -= timedelta(hours=2)
@@ -590,7 +600,7 @@ async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
 
 
 async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout) -> None:
-    """runtime.lock grants nothing, so its absence takes nothing away; the next beat restores it."""
+    """runtime.lock grants nothing, so its absence revokes nothing; the next beat restores it."""
     clock = BeatenClock()
     lock = acquire(layout, clock, RUN)
     layout.runtime_lock.unlink()
@@ -601,7 +611,7 @@ async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout
 
 
 async def test_a_failed_beat_is_not_a_loss(layout: Layout) -> None:
-    """While the lock cannot be written the server goes on, and beats again when it can."""
+    """While the lock cannot be written the server continues, and beats again when it can."""
     clock = BeatenClock()
     lock = acquire(layout, clock)
     layout.runtime_lock.unlink()
@@ -631,7 +641,7 @@ def _refusing(number: int) -> Callable[..., None]:
 def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int, is_told: bool
 ) -> None:
-    """An update that finds no room is written by a later beat; any other fault is raised."""
+    """An update that finds no space is written by a later beat; any other fault is raised."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
         broken.setattr(fsutil, "replace", _refusing(number))
@@ -644,7 +654,9 @@ def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
 
 
 def test_an_abandoned_lock_is_gone_and_the_guard_still_held(layout: Layout) -> None:
-    """A process that ends this moment takes runtime.lock away; nobody owns before its death."""
+    """A process that is about to end removes runtime.lock; no other process owns before
+    its death.
+    """
     lock = acquire(layout, SystemClock())
     assert not lock.is_released
     lock.abandon()
@@ -660,7 +672,7 @@ def test_an_abandoned_lock_is_gone_and_the_guard_still_held(layout: Layout) -> N
 def test_who_hangs_in_a_write_does_not_hold_up_an_abandonment(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gate that a stuck beat holds is waited for only so long."""
+    """An abandonment waits only a bounded time for the gate that a stuck beat holds."""
     lock = acquire(layout, SystemClock())
     monkeypatch.setattr("hankweave_server.runtime_lock.held._ABANDON_PATIENCE", 0.01)
     with lock._gate:
@@ -671,7 +683,7 @@ def test_who_hangs_in_a_write_does_not_hold_up_an_abandonment(
 
 
 async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
-    """A heartbeat that outlives the release ends, and tells no loss."""
+    """A heartbeat that outlives the release ends, and reports no loss."""
     lock = acquire(layout, SystemClock())
     lock.release()
     with anyio.fail_after(30):
@@ -681,7 +693,9 @@ async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
 
 
 async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
-    """However long a heartbeat is, a guard that is gone is noticed within about a second."""
+    """However long the heartbeat's interval is, a missing guard is noticed within about
+    a second.
+    """
     lock = acquire(layout, SystemClock())
     layout.lock_guard.unlink()
     losses: list[LockLost] = []
@@ -693,7 +707,7 @@ async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
 
 
 async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two beats the lock is only looked at: runtime.lock stays as it was."""
+    """Between two beats the lock is only read: runtime.lock is unchanged."""
     monkeypatch.setattr("hankweave_server.runtime_lock.held._LOOK_INTERVAL", BEAT)
     lock = acquire(layout, SystemClock())
     before, looks = snapshot(layout.state_directory), threading.Semaphore(0)
@@ -711,7 +725,7 @@ async def test_a_look_writes_nothing(layout: Layout, monkeypatch: pytest.MonkeyP
 
 
 def test_a_guard_that_is_no_file_grants_nothing(layout: Layout) -> None:
-    """A FIFO in place of the guard is refused at once, and waited for by nobody."""
+    """A FIFO in place of the guard is refused at once, without a wait."""
     layout.state_directory.mkdir(parents=True)
     os.mkfifo(layout.lock_guard)
     with pytest.raises(OSError, match="not a regular file"):
@@ -722,7 +736,7 @@ def test_a_guard_that_is_no_file_grants_nothing(layout: Layout) -> None:
 def test_a_fault_of_the_disk_is_no_absence(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """EIO where lock or guard are looked at is raised, and taken for no missing file."""
+    """EIO while the lock or the guard is read is raised, not taken for a missing file."""
     lock = acquire(layout, SystemClock())
     with monkeypatch.context() as broken:
         broken.setattr(os, call, _refusing(errno.EIO))
@@ -734,7 +748,7 @@ def test_a_fault_of_the_disk_is_no_absence(
 
 
 def test_a_foreign_lock_whose_start_nobody_can_read_is_respected(layout: Layout) -> None:
-    """While its process lives: what the start time does not tell is held for true."""
+    """While its process lives, an unreadable start time counts as valid."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         write_foreign(layout, pid=other.pid, startTime="yesterday")
         with pytest.raises(LockHeld):
@@ -743,7 +757,7 @@ def test_a_foreign_lock_whose_start_nobody_can_read_is_respected(layout: Layout)
         other.kill()
 
 
-# --- any story ----------------------------------------------------------------------------------
+# --- any sequence -------------------------------------------------------------------------------
 
 
 class Ownership(RuleBasedStateMachine):

@@ -1,4 +1,4 @@
-"""Claims about moving files between work tree and archive, and about which files are meant."""
+"""Claims about moving files between work tree and archive, and about which files a path selects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(path: Path, text: str = "x") -> Path:
 
 
 def put(places: ArchivePlaces, *patterns: str, base: bytes = b"one") -> archive.Moved:
-    """Archives as a codon's end does, without intent and manifest."""
+    """Archive as a codon's end does, without intent and manifest."""
     chosen = choose(places.tree, patterns)
     displaced, moves = archive.arranged(places.archive, base, chosen.files)
     assert not archive.displace(places.archive, displaced).failed
@@ -70,8 +70,10 @@ def put(places: ArchivePlaces, *patterns: str, base: bytes = b"one") -> archive.
 def test_a_path_means_itself_and_a_glob_what_it_fits(
     tree: Path, places: ArchivePlaces, pattern: str, expected: set[str]
 ) -> None:
-    """A plain path is the one at the top, a glob reads as in trackedFiles, and what is ours or a
-    repository's at the top is never meant."""
+    """A plain path is the one at the top; a glob means the same as in trackedFiles.
+
+    A product or repository folder at the top is never selected.
+    """
     for name in ("notes/a", "notes/deep/b", "notes/.git/config", "deep/notes/y.log", "x.log"):
         write(tree / name)
 
@@ -84,7 +86,7 @@ def test_a_path_means_itself_and_a_glob_what_it_fits(
 def test_a_folder_goes_whole_with_modes_links_and_empty_folders(
     tree: Path, shelf: Path, places: ArchivePlaces
 ) -> None:
-    """Nothing of an archived folder stays, and in the archive it is as it was."""
+    """Nothing of an archived folder stays, and its copy in the archive is identical."""
     write(tree / "src" / "run.sh").chmod(0o750)
     (tree / "src" / "link").symlink_to("../outside")
     (tree / "src" / "empty").mkdir(mode=0o700)
@@ -104,7 +106,7 @@ def test_a_folder_goes_whole_with_modes_links_and_empty_folders(
 def test_no_link_is_followed(
     tmp_path: Path, tree: Path, shelf: Path, places: ArchivePlaces
 ) -> None:
-    """What lies behind a link stays where it is, on either side."""
+    """The target of a link stays in place, on either side."""
     outside = write(tmp_path / "outside" / "secret")
     (tree / "src").symlink_to(outside.parent)
     put(places, "src/**")
@@ -123,7 +125,7 @@ def test_no_link_is_followed(
 def test_what_is_in_the_way_in_the_archive_gets_another_name(
     tree: Path, shelf: Path, places: ArchivePlaces, old: str, new: str
 ) -> None:
-    """Hankweave replaces what it archived before; here the older one is kept beside it."""
+    """The older file is kept beside the new one; Hankweave replaces it."""
     write(shelf / "one" / old, "older")
     write(tree / new, "newer")
     put(places, "f")
@@ -133,7 +135,7 @@ def test_what_is_in_the_way_in_the_archive_gets_another_name(
 
 
 def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: ArchivePlaces) -> None:
-    """A start after a crash makes only the moves that are missing, and loses what came since."""
+    """A start after a crash makes only the missing moves, and loses no later files."""
     for name in ("a", "b"):
         write(tree / name)
 
@@ -148,7 +150,7 @@ def test_moving_twice_is_as_moving_once(tree: Path, shelf: Path, places: Archive
 
 
 def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: ArchivePlaces) -> None:
-    """A path that stands in the work tree stays, and so does what is in the archive."""
+    """A path that exists in the work tree stays, and so does the archived one."""
     write(shelf / "one" / "src" / "a", "archived")
     write(shelf / "one" / "src" / "b", "archived")
     write(tree / "src" / "a", "present")
@@ -163,7 +165,7 @@ def test_coming_back_overwrites_nothing(tree: Path, shelf: Path, places: Archive
 
 
 def test_a_file_that_is_handed_out_is_whole_or_not_there(tree: Path, tmp_path: Path) -> None:
-    """Regular files keep path and mode; links are not handed out, and no link leads a copy away."""
+    """Regular files keep path and mode; links are not exported, and no link redirects a copy."""
     write(tree / "out" / "report.md", "new").chmod(0o640)
     (tree / "out" / "link").symlink_to("/etc/passwd")
     target = tmp_path / "results"

@@ -1,4 +1,4 @@
-"""Claims about the link to the data in the work tree: always there, and never at a cost."""
+"""Claims about the link to the data in the work tree: it always exists, and it destroys nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def link(layout: Layout) -> Path:
 
 
 def test_linked_data_is_named_absolutely(layout: Layout, link: Path, source: Path) -> None:
-    """The link says where the data really is, so that a copy of it works in any folder."""
+    """The link is absolute, so a copy of it works in any folder."""
     link_data(layout, source, copy=False)
     assert restore_link(layout, NOW) is None
     assert os.readlink(link) == str(source)
@@ -53,7 +53,7 @@ def test_copied_data_moves_with_the_execution(layout: Layout, link: Path, source
 
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_removed_link_is_made_again(layout: Layout, link: Path, source: Path, copy: bool) -> None:
-    """There is nothing to report: nothing was lost."""
+    """There is nothing to report, because nothing was lost."""
     link_data(layout, source, copy=copy)
     restore_link(layout, NOW)
     link.unlink()
@@ -64,7 +64,7 @@ def test_a_removed_link_is_made_again(layout: Layout, link: Path, source: Path, 
 def test_another_link_is_replaced_and_named(
     layout: Layout, link: Path, source: Path, tmp_path: Path
 ) -> None:
-    """What it led to is not touched, and the report says where that is."""
+    """The old link's target is not touched, and the report names it."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "kept").touch()
@@ -77,7 +77,7 @@ def test_another_link_is_replaced_and_named(
 
 @pytest.mark.parametrize("mode", [0o700, 0o500])
 def test_a_folder_in_its_place_is_kept(layout: Layout, link: Path, source: Path, mode: int) -> None:
-    """A folder, writable or not, lies beside the work tree afterwards, with its mode."""
+    """The folder, writable or not, is moved beside the work tree with its mode."""
     link_data(layout, source, copy=False)
     link.mkdir()
     (link / "notes.md").write_text("work of hours")
@@ -92,7 +92,7 @@ def test_a_folder_in_its_place_is_kept(layout: Layout, link: Path, source: Path,
 
 
 def test_a_file_in_its_place_is_kept(layout: Layout, link: Path, source: Path) -> None:
-    """The same holds for a file."""
+    """The file is moved beside the work tree as well."""
     link_data(layout, source, copy=False)
     link.write_text("work")
     displaced = restore_link(layout, NOW)
@@ -103,7 +103,7 @@ def test_a_file_in_its_place_is_kept(layout: Layout, link: Path, source: Path) -
 
 
 def test_where_there_is_no_data_there_is_no_link(layout: Layout, link: Path) -> None:
-    """Without data, what an agent calls by that name is its own."""
+    """Without data, an agent's file of that name is an ordinary one."""
     link.mkdir()
     assert restore_link(layout, NOW) is None
     assert link.is_dir()
@@ -111,7 +111,9 @@ def test_where_there_is_no_data_there_is_no_link(layout: Layout, link: Path) -> 
 
 
 def test_a_project_gets_no_link(tmp_path: Path, source: Path) -> None:
-    """In a person's project the data is reached through `.hankweave`; nothing is added to it."""
+    """In a user's project the data is reached through `.hankweave`; nothing is added to the
+    project.
+    """
     layout = Layout.in_place(tmp_path / "project")
     layout.state_directory.mkdir(parents=True)
     link_data(layout, source, copy=False)
@@ -125,7 +127,7 @@ def test_a_project_gets_no_link(tmp_path: Path, source: Path) -> None:
 
 
 def test_a_foreign_link_is_adopted(layout: Layout, link: Path, source: Path) -> None:
-    """Hankweave keeps the link in the work tree alone; afterwards there is one beside it, too."""
+    """Hankweave keeps the link only in the work tree; afterwards there is one beside it, too."""
     link.symlink_to(source)
     adopt(layout)
     assert restore_link(layout, NOW) is None
@@ -133,7 +135,7 @@ def test_a_foreign_link_is_adopted(layout: Layout, link: Path, source: Path) -> 
 
 
 def test_a_foreign_copy_is_adopted(layout: Layout, link: Path) -> None:
-    """Its copy in the work tree moves beside it, and is reached by its former name."""
+    """The copy moves from the work tree to beside it, and is reached by its former name."""
     link.mkdir()
     (link / "rows.csv").write_text("1,2\n")
     link.chmod(0o500)
@@ -145,7 +147,7 @@ def test_a_foreign_copy_is_adopted(layout: Layout, link: Path) -> None:
 
 
 def test_data_beside_the_work_tree_is_left_alone(layout: Layout, link: Path, source: Path) -> None:
-    """What an agent put in place of the link does not become the data."""
+    """A folder that an agent put in place of the link does not become the data."""
     link_data(layout, source, copy=False)
     link.mkdir()
     adopt(layout)

@@ -1,4 +1,4 @@
-"""Claims about an execution's data: found again by its hash, reached without being touched."""
+"""Claims about an execution's data: it is identified by a hash and never changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def a_meta(hashed: str | None) -> ExecutionMeta:
 
 
 def test_equal_data_has_an_equal_hash_wherever_it_lies(source: Path) -> None:
-    """The hash has 12 hex digits and depends neither on the place nor on the way to it."""
+    """The hash has 12 hex digits and depends neither on the location nor on the path to it."""
     first = data_hash(source)
     assert re.fullmatch(r"[0-9a-f]{12}", first)
     (source.parent / "way").symlink_to(source)
@@ -96,7 +96,7 @@ def test_a_change_changes_the_hash(source: Path, change: str) -> None:
 
 
 def test_what_is_hidden_generated_or_deep_does_not_count(source: Path) -> None:
-    """Hidden files, build folders and the fourth level leave the hash as it is."""
+    """Hidden files, build folders and the fourth level do not change the hash."""
     before = data_hash(source)
     (source / ".hidden").touch()
     (source / "a" / "__pycache__").mkdir()
@@ -106,7 +106,7 @@ def test_what_is_hidden_generated_or_deep_does_not_count(source: Path) -> None:
 
 
 def test_a_file_can_be_the_data(source: Path) -> None:
-    """A single file is hashed by its name, size and time; what is missing is an error."""
+    """A single file is hashed by its name, size and time; a missing one is an error."""
     before = data_hash(source / "rows.csv")
     (source / "rows.csv").write_text("more than before\n")
     assert data_hash(source / "rows.csv") != before
@@ -115,7 +115,9 @@ def test_a_file_can_be_the_data(source: Path) -> None:
 
 
 def test_data_that_takes_too_long_is_known_by_its_place(source: Path) -> None:
-    """A slow disk gives one hash each time, however far the look got."""
+    """On a slow disk the hash is the same each time, however many files were read before the
+    timeout.
+    """
     slow = [
         data_hash(source, timedelta(seconds=limit), monotonic=count().__next__) for limit in (1, 2)
     ]
@@ -128,7 +130,7 @@ def test_data_that_takes_too_long_is_known_by_its_place(source: Path) -> None:
 
 
 def test_a_managed_name_has_three_parts() -> None:
-    """Seed 001: milliseconds, four random characters, six of the data's hash."""
+    """The name has milliseconds, four random characters, and six of the data's hash (seed 001)."""
     assert re.fullmatch(
         r"1736000000000-[0-9a-z]{4}-abc123", managed_name(10**9 * 1736, "abc123def")
     )
@@ -136,7 +138,7 @@ def test_a_managed_name_has_three_parts() -> None:
 
 
 def test_the_newest_execution_of_the_data_is_found(tmp_path: Path) -> None:
-    """By name the newest whose metadata has the whole hash; a damaged one is passed over."""
+    """The name orders them; the metadata must have the whole hash. A damaged one is skipped."""
     for name, hashed in (
         ("1736000000001-aaaa-abc123", "abc123def456"),
         ("1736000000003-bbbb-abc123", "abc123def456"),
@@ -168,7 +170,7 @@ def test_a_link_leads_to_the_data_itself(layout: Layout, source: Path) -> None:
 
 
 def test_a_copy_is_complete_and_read_only(layout: Layout, source: Path) -> None:
-    """A copy has all files, keeps links as links, leaves pipes out, and nobody may write it."""
+    """A copy has all files, keeps links as links, leaves out pipes, and is writable by no user."""
     os.mkfifo(source / "pipe")
     link_data(layout, source, copy=True)
     copy = layout.data_source
@@ -183,7 +185,7 @@ def test_a_copy_is_complete_and_read_only(layout: Layout, source: Path) -> None:
 
 
 def test_a_copy_is_made_again_after_an_interruption(layout: Layout, source: Path) -> None:
-    """What an interrupted copy left is no part of the data."""
+    """Files that an interrupted copy left are not part of the data."""
     partial = layout.root / "read_only_data_source.partial"
     (partial / "half").mkdir(parents=True)
     (partial / "half").chmod(0o500)
@@ -210,7 +212,7 @@ def test_a_single_file_keeps_its_name(layout: Layout, source: Path, copy: bool) 
 
 
 def test_data_and_execution_do_not_lie_within_each_other(layout: Layout) -> None:
-    """A copy of itself would have no end, and data in the execution would be the agent's."""
+    """A copy of itself would have no end, and an agent could write data inside the execution."""
     inside = layout.root / "inside"
     inside.mkdir()
     for source, copy in ((layout.root, False), (inside, False), (layout.root.parent, True)):
@@ -224,7 +226,7 @@ def test_data_and_execution_do_not_lie_within_each_other(layout: Layout) -> None
 
 
 def test_metadata_is_written_as_the_seed_shows_it(layout: Layout) -> None:
-    """execution-meta.json has seed 001's fields, in their order, and reads back."""
+    """execution-meta.json has seed 001's fields, in their order, and is read back."""
     assert read_meta(layout) is None
     write_meta(layout, a_meta("abc123def456"))
     assert list(json.loads(layout.meta.read_text())) == [
@@ -243,7 +245,7 @@ def test_metadata_is_written_as_the_seed_shows_it(layout: Layout) -> None:
 
 
 def test_metadata_of_hankweave_with_more_fields_is_read(layout: Layout) -> None:
-    """A newer Hankweave adds fields of its own; they are no fault."""
+    """Fields that a newer Hankweave adds are no fault."""
     write_meta(layout, a_meta("abc123def456"))
     raw = json.loads(layout.meta.read_text())
     layout.meta.write_text(json.dumps(raw | {"hankweaveVersion": "0.12", "environment": {}}))
@@ -251,7 +253,7 @@ def test_metadata_of_hankweave_with_more_fields_is_read(layout: Layout) -> None:
 
 
 def test_damaged_metadata_is_told_and_left_alone(layout: Layout) -> None:
-    """What cannot be read is never overwritten unasked."""
+    """A file that cannot be read is reported and never overwritten unasked."""
     layout.meta.write_text('{"version": 1')
     with pytest.raises(Stop) as stop:
         read_meta(layout)

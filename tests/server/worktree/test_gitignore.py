@@ -1,4 +1,4 @@
-"""What a `.gitignore` hides: the git program is the witness."""
+"""The files that a `.gitignore` hides, compared with the git program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIECES = (
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """A line of a `.gitignore`, sensible or not."""
+    """Return a line of a `.gitignore`, sensible or not."""
     pieces = draw(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3))
     ends = st.sampled_from(["", "", "", "/", "/**", " ", "\r"])
     starts = st.sampled_from(["", "", "/", "!", "!/", "**/"])
@@ -51,7 +51,7 @@ def repository() -> Iterator[Path]:
 def test_lines_hide_what_they_hide_for_git(
     repository: Path, content: list[str], asked: list[str]
 ) -> None:
-    """Of any lines and any files, the two say the same."""
+    """For any lines and any files, the result is the same as git's."""
     text = "\n".join(content).encode() + b"\n"
     wanted = {path.encode() for path in asked}
     found = {path for path in wanted if hidden(IgnoreRules(None, b"", text), path)}
@@ -74,13 +74,13 @@ def test_lines_hide_what_they_hide_for_git(
 def test_a_line_is_read_as_git_reads_it(
     repository: Path, text: bytes, path: bytes, is_hidden: bool
 ) -> None:
-    """Lines that libraries read otherwise."""
+    """These are lines that other libraries read differently."""
     assert hidden(IgnoreRules(None, b"", text), path) is is_hidden
     assert ignored_by_git(repository, text, {path}) == ({path} if is_hidden else set())
 
 
 def hidden(rules: IgnoreRules, path: bytes) -> bool:
-    """Whether a walk from the top would not come to a file."""
+    """Return True if a walk from the top would not reach a file."""
     names = path.split(b"/")
     above = (b"/".join(names[:depth]) for depth in range(1, len(names)))
     return any(rules.hide(folder, is_folder=True) for folder in above) or rules.hide(
@@ -103,7 +103,7 @@ def ignored_by_git(repository: Path, text: bytes, asked: set[bytes]) -> set[byte
 
 
 def test_the_nearest_ignore_file_decides():
-    """Inner rules overrule outer ones, and have no say outside their folder."""
+    """Inner rules override outer ones, and do not apply outside their folder."""
     top = IgnoreRules(None, b"", b"*.log\n/build/\n")
     sub = IgnoreRules(top, b"sub", b"!keep.log\n/local\r\n")
 

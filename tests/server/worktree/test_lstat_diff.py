@@ -1,4 +1,4 @@
-"""Comparing many paths with the disk: the helper in C and the loop in Python give one answer."""
+"""Comparing many paths with the disk: the C helper and the Python loop agree."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ if native is not None:
 
 @pytest.fixture(params=COMPARISONS)
 def differing(request):
-    """Each of the two ways to compare."""
+    """Return one of the two implementations."""
     return COMPARISONS[request.param]
 
 
 @pytest.fixture
 def root(tmp_path):
-    """The descriptor of an empty folder."""
+    """Return the descriptor of an empty folder."""
     descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     yield descriptor
     os.close(descriptor)
 
 
 def known(slots: Slots, root: int, path: bytes) -> int:
-    """Signs a slot with what is at the path now."""
+    """Store the current signature of a path in a slot."""
     slot = slots.take()
     slots.sign(slot, signature_of(os.lstat(path, dir_fd=root)))
     return slot
 
 
 def test_the_helper_in_c_is_built_wherever_a_compiler_is():
-    """An installation with a compiler and Python's headers has the quick way."""
+    """An installation with a compiler and Python's headers has the fast implementation."""
     headers = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(headers) or subprocess.run(["sh", "-c", "command -v cc gcc"]).returncode:
         pytest.skip("no compiler, or no headers of Python")
@@ -59,7 +59,7 @@ def test_the_helper_in_c_is_built_wherever_a_compiler_is():
 
 
 def test_what_is_as_known_is_not_listed(differing, root, tmp_path):
-    """A path whose stat data is the signature is passed over, a link that leads nowhere too."""
+    """A path whose stat data equals the signature is not listed, nor is a dangling link."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a").write_text("1")
     (tmp_path / "link").symlink_to("nowhere")
@@ -73,7 +73,7 @@ def test_what_is_as_known_is_not_listed(differing, root, tmp_path):
 
 
 def test_each_change_is_listed_with_its_group_and_in_order(differing, root, tmp_path):
-    """Content, time, mode, inode and kind are each enough."""
+    """A change of content, time, mode, inode or kind is enough on its own."""
     names = [b"content", b"time", b"mode", b"inode", b"kind", b"same"]
     slots = Slots()
     for name in names:
@@ -93,7 +93,7 @@ def test_each_change_is_listed_with_its_group_and_in_order(differing, root, tmp_
 
 
 def test_a_path_that_cannot_be_looked_at_is_listed_with_the_reason(differing, root, tmp_path):
-    """Gone, behind a file, behind a loop of links, and longer than the kernel takes."""
+    """A missing path, one behind a file or a loop of links, and one that is too long are listed."""
     (tmp_path / "file").write_text("1")
     (tmp_path / "loop").symlink_to("loop")
     slots = Slots()
@@ -117,7 +117,7 @@ def test_a_path_that_cannot_be_looked_at_is_listed_with_the_reason(differing, ro
 
 
 def test_a_slot_without_a_signature_differs_from_everything(differing, root, tmp_path):
-    """What must be read again is always listed."""
+    """A path that must be read again is always listed."""
     (tmp_path / "a").write_text("1")
     slots = Slots()
     slot = known(slots, root, b"a")
@@ -127,7 +127,7 @@ def test_a_slot_without_a_signature_differs_from_everything(differing, root, tmp
 
 
 def test_thousands_of_paths_are_listed_in_their_order(differing, root, tmp_path):
-    """Several threads share the work, and nobody sees it in the answer."""
+    """Several threads share the work without a visible effect on the result."""
     slots = Slots()
     names = [b"%05d" % number for number in range(5000)]
     for name in names:
@@ -150,7 +150,7 @@ tree = st.lists(
 @settings(max_examples=60)
 @given(tree=tree, changes=st.lists(st.integers(0, 19), max_size=5))
 def test_both_ways_give_the_same_answer(tree, changes, tmp_path_factory):
-    """Whatever names there are, and whatever became of them."""
+    """Both agree for any names and any changes."""
     folder = tmp_path_factory.mktemp("tree")
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     slots, names = Slots(), {}
@@ -182,7 +182,7 @@ def test_both_ways_give_the_same_answer(tree, changes, tmp_path_factory):
 
 @pytest.mark.skipif(len(COMPARISONS) < 2, reason="the helper in C is not built here")
 def test_the_helper_refuses_what_would_lead_it_out_of_the_block(root):
-    """A slot that is not in the block is an error, not a reading of other memory."""
+    """A slot outside the block is an error, not a read of other memory."""
     refused = COMPARISONS["native"]
     slots = Slots()
     slots.take()

@@ -1,4 +1,4 @@
-"""What processes have open for writing, as /proc tells it."""
+"""The files that processes have open for writing, as /proc reports them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mapped(path: Path, **how: int) -> Iterator[mmap.mmap]:
 
 
 def test_a_descriptor_that_can_write_counts_and_one_that_reads_does_not(tmp_path: Path) -> None:
-    """By the path below the work tree, a line end and a blank in it included."""
+    """The file is named by its path below the work tree, which may hold a line end or a space."""
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
     for name in ("read", "sub/odd \n name", "appended"):
@@ -47,7 +47,7 @@ def test_a_descriptor_that_can_write_counts_and_one_that_reads_does_not(tmp_path
 
 
 def test_a_shared_mapping_that_can_write_counts_as_one(tmp_path: Path) -> None:
-    """A private one, and one that only reads, change nothing in the file."""
+    """A private mapping or a read-only one cannot change the file."""
     for name in ("shared \n one", "private", "read"):
         (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
 
@@ -63,7 +63,7 @@ def test_a_shared_mapping_that_can_write_counts_as_one(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_gone_has_nothing_open(tmp_path: Path) -> None:
-    """And a work tree that is reached through a link is the same work tree."""
+    """A work tree that is reached through a link is the same work tree."""
     done = subprocess.Popen([sys.executable, "-S", "-c", ""])
     done.wait()
     (tmp_path / "tree").mkdir()
@@ -75,7 +75,7 @@ def test_a_process_that_is_gone_has_nothing_open(tmp_path: Path) -> None:
 
 
 def test_a_process_of_another_user_is_passed_over(tmp_path: Path) -> None:
-    """What may not be looked at counts as nothing open, and is no error."""
+    """A process that may not be inspected counts as having nothing open, and is no error."""
     if os.geteuid() == 0:
         pytest.skip("root may look at every process")
 

@@ -1,4 +1,4 @@
-"""Claims about the rules that hold above a project: those of its repository, and no others."""
+"""Claims about the rules above a project: only those of its own repository apply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hankweave_server.worktree.parent_gitignore import rules_above
 
 
 def a_project(tmp_path: Path, rules: dict[str, str], top: str = "repo") -> Path:
-    """`repo/packages/app`, with `.gitignore` files in the folders that are named."""
+    """Create `repo/packages/app` with `.gitignore` files in the given folders."""
     project = tmp_path / "repo" / "packages" / "app"
     project.mkdir(parents=True)
     (tmp_path / top / ".git").mkdir()
@@ -25,7 +25,9 @@ def hidden(project: Path, path: str, *, is_folder: bool = False) -> bool:
 
 
 def test_rules_apply_from_where_they_stand(tmp_path: Path) -> None:
-    """At any depth, anchored to their own folder, and only to folders where they say so."""
+    """They apply at any depth, anchored to their own folder, and only to folders where
+    they say so.
+    """
     project = a_project(
         tmp_path, {"repo": "node_modules/\n/packages/app/dist\n/dist\npackages/*/out\n"}
     )
@@ -38,14 +40,14 @@ def test_rules_apply_from_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_nearest_rules_decide(tmp_path: Path) -> None:
-    """A folder between may take back what the top hides."""
+    """A folder in between may re-include files that the top hides."""
     project = a_project(tmp_path, {"repo": "*.log\n", "repo/packages": "!keep.log\n"})
     assert hidden(project, "a.log")
     assert not hidden(project, "keep.log")
 
 
 def test_what_is_above_the_repository_says_nothing(tmp_path: Path) -> None:
-    """Neither does anything, where there is no repository above or the project has its own."""
+    """Nor do rules apply where there is no repository above, or where the project has its own."""
     project = a_project(tmp_path, {".": "*.py\n", "repo": "*.log\n"})
     assert not hidden(project, "a.py")
     assert hidden(project, "a.log")
@@ -58,14 +60,16 @@ def test_what_is_above_the_repository_says_nothing(tmp_path: Path) -> None:
 
 
 def test_rules_that_hide_the_whole_project_do_not_count(tmp_path: Path) -> None:
-    """Whether they name it or a folder above it; rules beside them do not either."""
+    """This holds if they name the project or a folder above it; rules for its siblings do not
+    count.
+    """
     project = a_project(tmp_path, {"repo": "packages/\n*.log\n"})
     assert not hidden(project, "a.py")
     assert rules_above(project) is None
 
 
 def test_a_rules_file_that_is_none_is_passed_over(tmp_path: Path) -> None:
-    """A link out of the repository, a pipe and a folder hold no rules, and are not waited for."""
+    """A link out of the repository, a pipe and a folder hold no rules and cause no wait."""
     secret = tmp_path / "secret"
     secret.write_text("*\n")
     project = a_project(tmp_path, {})

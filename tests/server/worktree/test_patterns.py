@@ -1,4 +1,4 @@
-"""What trackedFiles patterns mean (seeds 000 and 001)."""
+"""The meaning of trackedFiles patterns (seeds 000 and 001)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedP
     ],
 )
 def test_patterns_choose_paths(patterns, wanted, unwanted):
-    """Patterns read as lines of a .gitignore that choose instead of hide."""
+    """Patterns read as lines of a .gitignore that select instead of hide."""
     resolver = UnifiedFileResolver(patterns)
 
     assert [path for path in wanted if not resolver.wants(path)] == []
@@ -52,7 +52,7 @@ def test_folders_that_cannot_hold_a_match_are_not_walked(patterns, folder, could
 
 
 def test_braces_are_written_out():
-    """Braces may nest, an escaped or comma-less one is plain."""
+    """Braces may nest; an escaped brace, or one without a comma, is literal."""
     assert set(expanded("a{b,c{d,e}}f")) == {"abf", "acdf", "acef"}
     assert expanded("{a}") == ["{a}"]
     assert expanded(r"\{a,b}") == [r"\{a,b}"]
@@ -60,13 +60,13 @@ def test_braces_are_written_out():
 
 
 def test_a_bomb_of_braces_is_refused():
-    """Patterns that stand for thousands of others are an error, not a hang."""
+    """Patterns that expand to thousands of others are an error, not a hang."""
     with pytest.raises(UnsupportedPattern):
         expanded("{a,b}" * 30)
 
 
 @pytest.mark.parametrize("pattern", ["!", "\\"])
 def test_a_pattern_without_meaning_is_refused(pattern):
-    """What no .gitignore line may say is no pattern either."""
+    """A line that is invalid in a .gitignore is no pattern either."""
     with pytest.raises(UnsupportedPattern):
         UnifiedFileResolver([pattern])

@@ -1,4 +1,4 @@
-"""Claims about rigs: copies that stay where they belong, commands that end when they should."""
+"""Claims about rigs: copies stay inside the work tree, and commands end in time."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ def content(path: Path) -> dict[bytes, tuple[str, bytes]]:
 
 
 def test_a_tree_is_copied_with_bytes_and_modes(work_tree: Path, template: Path) -> None:
-    """Every file, empty folder, odd name and executable bit arrives."""
+    """Every file, empty folder, odd name and executable bit is copied."""
     target = copy_rig(template, work_tree, "./src/")
     assert target == work_tree / "src"
     assert content(target) == content(template)
 
 
 def test_a_file_is_copied_and_missing_folders_are_made(work_tree: Path, template: Path) -> None:
-    """A single file may be a rig; the way to its target appears."""
+    """A rig may be a single file; the missing parent folders of its target are created."""
     copy_rig(template / "run.sh", work_tree, "a/b/run")
     assert (work_tree / "a/b/run").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "pipe"])
 def test_an_existing_target_is_replaced(work_tree: Path, template: Path, kind: str) -> None:
-    """Whatever was at the target is gone; what a link there led to is not (facts, rigs)."""
+    """The old target is gone; the target of a link in its place is unchanged."""
     target = work_tree / "src"
     outside = work_tree.parent / "outside"
     outside.mkdir()
@@ -94,7 +94,7 @@ def test_an_existing_target_is_replaced(work_tree: Path, template: Path, kind: s
 
 
 def test_a_link_on_the_way_to_the_target_is_not_followed(work_tree: Path, template: Path) -> None:
-    """An agent that turned a folder into a link gets nothing written behind it."""
+    """If an agent turned a folder into a link, nothing is written behind it."""
     outside = work_tree.parent / "outside"
     outside.mkdir()
     (work_tree / "lib").symlink_to(outside)
@@ -120,7 +120,7 @@ def test_a_link_on_the_way_to_the_target_is_not_followed(work_tree: Path, templa
     ],
 )
 def test_a_target_out_of_bounds_is_refused(work_tree: Path, template: Path, to: str) -> None:
-    """No rig replaces the work tree itself, leaves it, or reaches protected names."""
+    """No rig replaces the work tree itself, leaves it, or writes protected names."""
     with pytest.raises(RigError):
         copy_rig(template, work_tree, to)
 
@@ -131,7 +131,7 @@ def test_a_target_out_of_bounds_is_refused(work_tree: Path, template: Path, to: 
 def test_a_source_that_is_not_plain_is_refused_and_the_target_stays(
     work_tree: Path, template: Path, kind: str
 ) -> None:
-    """A failed copy leaves the old target whole and nothing half-copied beside it."""
+    """A failed copy leaves the old target whole and no partial copy beside it."""
     (work_tree / "src").write_text("old")
     bad = template / "deep" / kind
     match kind:
@@ -150,13 +150,13 @@ def test_a_source_that_is_not_plain_is_refused_and_the_target_stays(
 
 
 def test_a_source_that_is_missing_is_a_rig_error(work_tree: Path, template: Path) -> None:
-    """An error of the file system is the rig's, with its reason."""
+    """An error of the file system becomes a rig error with its reason."""
     with pytest.raises(RigError, match="No such file"):
         copy_rig(template / "none", work_tree, "src")
 
 
 def test_a_copy_that_is_given_up_leaves_nothing(work_tree: Path, template: Path) -> None:
-    """Ended in the midst of it, the copy is as if it had never begun; the old one stays."""
+    """After a cancelled copy the old target is unchanged, as if the copy had never begun."""
     copy_rig(template / "run.sh", work_tree, "src")
     steps = iter(range(3))
 
@@ -175,7 +175,7 @@ def test_a_copy_that_is_given_up_leaves_nothing(work_tree: Path, template: Path)
 
 
 def start_in(work_tree: Path) -> Start:
-    """Starts commands the way the server does; their records lie beside the work tree."""
+    """Start commands as the server does; their records lie beside the work tree."""
     processes = work_tree.parent / "processes"
     return below_a_keeper(Errands(RunId("run"), CodonId("one"), processes))
 
@@ -206,7 +206,7 @@ async def ran(command: str, cwd: Path, timeout_seconds: float | None = 20, **env
 
 
 async def test_a_command_runs_in_its_folder_and_its_lines_are_told(work_tree: Path) -> None:
-    """Lines come whole, by stream and in order, the last one even without its end."""
+    """Lines are reported whole, by stream and in order, the last one even without its newline."""
     output = await ran("pwd; printf 'a\\r\\nb\\377'; echo bad >&2", work_tree)
     out = [line for stream, line in output.lines if stream == "stdout"]
     assert out == [str(work_tree), "a", "b\ufffd"]
@@ -225,7 +225,7 @@ async def test_the_codons_environment_is_added_and_gits_places_are_not(
 
 @pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -9 $$", -1)])
 async def test_a_failed_command_tells_its_code(work_tree: Path, command: str, code: int) -> None:
-    """A signal counts as -1 (Hankweave, rigs)."""
+    """A signal counts as -1, as in Hankweave."""
     with pytest.raises(RigCommandFailed) as failure:
         await ran(command, work_tree)
 
@@ -233,7 +233,7 @@ async def test_a_failed_command_tells_its_code(work_tree: Path, command: str, co
 
 
 async def test_a_command_without_its_folder_is_a_rig_error(work_tree: Path) -> None:
-    """What cannot be started is told as a failure of the rig."""
+    """A command that cannot be started is reported as a failure of the rig."""
     with pytest.raises(RigError, match="could not be started"):
         await ran("true", work_tree / "none")
 
@@ -241,7 +241,7 @@ async def test_a_command_without_its_folder_is_a_rig_error(work_tree: Path) -> N
 async def test_a_command_that_takes_too_long_is_ended_with_all_its_processes(
     work_tree: Path,
 ) -> None:
-    """The whole group goes, even those that do not listen to SIGTERM."""
+    """The whole process group is killed, even processes that ignore SIGTERM."""
     command = "trap '' TERM; (trap '' TERM; sleep 60) & echo $!; sleep 60"
     output = Output()
     with pytest.raises(CommandTimedOut) as failure, anyio.fail_after(20):
@@ -281,7 +281,7 @@ async def test_a_cancelled_command_is_ended(work_tree: Path) -> None:
 
 
 async def test_what_a_command_leaves_running_is_ended_with_it(work_tree: Path) -> None:
-    """A process in the background neither holds the command up nor outlives it."""
+    """A process in the background neither delays the command nor outlives it."""
     output = await ran("sleep 60 & echo $!", work_tree)
     _assert_dead(int(output.lines[0][1]))
 
@@ -297,13 +297,13 @@ async def test_what_a_command_leaves_talking_is_silenced(work_tree: Path) -> Non
 async def test_a_process_that_fled_into_a_session_of_its_own_is_ended_too(
     work_tree: Path,
 ) -> None:
-    """One that left the command's group neither holds the command up nor outlives it."""
+    """A process that left the command's group neither delays the command nor outlives it."""
     output = await ran("setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2", work_tree)
     _assert_dead(int(output.lines[0][1]))
 
 
 async def test_a_command_is_on_record_while_it_runs_and_no_longer(work_tree: Path) -> None:
-    """A server that is killed finds at its next start what a rig of it left running."""
+    """After a crash, the server's next start finds the processes that a rig left running."""
     processes = work_tree.parent / "processes"
     record = f"{processes}/*.json"
     output = await ran(f"until cat {record} 2>/dev/null; do sleep 0.05; done", work_tree)
@@ -313,7 +313,7 @@ async def test_a_command_is_on_record_while_it_runs_and_no_longer(work_tree: Pat
 
 
 async def test_much_output_and_long_lines_are_read_to_the_end(work_tree: Path) -> None:
-    """Nothing is lost of many lines; a line beyond 64 KiB loses its end and no other line."""
+    """No line is lost, however many there are; a line beyond 64 KiB loses only its end."""
     output = await ran(
         "seq 20000; head -c 300000 /dev/zero | tr '\\0' x; echo; echo end", work_tree
     )
@@ -323,7 +323,7 @@ async def test_much_output_and_long_lines_are_read_to_the_end(work_tree: Path) -
 
 
 def _assert_dead(pid: int) -> None:
-    """Tells whether nothing runs under a pid: gone, or a zombie that nobody has waited for."""
+    """Assert that a pid is gone, or is a zombie that has not been reaped."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

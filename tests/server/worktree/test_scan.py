@@ -1,4 +1,4 @@
-"""What a scan looks at and what it passes over."""
+"""The files that a scan visits and those that it skips."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEEP = 300
 
 @pytest.fixture
 def tree(tmp_path):
-    """A small work tree, a scan of it, and a clock the test may move."""
+    """Return a small work tree, a scan of it, and a clock the test may move."""
     root = tmp_path / "tree"
     (root / "d").mkdir(parents=True)
     (root / "a").write_text("1")
@@ -40,7 +40,7 @@ def tree(tmp_path):
 
 
 def read_all(tree, pending):
-    """Takes every file for read, as capture does."""
+    """Mark every file as read, as capture does."""
     for file in pending:
         status = os.lstat(os.path.join(os.fsencode(tree.root), file.path))
         tree.scan.remember(file, signature_of(status), b"x" * 20, 0o100644, 0o644)
@@ -62,7 +62,7 @@ def test_an_unchanged_tree_is_not_listed_again(tree, monkeypatch):
 
 
 def test_only_the_folder_that_changed_is_listed(tree, monkeypatch):
-    """A new name is found by listing its folder alone."""
+    """A new name is found by listing only its folder."""
     read_all(tree, tree.scan.refresh(EVERYTHING))
     (tree.root / "d" / "new").write_text("1")
     listed: list[object] = []
@@ -87,7 +87,7 @@ def test_a_file_written_in_the_tick_it_was_read_is_read_again(tree):
 
 
 def test_a_racy_file_that_nobody_read_stays_racy(tree):
-    """A scan whose files were not read does not make the next one believe them."""
+    """A scan whose files were not read does not make the next one trust them."""
     tree.clock.ahead = 0
     read_all(tree, tree.scan.refresh(EVERYTHING))
     tree.clock.ahead = FAR_AHEAD
@@ -108,7 +108,7 @@ def test_a_folder_listed_in_the_tick_it_changed_is_listed_again(tree, monkeypatc
 
 
 def test_a_folder_that_takes_long_to_list_is_racy_all_the_same(tree, monkeypatch):
-    """Its time is trusted by when it was read, not by when the listing ended."""
+    """Its time is judged by when it was read, not by when the listing ended."""
     tree.clock.ahead = 0
     real = os.scandir
 
@@ -130,7 +130,7 @@ def test_other_patterns_look_everywhere_again(tree):
 
 
 def test_vanished_files_and_folders_are_dropped(tree):
-    """What is gone is known to be gone."""
+    """Vanished files and folders are removed from the index."""
     read_all(tree, tree.scan.refresh(EVERYTHING))
     (tree.root / "a").unlink()
     (tree.root / "d" / "b").unlink()
@@ -144,7 +144,7 @@ def test_vanished_files_and_folders_are_dropped(tree):
 
 @contextmanager
 def at_most(*, frames: int, descriptors: int) -> Iterator[None]:
-    """Lets this process have no more of either while the block runs."""
+    """Limit this process's descriptors or stack frames while the block runs."""
     before, (soft, hard) = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_NOFILE)
     sys.setrecursionlimit(frames)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
@@ -156,7 +156,7 @@ def at_most(*, frames: int, descriptors: int) -> Iterator[None]:
 
 
 def test_very_deep_trees_are_walked(tree):
-    """Hundreds of folders in one another take neither a frame nor a descriptor each."""
+    """Hundreds of nested folders use neither a frame nor a descriptor each."""
     descriptor = os.open(tree.root, os.O_RDONLY)
     for _ in range(DEEP):
         os.mkdir("x", dir_fd=descriptor)
@@ -202,7 +202,7 @@ def test_a_work_tree_that_is_gone_is_an_error(tree):
     ],
 )
 def test_bounds_hold_at_every_component(path, is_out):
-    """No path leads out of the tree, into a `.git`, or into what is ours."""
+    """No path leads out of the tree, into a `.git`, or into the product's own folders."""
     assert is_out_of_bounds(path) is is_out
 
 
@@ -211,7 +211,7 @@ def test_bounds_hold_at_every_component(path, is_out):
     [b".GIT", b".git ", b".git...", b"git~1", b".git::$DATA", b"a\\.git", ".gI\u200dt".encode()],
 )
 def test_names_for_dot_git_elsewhere_are_reserved(name):
-    """Whatever another file system would take for `.git` is refused."""
+    """Every name that another file system would treat as `.git` is refused."""
     assert is_reserved(name)
 
 
@@ -222,7 +222,9 @@ def test_names_that_merely_resemble_it_are_not(name):
 
 
 def test_a_selection_covers_what_is_below_it():
-    """A selected folder selects its files; a name that merely begins alike is not selected."""
+    """A selected folder selects its files; a name that merely has the same prefix is
+    not selected.
+    """
     assert is_within(b"src/a", frozenset({b"src"}))
     assert not is_within(b"srcs", frozenset({b"src"}))
     assert is_within(b"anything", None)

@@ -1,4 +1,4 @@
-"""What the table remembers, what it forgets, and what that costs."""
+"""The data that the stat index keeps and drops, and its size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DIGEST = b"d" * 20
 
 
 def test_a_file_is_remembered_as_it_was_held():
-    """Signature, digest and modes come back as they went in, at the limits of their ranges."""
+    """Signature, digest and modes are read back unchanged, at the limits of their ranges."""
     table = StatIndex()
     file = table.track(b"a/b/c")
     table.hold(file, READ, DIGEST, REGULAR, 0o600)
@@ -24,7 +24,7 @@ def test_a_file_is_remembered_as_it_was_held():
 
 
 def test_a_file_that_could_not_be_captured_has_no_digest():
-    """Holding nothing forgets what was there before."""
+    """Storing no digest discards the previous one."""
     table = StatIndex()
     file = table.track(b"pipe")
     table.hold(file, READ, DIGEST, REGULAR, 0o644)
@@ -36,7 +36,7 @@ def test_a_file_that_could_not_be_captured_has_no_digest():
 
 
 def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
-    """A new file never inherits what was known of another."""
+    """A new file never inherits the data of another."""
     table = StatIndex()
     old = table.track(b"old")
     table.hold(old, READ, DIGEST, REGULAR, 0o644)
@@ -50,7 +50,7 @@ def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
 
 
 def test_a_lost_folder_takes_everything_in_it_along():
-    """Files below it are gone, folders below it are unknown, and their places are free."""
+    """Its files are gone, folders below it are unknown, and their slots are free."""
     table = StatIndex()
     for path in (b"d/a", b"d/e/b", b"c"):
         table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
@@ -68,7 +68,7 @@ def test_a_lost_folder_takes_everything_in_it_along():
 
 
 def test_a_tracked_file_costs_less_than_four_hundred_bytes():
-    """Ten thousand files in folders of eleven, all that is known of them included."""
+    """This is measured with ten thousand files in folders of eleven, with all their data."""
     tracemalloc.start()
     try:
         table = StatIndex()
@@ -104,7 +104,7 @@ def test_unusual_permissions_are_known_by_name_as_files_come_and_go():
 
 
 def test_permissions_do_not_walk_while_the_same_ones_are_usual():
-    """Everything is listed only when another kind has become the commonest."""
+    """The whole index is walked only when another value has become the commonest."""
     permissions = FileModes()
     for number in range(10):
         permissions.change(lambda n=number: b"%d" % n, (0, 0), (REGULAR, 0o644))
