@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from source_metrics import Source
+
 TOP = Path(__file__).resolve().parent.parent
 SERVER = TOP / "server" / "hankweave_server"
 PROTOCOL = TOP / "protocol"
@@ -29,6 +31,8 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
 )
 """Packages and modules from the bottom up: a row imports only rows below it, and no sibling."""
+
+MOST_SINGLE_IMPORTERS = 40
 
 LIBRARY_ROOMS = {
     "pygit2": {
@@ -119,6 +123,14 @@ def test_no_folder_holds_more_than_25_modules() -> None:
     """A folder can be read through."""
     folders = Counter(path.parent for path in modules())
     assert {str(folder): count for folder, count in folders.items() if count > 26} == {}
+
+
+def test_a_module_with_a_single_importer_has_a_reason() -> None:
+    """There are at most 40, each with a reason in the table, which has no other entries."""
+    source = Source(TOP)
+    assert len(source.single_importers) <= MOST_SINGLE_IMPORTERS
+    assert sorted(source.reasons) == sorted(source.single_importers)
+    assert all(reason.strip() for reason in source.reasons.values())
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)

@@ -6,12 +6,15 @@ Measures the runtime packages (server and protocol) of the checkout at ROOT; by 
 checkout that contains this script. Source files are parsed, never imported, so that any commit can
 be measured: `git worktree add /tmp/old COMMIT && tools/source_metrics.py /tmp/old`.
 
-`--list` also names the modules behind the numbers: those with a single importer, the class names
-that several modules define, and the members of each cycle.
+`--list` also names the modules behind the numbers: those with a single importer, each with the
+reason in `tools/single_importers.toml` why it is a module of its own, the class names that several
+modules define, and the members of each cycle.
 
-What counts: a package's `__init__.py` is an importer, but is not counted as a module. `from package
-import name` counts as an import of the submodule `name` if there is one, else of the package. A
-module that is only loaded by name (the commands of the CLI) has no importer.
+What counts: a package's `__init__.py` and the modules of `tools/` are importers, but are not
+counted as modules. `from package import name` counts as an import of the submodule `name` if there
+is one, else of the module from which the package imports the name, else of the package. A module
+that is only loaded by name (the commands of the CLI) has no importer; one with a `main` is also run
+as a program of its own, and is not counted among those with a single importer.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import ast
 import io
 import statistics
 import tokenize
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +32,7 @@ from functools import cached_property
 from pathlib import Path
 
 PACKAGES = ("server/hankweave_server", "protocol/hankweave_protocol", "protocol/hankweave_client")
+REASONS = "tools/single_importers.toml"
 Graph = Mapping[str, set[str]]
 
 
@@ -46,7 +51,10 @@ def main() -> None:
         print(f"{label:<36}{value}")
 
     if arguments.list:
-        singles = (f"{name} <- {importer}" for name, importer in source.single_importers.items())
+        singles = (
+            f"{name} <- {importer}: {source.reasons.get(name, 'no reason is given')}"
+            for name, importer in source.single_importers.items()
+        )
         print_list("Modules with a single importer", singles)
         classes = (f"{name}: {', '.join(where)}" for name, where in source.recurring.items())
         print_list("Recurring class names", classes)
@@ -63,6 +71,13 @@ class Module:
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
+    @property
+    def is_program(self) -> bool:
+        """Return whether a process calls its `main`."""
+        return any(
+            isinstance(node, ast.FunctionDef) and node.name == "main" for node in self.tree.body
+        )
+
 
 class Source:
     """The parsed modules of a checkout, by dotted name."""
@@ -71,16 +86,25 @@ class Source:
         self.root = root
         self.modules: dict[str, Module] = {}
         for package in PACKAGES:
-            base = (root / package).parent
-            for path in sorted((root / package).rglob("*.py")):
-                name = ".".join(path.relative_to(base).with_suffix("").parts)
-                text = path.read_text(encoding="utf-8")
-                module = Module(path, text, ast.parse(text, str(path)))
-                self.modules[name.removesuffix(".__init__")] = module
+            self._read(root / package)
 
         self.counted = {
             name: module for name, module in self.modules.items() if not module.is_package
         }
+        self._read(root / "tools")
+
+    def _read(self, package: Path) -> None:
+        for path in sorted(package.rglob("*.py")):
+            name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+            text = path.read_text(encoding="utf-8")
+            module = Module(path, text, ast.parse(text, str(path)))
+            self.modules[name.removesuffix(".__init__")] = module
+
+    @cached_property
+    def reasons(self) -> dict[str, str]:
+        """Why modules with a single importer are modules of their own, by dotted name."""
+        table = self.root / REASONS
+        return tomllib.loads(table.read_text(encoding="utf-8")) if table.exists() else {}
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
@@ -115,24 +139,44 @@ class Source:
 
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                if (found := full if full in self.modules else base) in self.modules:
+                found = full if full in self.modules else self._exported.get(full, base)
+                if found in self.modules:
                     yield found
 
     @cached_property
+    def _exported(self) -> dict[str, str]:
+        """The names that packages import from their own modules, with these modules."""
+        return {
+            f"{name}.{alias.asname or alias.name}": node.module
+            for name, module in self.modules.items()
+            if module.is_package
+            for node in module.tree.body
+            if isinstance(node, ast.ImportFrom) and node.module in self.counted
+            for alias in node.names
+        }
+
+    @cached_property
     def single_importers(self) -> dict[str, str]:
-        """The modules that exactly one module imports, with that module."""
+        """The modules that exactly one module imports and no process runs, with that module."""
         importers: dict[str, list[str]] = defaultdict(list)
         for name, imported in self.imports.items():
             for each in imported:
                 importers[each].append(name)
 
-        return {name: importers[name][0] for name in self.counted if len(importers[name]) == 1}
+        return {
+            name: importers[name][0]
+            for name, module in self.counted.items()
+            if len(importers[name]) == 1 and not module.is_program
+        }
 
     @cached_property
     def recurring(self) -> dict[str, list[str]]:
         """The public class names that several modules define, with those modules."""
         found: dict[str, list[str]] = defaultdict(list)
         for name, module in self.modules.items():
+            if name.startswith("tools."):
+                continue
+
             for node in module.tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found[node.name].append(name)
