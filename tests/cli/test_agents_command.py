@@ -18,7 +18,7 @@ from support.running_server import command, environment
 
 SECRET = "sk-nobody-may-see-this"
 
-# Not the real program: tells a version, and does as it is told by its own file.
+# A stand-in for the real program: it prints a version, and does what its own file says.
 CODEX = f"""#!{sys.executable} -IS
 import json, sys
 if "--version" in sys.argv:
@@ -56,7 +56,7 @@ def programs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def agents(tmp_path: Path, programs: Path):
-    """Runs the command with stand-ins alone on the PATH."""
+    """Run the command with only stand-ins on the PATH."""
 
     def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         known = {name for each in BY_NAME for name in inventory.known_of(each).keys}
@@ -89,7 +89,9 @@ def codex(folder: Path, deed: str) -> Path:
 
 
 def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_path) -> None:
-    """Installed ones with where and which, others with how to get them; no key is printed."""
+    """Installed agents are listed with path and login, others with how to install; no key is
+    printed.
+    """
     path = codex(programs, WRITES)
     (tmp_path / ".codex").mkdir()
     (tmp_path / ".codex" / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": SECRET}))
@@ -118,7 +120,9 @@ def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_pat
 
 
 def test_an_acp_agent_of_ones_own_is_listed_by_its_command(agents, programs) -> None:
-    """By the name of its program, with its arguments; what is no command line is refused."""
+    """It is listed by the name of its program, with its arguments; an invalid command line is
+    refused.
+    """
     path = install(programs, "goose", "#!/bin/sh\necho goose 1.2\n")
     listed = agents("--json", "--acp", f"{path} acp 'a b'")
     found = json.loads(listed.stdout)[-1]
@@ -129,7 +133,7 @@ def test_an_acp_agent_of_ones_own_is_listed_by_its_command(agents, programs) -> 
 
 
 def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) -> None:
-    """One that fails, one that says something else, one that the kernel refuses."""
+    """This covers a program that fails, one with other output, and one that the kernel refuses."""
     install(programs, "claude", "#!/bin/sh\nexit 4\n")
     install(programs, "codex", "#!/bin/sh\necho nothing\n")
     install(programs, "gemini", "#!/nowhere/at-all\n")
@@ -143,7 +147,7 @@ def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) ->
 def test_a_program_that_hangs_is_given_up_with_all_it_has_started(
     programs, tmp_path, monkeypatch
 ) -> None:
-    """Its child holds the pipe open, and ends with it."""
+    """Its child holds the pipe open, and is killed with it."""
     mark = tmp_path / "pid"
     install(programs, "codex", f"#!/bin/sh\n/bin/sleep 600 &\necho $! > {mark}\nwait\n")
     monkeypatch.setattr(inventory, "VERSION_DEADLINE", 0.5)
@@ -162,7 +166,7 @@ def is_over(pid: int) -> bool:
 
 
 def test_a_self_test_does_a_real_turn_and_says_what_it_cost(agents, programs, tmp_path) -> None:
-    """The person is told first that it may cost; the temporary directory is gone afterwards."""
+    """A warning about the cost comes first; the temporary directory is gone afterwards."""
     codex(programs, WRITES)
     done = agents("--test", "codex", "--model", "gpt-6-luna", "--json")
     assert done.returncode == 0, done.stderr
@@ -195,7 +199,7 @@ def test_a_self_test_does_a_real_turn_and_says_what_it_cost(agents, programs, tm
     ],
 )
 def test_a_self_test_that_fails_says_why(agents, programs, deed, why, retriable) -> None:
-    """The exit code is 1; the reason is the agent's own word, and whether another try may help."""
+    """The exit code is 1; the output has the agent's own message and whether a retry may help."""
     codex(programs, deed)
     done = agents("--test", "codex", "--json")
     assert done.returncode == 1
@@ -210,7 +214,7 @@ def test_a_self_test_that_fails_says_why(agents, programs, deed, why, retriable)
 
 
 def test_the_scripted_agent_passes_its_self_test_and_costs_nothing(agents) -> None:
-    """It is built in: nothing is installed, and nobody is warned."""
+    """It is built in: nothing is installed, and no warning is shown."""
     done = agents("--test", "scripted", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tools"] == ["Write"]
@@ -218,8 +222,11 @@ def test_the_scripted_agent_passes_its_self_test_and_costs_nothing(agents) -> No
 
 
 def test_without_a_name_every_installed_agent_is_tested(agents, programs) -> None:
-    """Each report is told; one that fails, or cannot be started, fails the command and stops no
-    other. Where none is installed the exit code is 69."""
+    """Every installed agent has a report, and a failure of one stops no other.
+
+    An agent that fails, or cannot be started, fails the command. Where none is installed the exit
+    code is 69.
+    """
     none = agents("--test")
     assert none.returncode == 69
     assert "None of claude, codex" in none.stderr
@@ -238,7 +245,9 @@ def test_without_a_name_every_installed_agent_is_tested(agents, programs) -> Non
 
 
 def test_an_agent_that_is_not_there_cannot_be_tested(agents) -> None:
-    """69 for one that is not installed, with how to get it; 2 for a name that nobody has."""
+    """The exit code is 69 for one that is not installed, with how to install it; 2 for an unknown
+    name.
+    """
     missing = agents("--test", "codex")
     assert missing.returncode == 69
     assert "npm install -g @openai/codex" in missing.stderr
@@ -256,7 +265,7 @@ def test_an_agent_that_is_not_there_cannot_be_tested(agents) -> None:
     ],
 )
 def test_models_that_codex_offers_have_a_price(model: str) -> None:
-    """Codex itself knows no cost; what it offers is told by `codex debug models`."""
+    """Codex does not report costs; `codex debug models` lists the models it offers."""
     prices = load_prices(PACKAGED, PACKAGED)
     tokens = Tokens(input_tokens=1, output_tokens=0, cache_creation_tokens=0, cache_read_tokens=0)
     assert (prices.price_of(model, tokens) or 0) > 0

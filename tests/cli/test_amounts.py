@@ -1,4 +1,4 @@
-"""Claims about ages and sizes as people write them."""
+"""Claims about the notation of ages and sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hankweave_server.cli.output.text import AGE, SIZE, size_text
     ],
 )
 def test_an_age_is_a_number_and_a_unit(text: str, seconds: int) -> None:
-    """Seconds to weeks, in either case, and parts of them."""
+    """Units range from seconds to weeks, in either case, and fractions are accepted."""
     assert AGE.convert(text, None, None) == seconds
 
 
@@ -29,13 +29,13 @@ def test_an_age_is_a_number_and_a_unit(text: str, seconds: int) -> None:
     [("0", 0), ("1000", 1000), ("500MB", 500_000_000), ("2 GiB", 2 << 30), ("1.5kb", 1_500)],
 )
 def test_a_size_is_a_number_and_perhaps_a_unit(text: str, count: int) -> None:
-    """Powers of a thousand, or with an i of 1024; without a unit bytes."""
+    """Units are powers of a thousand, or with an i of 1024; without a unit bytes."""
     assert SIZE.convert(text, None, None) == count
 
 
 @pytest.mark.parametrize("text", ["", "d", "-1d", "1 fortnight", "1e3s", "٣d", "1d2h", "30"])
 def test_what_is_no_age_is_refused(text: str) -> None:
-    """Signs, other digits, several units and bare numbers mean nothing."""
+    """Signs, other digits, several units and bare numbers are refused."""
     with pytest.raises(click.BadParameter):
         AGE.convert(text, None, None)
 
@@ -51,5 +51,5 @@ def test_what_is_no_age_is_refused(text: str) -> None:
     ],
 )
 def test_a_size_is_written_in_the_unit_that_suits_it(count: int, text: str) -> None:
-    """Bytes up to a KiB, then one decimal."""
+    """Sizes are bytes up to a KiB, then have one decimal."""
     assert size_text(count) == text

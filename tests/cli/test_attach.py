@@ -45,7 +45,7 @@ KEYS = "? keys"
 def serving(
     tmp_path: Path, *codons: Mapping[str, Any], options: tuple[str, ...] = ()
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A server in the background; its execution."""
+    """Run a server in the background; yield the process and its execution."""
     hank, execution = write_hank(tmp_path / "hank", *codons), tmp_path / "execution"
     stays = () if "--headless" in options else ("--no-exit-on-complete",)
     words = ("run", str(hank), "-e", str(execution), "--json", *stays, *options)
@@ -66,7 +66,7 @@ def attached(execution: Path, *options: str, columns: int = 110) -> Iterator[Scr
 
 
 def ask(shown: Screen, key: str, answer: str) -> None:
-    """Presses a key and waits for what it shows."""
+    """Press a key and wait for its output."""
     shown.forget()
     shown.press(key)
     shown.until(lambda text: answer in text)
@@ -84,7 +84,7 @@ def leave(shown: Screen) -> None:
 
 
 def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
-    """The plan is in sight; no lets it be; yes skips; leaving does not stop the server."""
+    """The plan is visible; "no" changes nothing; "yes" skips; leaving does not stop the server."""
     never = tmp_path / "never"
     two = codon("two", {"say": "I am \x1b]0;title\x07 here"}, waits_for(never))
     with serving(tmp_path, codon("one", writes("a.txt", "a")), two) as (server, execution):
@@ -105,7 +105,9 @@ def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
-    """Of the codon that ran when one came, and of what the hank leaves to the one after it."""
+    """The view shows the running codon's budget, and the part of the hank's that the
+    next one gets.
+    """
     gate, never = tmp_path / "gate", tmp_path / "never"
     one = codon("one", {"cost": 0.25}, waits_for(gate), budget={"maxDollars": 1.0})
     two = codon("two", waits_for(never))
@@ -123,7 +125,7 @@ def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
 
 
 def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
-    """p lists, enter says what would change and touches nothing, y does it; u undoes."""
+    """p lists, enter previews and changes nothing, y rolls back; u undoes."""
     hank = (codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b")))
     with serving(tmp_path, *hank) as (_, execution):
         b = execution / "agentRoot" / "b.txt"
@@ -145,13 +147,13 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
 
 
 def kept(execution: Path) -> int:
-    """How many checkpoints are on record."""
+    """Return the number of checkpoints on record."""
     journal = execution / ".hankweave" / "events" / "events.jsonl"
     return sum('"CheckpointCreated"' in line for line in journal.read_text().splitlines())
 
 
 def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) -> None:
-    """The question names it; then it has ended, the files are back, and nothing runs."""
+    """The question names the codon; then it has ended, the files are back, and nothing runs."""
     two = codon("two", writes("b.txt", "b"), waits_for(tmp_path / "never"))
     hank = (codon("one", writes("a.txt", "a")), two)
     with serving(tmp_path, *hank) as (_, execution), attached(execution) as shown:
@@ -169,7 +171,7 @@ def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) 
 
 
 def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> None:
-    """^Z and fg: whatever the shell made of the terminal meanwhile, one key is enough again."""
+    """After ^Z and fg, whatever the shell did to the terminal, one key press is enough again."""
     with (
         serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (_, execution),
         attached(execution) as shown,
@@ -186,7 +188,9 @@ def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> N
 
 
 def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path) -> None:
-    """Asked before we came: it is in sight, `a` asks back, and `y` lets the agent go on."""
+    """A request from before the attach is visible, `a` asks for confirmation, and `y` resumes the
+    agent.
+    """
     one = codon("one", {"run": "touch ran.txt"}, permissions={"otherwise": "ask"})
     with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
         shown.until(lambda text: "a allow   d deny" in text)
@@ -199,7 +203,7 @@ def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path)
 
 
 def test_a_call_that_cannot_be_shown_whole_is_not_asked_about(tmp_path: Path) -> None:
-    """Who wants to allow it reads it elsewhere; on a low terminal a question stands alone."""
+    """Such a call must be read elsewhere; on a low terminal a question is shown alone."""
     long = "; ".join(["true"] * 200)
     asks = {"otherwise": "ask"}
     one = codon("one", {"run": long}, {"run": "touch ran.txt"}, permissions=asks)
@@ -218,7 +222,7 @@ def test_a_call_that_cannot_be_shown_whole_is_not_asked_about(tmp_path: Path) ->
 
 @pytest.mark.parametrize("by", ["token", "option"])
 def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, by: str) -> None:
-    """The server grants what the token says; the view says so, and no key sends a command."""
+    """The server grants the token's role; the view says so, and no key sends a command."""
     one = codon("one", waits_for(tmp_path / "never"))
     with serving(tmp_path, one) as (_, execution):
         if by == "token":
@@ -238,7 +242,7 @@ def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, by: str
 
 
 def test_a_server_that_is_killed_and_started_again_is_found_again(tmp_path: Path) -> None:
-    """The loss is said, then the connection is back; what happened meanwhile is told, too."""
+    """The loss is reported, then the connection is restored, with the events in between."""
     go = tmp_path / "go"
     hank = (codon("one", waits_for(go)), codon("two"))
     with serving(tmp_path, *hank) as (server, execution), attached(execution) as shown:
@@ -258,7 +262,7 @@ def test_a_server_that_is_killed_and_started_again_is_found_again(tmp_path: Path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.Signals) -> None:
-    """An orderly end, with the exit code that a shell expects; the server goes on."""
+    """It is an orderly end with the exit code that a shell expects; the server continues."""
     with (
         serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (server, execution),
         attached(execution) as shown,
@@ -270,11 +274,11 @@ def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.S
         assert server.poll() is None
 
 
-# --- elsewhere ------------------------------------------------------------------------------------
+# --- without a terminal ---------------------------------------------------------------------------
 
 
 def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path) -> None:
-    """What was, what follows, and not one control character; exit 0."""
+    """It prints past and later events without one control character, and exits with 0."""
     go = tmp_path / "go"
     hank = (codon("one"), codon("two", waits_for(go)))
     with (
@@ -302,7 +306,7 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
 
 
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
-    """Exit 69, one sentence, and a hint that starts one."""
+    """It exits with 69, one sentence, and a hint that starts a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     done = hankweave("attach", "-e", str(execution), code=69)
@@ -310,13 +314,13 @@ def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
 
 
 def test_where_no_execution_is_that_is_said(tmp_path: Path) -> None:
-    """Exit 66, one sentence, and a hint that lists those that exist."""
+    """It exits with 66, one sentence, and a hint that lists the existing executions."""
     done = hankweave("attach", "-e", str(tmp_path / "nowhere"), code=66)
     assert "nowhere" in done.stderr
     assert "`hankweave ls`" in done.stderr
 
 
-# --- the keys, alone ------------------------------------------------------------------------------
+# --- keys in isolation ----------------------------------------------------------------------------
 
 RUNNING = Sight(may_change=True, active="two", asking=("r1", "r2"))
 IDLE = Sight(may_change=True, next="two")
@@ -324,7 +328,7 @@ VIEWER = Sight(may_change=False, active="two", asking=("r1",))
 
 
 def test_keys_are_read_from_what_a_terminal_sends() -> None:
-    """Letters, arrows in both spellings, escape alone; sequences that are not ours are no key."""
+    """Letters, arrows in both encodings and escape are keys; unknown sequences are not."""
     sent = "s\x1b[A\x1bOB\x1b[1;5C\x1b[200~q\r\x1b"
     assert list(keys_of(sent)) == ["s", "up", "down", "q", "enter", "escape"]
 
@@ -342,7 +346,7 @@ def test_what_cannot_be_taken_back_is_asked_about(key: str) -> None:
 
 
 def test_a_question_is_about_what_was_in_sight() -> None:
-    """Though another request is the oldest by the time of the yes, the one asked about is meant."""
+    """A yes applies to the request in the question, even if another one is the oldest by then."""
     mode = Confirming("Allow it?", Answer("r1", "allow"))
     later = Sight(may_change=True, asking=("r2",))
     assert step(mode, "y", later)[1] == Answer("r1", "allow")
@@ -350,7 +354,7 @@ def test_a_question_is_about_what_was_in_sight() -> None:
 
 @pytest.mark.parametrize("width", [20, 44, 100])
 def test_a_question_is_never_cut(width: int) -> None:
-    """What is asked, and about which call, stands there whole on the narrowest terminal."""
+    """The question and the call it is about are shown whole on the narrowest terminal."""
     call = "  command: " + "x" * 90 + "; rm -rf /"
     asked = Confirming("Allow it? This cannot be undone. [y/N]", Answer("r", "allow"), (call,))
     lines = foot(asked, RUNNING, is_connected=True, width=width)
@@ -373,19 +377,19 @@ def test_a_question_is_never_cut(width: int) -> None:
     ],
 )
 def test_what_can_be_taken_back_is_done_at_once(key: str, sight: Sight, wish: object) -> None:
-    """Looks, denials and the next codon; a preview asks for itself."""
+    """Views, denials and the next codon need no question; a preview asks its own."""
     assert step(Watching(), key, sight)[1] == wish
 
 
 @pytest.mark.parametrize("key", list("nsxrad"))
 def test_a_viewers_keys_change_nothing(key: str) -> None:
-    """Every key that would is answered with why it does not."""
+    """Each such key is answered with the reason."""
     assert step(Watching(), key, VIEWER) == (Watching(LOOK_ONLY, is_complaint=True), None)
 
 
 @pytest.mark.parametrize("key", ["s", "x"])
 def test_where_nothing_runs_nothing_is_stopped(key: str) -> None:
-    """It is said, and no question is asked."""
+    """The view says so, and asks no question."""
     assert step(Watching(), key, IDLE) == (
         Watching("No codon is running.", is_complaint=True),
         None,
@@ -393,7 +397,7 @@ def test_where_nothing_runs_nothing_is_stopped(key: str) -> None:
 
 
 def test_while_the_server_works_only_leaving_is_possible() -> None:
-    """Nothing is asked twice by impatient fingers."""
+    """Repeated key presses cause no second question."""
     for key in "nsxrpuad?y":
         assert step(Waiting("…"), key, RUNNING) == (Waiting("…"), None)
 
@@ -403,7 +407,7 @@ def test_while_the_server_works_only_leaving_is_possible() -> None:
 @pytest.mark.parametrize("mode", [Watching(), Waiting("…"), Reading(("a",)), Watching("done")])
 @pytest.mark.parametrize("width", [20, 60, 120])
 def test_the_last_line_always_says_which_keys_there_are(mode: Mode, width: int) -> None:
-    """On a narrow terminal the most needed ones; all of them behind `?`."""
+    """A narrow terminal shows the most important ones; `?` shows all of them."""
     lines = foot(mode, IDLE, is_connected=True, width=width)
     assert lines[-1].text.endswith("? keys   q quit")
     assert cell_len(lines[-1].text) <= max(width, 20)
@@ -412,7 +416,7 @@ def test_the_last_line_always_says_which_keys_there_are(mode: Mode, width: int) 
 
 
 def test_the_test_terminal_tells_settings_apart() -> None:
-    """What the checks above compare is not the same for every terminal."""
+    """The values that the checks above compare differ between terminals."""
     master, slave = os.openpty()
     before = termios.tcgetattr(slave)
     changed = [*before]

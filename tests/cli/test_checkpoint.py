@@ -22,7 +22,7 @@ async def aside(*words: str) -> Done:
 
 
 async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_path: Path) -> None:
-    """The checkpoint holds a person's file, and is listed; what cannot be captured is named."""
+    """The checkpoint has the user's file and is listed; files that cannot be captured are named."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
     async with running_server(hank, None, execution) as server, server.client() as client:
         await idle(client)
@@ -39,7 +39,7 @@ async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_p
 
 
 async def test_without_a_server_one_is_there_for_just_as_long(tmp_path: Path) -> None:
-    """With --json it is the record, as it stands on the wire."""
+    """With --json the output is the record, as it is on the wire."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"
     async with running_server(hank, None, execution, "--headless") as server:
         assert await server.ended() == 0

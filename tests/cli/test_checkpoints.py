@@ -1,4 +1,4 @@
-"""Claims about `hankweave checkpoints`: all of them, whoever is asked, and only those asked for."""
+"""Claims about `hankweave checkpoints`: complete, filtered, and equal with and without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two"
 
 
 async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> None:
-    """In words and as JSON, with pins and names; all, of one kind, of a run, so many."""
+    """Text and JSON, pins and names, all, one kind, one run, and a limit are the same."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     questions = ((), ("--kind", "completed", "--kind", "tool"), ("-n", "2"), ("--kind", "error"))
 
@@ -60,7 +60,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
 
 
 def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
-    """Without a server, too: the code of the refusal, and the kinds that there are."""
+    """This holds without a server, too: the refusal's code, and the valid kinds."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
     unknown = hankweave("checkpoints", "-e", str(execution), "--run", "nobody")
@@ -70,7 +70,7 @@ def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
 
 
 class _Many(Calls):
-    """Who answers with the list of a long history, as a server does."""
+    """A stand-in that answers with a long history's list, as a server does."""
 
     def __init__(self, count: int) -> None:
         self.records = [_record(number) for number in range(1, count + 1)]
@@ -98,7 +98,7 @@ def _record(number: int) -> CheckpointRecord:
 
 
 async def test_a_long_history_is_listed_whole() -> None:
-    """An answer holds a thousand checkpoints; the command asks on until it has them all."""
+    """A reply holds a thousand checkpoints; the command requests pages until it has them all."""
     many = _Many(2 * PAGE + 1)
     pages = [page async for page in pages_of_checkpoints(many)]
     assert [each for page in pages for each in page.checkpoints] == many.records

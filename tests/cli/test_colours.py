@@ -21,7 +21,7 @@ COLOURED = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
 
 @pytest.fixture(scope="module")
 def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files with control characters in their names and their content; the server has ended."""
+    """Return an execution with control characters in names and content, whose server has ended."""
     place = tmp_path_factory.mktemp("colours")
     hank = write_hank(
         place / "hank",
@@ -52,7 +52,7 @@ def shown(*command_line: str, **env: str) -> bytes:
 
 
 def test_on_a_terminal_it_is_in_colour_and_nothing_else_is_sent(execution: Path) -> None:
-    """Control characters of agents, in names and lines and whole files, are shown as such."""
+    """Control characters of agents, in names, lines and whole files, are escaped."""
     for each in words(execution):
         seen = shown(*each)
         is_a_file = each[0] == "show" and each[-1].endswith("a.txt")
@@ -65,18 +65,18 @@ def test_on_a_terminal_it_is_in_colour_and_nothing_else_is_sent(execution: Path)
 
 
 def _without_progress(seen: bytes) -> bytes:
-    """What is drawn while something takes long is taken away again by erasing lines."""
+    """Remove the progress display, which is cleared by erasing lines."""
     return re.sub(rb"\x1b\[2K|\x1b\[1A", b"", seen)
 
 
 def test_no_color_is_honoured(execution: Path) -> None:
-    """With NO_COLOR set not one colour is sent."""
+    """With NO_COLOR set no colour is sent."""
     for each in words(execution):
         assert not COLOURED.search(shown(*each, NO_COLOR="1")), each
 
 
 def test_in_a_pipe_it_is_plain(execution: Path) -> None:
-    """No escape but those of the files themselves, which a patch and a file keep as they are."""
+    """Only escapes of the files themselves are printed, which a patch and a file keep."""
     for each in words(execution):
         done = subprocess.run(
             command(*each), env=environment(), capture_output=True, timeout=60, check=True
@@ -88,7 +88,7 @@ def test_in_a_pipe_it_is_plain(execution: Path) -> None:
 
 
 def test_lines_that_went_and_came_are_told_apart(execution: Path) -> None:
-    """Red and green; a line whose text begins with dashes is no file's name."""
+    """They are red and green; a line whose text begins with dashes is not taken for a file name."""
     patch = list(words(execution))[1]
     seen = shown(*patch)
     assert b"\x1b[31m-one\x1b[0m" in seen

@@ -1,4 +1,4 @@
-"""Claims about the command line: every command answers in words, in JSON, and without a server."""
+"""Claims about the command line: text and JSON output, with and without a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERBS = ("status", "checkpoints", "rollback", "events", "log")
 
 
 class Shell:
-    """A person's shell beside a server that has run its plan."""
+    """A user's shell beside a server that has run its plan."""
 
     def __init__(self, server: RunningServer, client: Client) -> None:
         self.execution = server.execution
@@ -61,7 +61,7 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """An execution whose server has ended."""
+    """Return an execution whose server has ended."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
     return execution
@@ -71,7 +71,7 @@ def left(tmp_path: Path) -> Path:
 
 
 async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) -> None:
-    """In words for people and as the reply's own JSON for programs."""
+    """The output is text for people, and the reply's own JSON for programs."""
     async with a_shell(tmp_path) as shell:
         words = await shell("status")
         assert words.returncode == 0
@@ -95,7 +95,7 @@ async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) 
 
 
 async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
-    """--preview says what would change and changes nothing; then the same is done, and saved."""
+    """--preview shows the changes and makes none; then the same rollback is done, and saved."""
     async with a_shell(tmp_path) as shell:
         b = shell.execution / "agentRoot" / "b.txt"
         preview = await shell("rollback", "--codon", "one", "--preview")
@@ -120,7 +120,7 @@ async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
 
 
 async def test_a_rollback_may_restart_the_plan(tmp_path: Path) -> None:
-    """--restart goes on with the next codon at once; without a target it is the last success."""
+    """--restart starts the next codon at once; without a target it is the last success."""
     async with a_shell(tmp_path) as shell:
         assert (await shell("rollback")).returncode == 0
         seq = (await shell.client.status()).last_event_seq
@@ -135,7 +135,7 @@ async def test_a_rollback_may_restart_the_plan(tmp_path: Path) -> None:
 async def test_what_the_server_refuses_is_a_sentence_with_its_code_and_hint(
     tmp_path: Path,
 ) -> None:
-    """Exit 1; the code for programs and the hint for people stand on stderr."""
+    """The exit code is 1; stderr has the code for programs and the hint for people."""
     async with a_shell(tmp_path) as shell:
         for options, code in (
             (("--to", "ffffffff"), "CHECKPOINT_NOT_FOUND"),
@@ -152,7 +152,7 @@ async def test_what_the_server_refuses_is_a_sentence_with_its_code_and_hint(
 
 
 async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Path) -> None:
-    """events --follow: the journal, then the live events; it ends with the server."""
+    """events --follow prints the journal, then the live events; it ends with the server."""
     async with (
         a_shell(tmp_path) as shell,
         await anyio.open_process(
@@ -180,7 +180,7 @@ async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Pat
 
 
 def test_the_journal_is_read_without_a_server(left: Path) -> None:
-    """log tells the story in lines; events prints each event, or those after a seq."""
+    """log prints events as lines of text; events prints each event, or those after a seq."""
     story = hankweave("log", "-e", str(left)).stdout
     assert [line.split()[1:3] for line in story.splitlines() if "completed" in line][:2] == [
         ["one", "completed"],
@@ -193,7 +193,7 @@ def test_the_journal_is_read_without_a_server(left: Path) -> None:
 
 
 def test_without_a_server_status_says_how_to_start_one(left: Path) -> None:
-    """Exit 69, one sentence and a hint."""
+    """The exit code is 69, with one sentence and a hint."""
     done = hankweave("status", "-e", str(left))
     assert done.returncode == 69
     assert done.stderr.startswith("hankweave: ")
@@ -202,7 +202,7 @@ def test_without_a_server_status_says_how_to_start_one(left: Path) -> None:
 
 @pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["alive", "dead"])
 def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
-    """The pid is dead, or lives and does not listen: exit 69 all the same."""
+    """If the pid is dead, or lives and does not listen, the exit code is 69 as well."""
     stamp = "2025-01-04T12:00:00.000Z"
     lock = {"pid": pid, "runId": None, "startTime": stamp, "lastHeartbeat": stamp, "port": 1}
     (left / ".hankweave" / "runtime.lock").write_text(json.dumps(lock))
@@ -213,7 +213,7 @@ def test_a_lock_that_somebody_left_is_no_server(left: Path, pid: int) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
-    """An empty machine, or a folder that is none: an exit code and a sentence."""
+    """On an empty machine, or in a folder that is none, there is an exit code and a sentence."""
     nowhere = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(tmp_path / "executions")}
     done = hankweave(verb, **nowhere)
     assert done.returncode == 66
@@ -224,7 +224,7 @@ def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> 
 
 @pytest.mark.parametrize("verb", ["events", "log"])
 def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None:
-    """Exit 65 and the number of the line; `log` prints what stands before it."""
+    """The exit code is 65 with the number of the line; `log` prints the events before it."""
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
@@ -233,7 +233,7 @@ def test_a_damaged_journal_is_named_with_its_line(left: Path, verb: str) -> None
     assert "line 6" in done.stderr
 
 
-# --- what a person sees ---------------------------------------------------------------------------
+# --- output for people ----------------------------------------------------------------------------
 
 
 async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
@@ -255,7 +255,7 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
 
 
 def test_a_reader_that_leaves_ends_a_command_with_141(left: Path) -> None:
-    """As documented, and without a word on stderr."""
+    """The exit code is the documented one, and stderr is empty."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
@@ -289,7 +289,9 @@ def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
-    """After a rollback, codons of the abandoned line count no more; never more than are planned."""
+    """After a rollback, codons of the abandoned line no longer count; never more than planned
+    count.
+    """
     hank, root = write_hank(tmp_path / "hank", *HANK), tmp_path / "executions"
     base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
     at = ("-e", str(root / "one"))
@@ -303,20 +305,20 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
 
 
 def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
-    """It lists labelled ones alone, and does not claim that there are no others."""
+    """It lists only labelled ones, and does not claim that there are no others."""
     said = hankweave("history", "-e", str(left), code=0).stdout
     assert "There are no checkpoints of steps" in said
     assert "`hankweave checkpoints` lists all" in said
 
 
 def test_a_folder_that_is_no_execution_is_called_so(tmp_path: Path) -> None:
-    """Instead of saying that no server holds it."""
+    """The message does not claim that no server holds it."""
     done = hankweave("status", "-e", str(tmp_path), code=66)
     assert f"There is no execution in {tmp_path}." in done.stderr
 
 
 def test_without_a_server_the_hints_can_be_pasted(left: Path) -> None:
-    """They name the execution; one starts the server, the other works as it stands."""
+    """They name the execution; one starts the server, the other works unchanged."""
     hint = hankweave("status", "-e", str(left), code=69).stderr.partition("hint: ")[2]
     assert f"`hankweave run -e {left}`" in hint
     reading = re.findall(r"`hankweave (log [^`]+)`", hint)[0]
@@ -334,7 +336,7 @@ def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
 
 @pytest.mark.parametrize("verb", ["", "run", "validate", *VERBS])
 def test_help_is_there_for_every_command(verb: str) -> None:
-    """--help and -h print the usage and exit 0."""
+    """--help and -h print the usage and exit with 0."""
     for flag in ("--help", "-h"):
         done = hankweave(*([verb] if verb else []), flag)
         assert done.returncode == 0
@@ -354,7 +356,7 @@ def test_help_is_there_for_every_command(verb: str) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
-    """Unknown commands, options and values: exit 2, nothing on stdout."""
+    """For unknown commands, options and values the exit code is 2 and stdout is empty."""
     done = hankweave(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Error" in done.stderr

@@ -1,4 +1,4 @@
-"""Claims about commands that are imported only when they are asked for."""
+"""Claims about commands that are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hankweave_server.cli.app import PLACES, cli
 
 
 def test_every_command_stands_where_it_is_looked_for() -> None:
-    """What the modules define is what the command line offers, neither more nor less."""
+    """The command line offers exactly the commands that the modules define."""
     modules = {import_module(f"hankweave_server.cli.{place}") for place in PLACES.values()}
     defined = {command.name: command for module in modules for command in module.COMMANDS}
     assert defined.keys() == PLACES.keys()
@@ -22,9 +22,9 @@ def test_every_command_stands_where_it_is_looked_for() -> None:
 
 
 def test_a_server_loads_only_what_it_is_going_to_need() -> None:
-    """No templates or schemas before a sentinel, no table without a terminal.
+    """No templates or schemas are loaded before a sentinel, no table without a terminal.
 
-    They are a tenth of its memory, and of its start.
+    They account for a tenth of its memory and of its start time.
     """
     script = (
         "import sys; from hankweave_server.cli import run; "
@@ -39,7 +39,7 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
 
 
 def test_who_presses_the_tab_key_waits_for_no_command() -> None:
-    """To name the commands none of them is loaded, nor what draws."""
+    """Completing command names loads no command and no drawing library."""
     script = (
         "import sys, os; os.environ |= {'_HANKWEAVE_COMPLETE': 'bash_complete', "
         "'COMP_WORDS': 'hankweave r', 'COMP_CWORD': '1'}\n"

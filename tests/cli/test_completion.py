@@ -18,7 +18,7 @@ from support.scripted_hank import codon, write_hank, writes
 
 @pytest.fixture(scope="module")
 def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An execution whose server has ended."""
+    """Return an execution whose server has ended."""
     place = tmp_path_factory.mktemp("completion")
     hank = write_hank(place / "hank", codon("one", writes("a.txt", "a")), codon("other"))
     run = command("run", str(hank), "-e", str(place / "execution"), "--headless")
@@ -27,7 +27,7 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(*words: str) -> list[str]:
-    """What fish is offered for the last of the words, without what is said of it."""
+    """Return fish's completions of the last word, without their descriptions."""
     return [line.split("\t")[0].removeprefix("plain,") for line in offered(*words) if line]
 
 
@@ -46,14 +46,14 @@ def offered(*words: str) -> list[str]:
 
 
 def test_commands_and_options_are_completed() -> None:
-    """All commands for nothing, those that begin so for a beginning, options for a dash."""
+    """An empty word offers all commands, a prefix the matching ones, a dash the options."""
     assert completed("") == sorted(PLACES)
     assert completed("ru") == ["run", "runs"]
     assert "--dry-run" in completed("gc", "--")
 
 
 def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Path) -> None:
-    """Of the execution that is named; checkpoints say their kind; nothing is written."""
+    """They belong to the named execution; checkpoints have their kind; nothing is written."""
     before = tree(execution)
     here = ("-e", str(execution))
     assert completed("rollback", *here, "--codon", "o") == ["one", "other"]
@@ -73,7 +73,9 @@ def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Pat
 
 
 def test_where_nothing_is_nothing_is_completed(tmp_path: Path) -> None:
-    """No execution, or damaged files: no names, no words, no failure."""
+    """Without an execution, or with damaged files, there are no names, no messages and
+    no failure.
+    """
     for verb, option in (("rollback", "--codon"), ("rollback", "--to"), ("checkpoints", "--run")):
         assert completed(verb, "-e", str(tmp_path), option, "") == []
 
@@ -89,7 +91,7 @@ def printed(*words: str, **env: str) -> Done:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_takes_what_is_printed_for_it(shell: str) -> None:
-    """What is printed is for the shell that is named, or that $SHELL is, and it can be read."""
+    """The script is for the named shell, or the one in $SHELL, and parses there."""
     named = printed(shell)
     assert (named.returncode, named.stderr) == (0, "")
     assert f"_HANKWEAVE_COMPLETE={shell}_complete" in named.stdout
@@ -99,7 +101,7 @@ def test_each_shell_takes_what_is_printed_for_it(shell: str) -> None:
 
 
 def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
-    """A real bash, told once, offers the codons of the plan for what was typed."""
+    """A real bash that evaluates the script completes the codons of the plan."""
     typed = f"hankweave rollback -e {execution} --codon o"
     words = typed.split(" ")
     script = (
@@ -118,7 +120,7 @@ def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
 
 
 def test_a_shell_that_is_unknown_is_said_to_be() -> None:
-    """Exit 2 and the names of those that are known."""
+    """The exit code is 2, and the message names the known shells."""
     done = printed(SHELL="/bin/tcsh")
     assert done.returncode == 2
     assert "bash, zsh, fish" in done.stderr

@@ -19,7 +19,7 @@ async def steer(execution: Path, *words: str, code: int = 0) -> Done:
 
 
 async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> None:
-    """Each command does what its name says, and names the execution; ending a codon wants a yes."""
+    """Each command works as named, and names the execution; ending a codon needs a yes."""
     never = tmp_path / "never"
     hank = write_hank(
         tmp_path / "hank", codon("one", waits_for(never)), codon("two", waits_for(never))
@@ -57,7 +57,7 @@ async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> 
 
 
 def test_steering_wants_a_server(tmp_path: Path) -> None:
-    """Exit 69, and how to start one."""
+    """The exit code is 69, and the message says how to start a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     for verb in ("next", "retry", "skip", "stop"):

@@ -1,4 +1,4 @@
-"""Claims about commands whose connection is cut off before the answer comes."""
+"""Claims about commands whose connection is cut before the reply arrives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.small_server import SmallRest, SmallServer, small_server
 
 
 class Cutting:
-    """Carries a command out, then cuts all connections before the answer can be sent."""
+    """A server that executes a command, then cuts all connections before it can send the reply."""
 
     def __init__(self) -> None:
         self.server: SmallServer | None = None
@@ -55,7 +55,7 @@ async def checkpoint(client: Client) -> object:
 
 
 async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path) -> None:
-    """The connection is cut after the work and before the answer; no failure is reported."""
+    """The connection is cut between the work and the reply; no failure is reported."""
     cutting = Cutting()
     async with small_server(tmp_path, SmallRest(cutting)) as server:
         cutting.server = server
@@ -69,7 +69,9 @@ async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path
 async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 69; nothing claims that the command failed, and the hint says where to look."""
+    """The exit code is 69; no text claims that the command failed, and the hint says
+    where to look.
+    """
     monkeypatch.setattr(server_session, "_PATIENCE", Backoff(first=0.001, attempts=3))
     cutting = Cutting()
     cutting.stays_away = True

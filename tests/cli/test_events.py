@@ -1,4 +1,4 @@
-"""Claims about `hankweave events`: it asks the journal's file as a client asks the server."""
+"""Claims about `hankweave events`: it queries the journal's file as a client queries the server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """An execution with nothing but a journal of five events."""
+    """Return an execution that has only a journal of five events."""
     journal = Layout.of_execution(tmp_path).journal
     journal.parent.mkdir(parents=True)
     lines = [
@@ -105,12 +105,12 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 def test_options_make_the_query_a_client_would_send(
     shell: Shell, options: list[str], seqs: list[int]
 ) -> None:
-    """Every option, and the short way of writing conditions."""
+    """This covers every option and the short notation of conditions."""
     assert shell.seqs(*options) == seqs
 
 
 def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None:
-    """A table by default; JSON lines are the journal's own, byte for byte."""
+    """A table is the default; JSON lines are the journal's own, byte for byte."""
     assert shell("--since", "4").lines == [
         f"     5  {precise_moment('2025-01-04T12:00:05.000Z')}  codon.completed"
     ]
@@ -119,7 +119,7 @@ def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None
 
 
 def test_rows_are_a_table_that_no_agent_can_steer(shell: Shell) -> None:
-    """Columns are aligned; control characters are shown, long cells are cut."""
+    """Columns are aligned; control characters are escaped, long cells are cut."""
     assert shell("--select", "seq,data.codonId,data.cost", "--where", "data.cost>0").lines == [
         "seq  data.codonId  data.cost",
         "4    one           0.5",
@@ -133,7 +133,7 @@ def test_rows_are_a_table_that_no_agent_can_steer(shell: Shell) -> None:
 
 
 def test_aggregates_are_rows(shell: Shell) -> None:
-    """reduce and group-by, in each of the formats."""
+    """reduce and group-by produce rows in each of the formats."""
     asked = ("--reduce", "count", "--group-by", "type", "--order-by", "count:desc")
     assert shell(*asked).lines[:2] == ["type             count", "codon.completed  2"]
     assert shell(*asked, "--format", "csv").lines[:2] == ["type,count", "codon.completed,2"]
@@ -142,7 +142,7 @@ def test_aggregates_are_rows(shell: Shell) -> None:
 
 
 def test_csv_comes_back_as_it_was(shell: Shell) -> None:
-    """Any reader of CSV gets every field again: quotes, commas, newlines and nested JSON."""
+    """A CSV reader gets every field back: quotes, commas, newlines and nested JSON."""
     rows = list(csv.DictReader(io.StringIO(shell("--format", "csv").out)))
     assert [int(row["seq"]) for row in rows] == [1, 2, 3, 4, 5]
     assert [json.loads(row["data"]) for row in rows] == [event["data"] for event in EVENTS]
@@ -155,7 +155,7 @@ def test_csv_comes_back_as_it_was(shell: Shell) -> None:
 
 
 def test_an_empty_answer_is_no_failure(shell: Shell) -> None:
-    """Nothing, or the head of nothing; exit 0."""
+    """The output is empty, or the header alone; the exit code is 0."""
     none = ("--where", "type=nothing")
     assert shell(*none) == (0, "", "")
     assert shell(*none, "--format", "csv", "--select", "seq,type").out == "seq,type\n"
@@ -187,14 +187,14 @@ def test_an_empty_answer_is_no_failure(shell: Shell) -> None:
 def test_what_cannot_be_asked_exits_2_with_the_right_word(
     shell: Shell, options: list[str], word: str
 ) -> None:
-    """Usage errors of the shell and of the query alike; nothing on stdout."""
+    """Usage errors of the shell and of the query leave stdout empty."""
     said = shell(*options)
     assert (said.code, said.out) == (2, "")
     assert word in said.err
 
 
 def test_a_line_that_is_still_being_written_is_left_out(shell: Shell) -> None:
-    """A living server may be in the middle of an append."""
+    """A running server may be in the middle of an append."""
     with Layout.of_execution(shell.root).journal.open("ab") as journal:
         journal.write(b'{"id": "id-6", "seq": 6, "timesta')
 
@@ -202,7 +202,7 @@ def test_a_line_that_is_still_being_written_is_left_out(shell: Shell) -> None:
 
 
 def test_a_damaged_journal_answers_nothing(shell: Shell) -> None:
-    """Exit 65 and the line; half an answer could be taken for a whole one."""
+    """The exit code is 65, with the line; a partial answer could be mistaken for a complete one."""
     path = Layout.of_execution(shell.root).journal
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"garbage\n", *lines[2:]]))
@@ -215,7 +215,7 @@ def test_a_damaged_journal_answers_nothing(shell: Shell) -> None:
 def test_an_event_with_bytes_that_are_no_text_ends_in_a_sentence(
     shell: Shell, options: list[str]
 ) -> None:
-    """Exit 65 where it has to be taken apart; where not, it is shown."""
+    """The exit code is 65 where the event must be parsed; otherwise it is printed."""
     path = Layout.of_execution(shell.root).journal
     path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff"))
     said = shell(*options)

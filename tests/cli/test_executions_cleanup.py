@@ -30,7 +30,7 @@ CLOCK = SystemClock()
 
 
 class Home:
-    """A folder of executions, made by hand as a server leaves them."""
+    """A folder of executions, made by hand in the form that a server leaves."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "executions"
@@ -65,7 +65,7 @@ class Home:
         return path
 
     def __call__(self, *words: str, code: int = 0, answer: str = "") -> Done:
-        """Runs a command: what serves as a program, what only looks or removes in this process."""
+        """Run a command: as a program if it serves, in this process if it only reads or removes."""
         variables = environment(HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=str(self.root))
         if words[0] == "run":
             done = subprocess.run(
@@ -117,7 +117,9 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> None:
-    """State, codons, last codon, checkpoints, size, hank and data; no server once it has ended."""
+    """It shows state, codons, last codon, checkpoints, size, hank and data; no server after its
+    end.
+    """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     home("run", str(hank), str(home.outside), "--headless")
     (one,) = json.loads(home("ls", "--json").stdout)
@@ -132,7 +134,7 @@ def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> 
 
 
 def test_ls_shows_what_cannot_be_read(home: Home) -> None:
-    """Damaged metadata or state is one line among the others; no server's, no other's fault."""
+    """Damaged metadata or state is one line among the others and affects no other execution."""
     good, bad, worse = (home.execution(number) for number in range(3))
     (bad / ".hankweave" / "execution-meta.json").write_text("{")
     (worse / ".hankweave" / "state.json").write_bytes(b"\xff\x00")
@@ -166,7 +168,7 @@ def test_ls_names_the_server_that_lives_and_not_the_dead_one(home: Home) -> None
 
 
 def test_ls_lists_five_hundred(home: Home) -> None:
-    """Each of many executions is there."""
+    """Each of many executions is listed."""
     for number in range(500):
         home.execution(number)
 
@@ -178,7 +180,7 @@ def test_ls_lists_five_hundred(home: Home) -> None:
 
 
 def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
-    """It lists what would go; only y removes it, and says how much that freed."""
+    """It lists the candidates; only y removes them, and the output has the freed size."""
     path = home.execution()
     for answer in ("", "n\n"):
         asked = home("cleanup", "-e", str(path), code=1, answer=answer)
@@ -192,7 +194,7 @@ def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
 
 
 def test_a_dry_run_removes_nothing(home: Home) -> None:
-    """It names the same executions that would go."""
+    """It names the same executions that a cleanup would remove."""
     path = home.execution()
     dry = json.loads(home("cleanup", "--all", "--dry-run", "--json").stdout)
     assert [each["path"] for each in dry["removed"]] == [str(path)]
@@ -203,7 +205,7 @@ def test_a_dry_run_removes_nothing(home: Home) -> None:
 
 
 def test_age_and_number_choose_together(home: Home) -> None:
-    """Only what is both old and not among the newest goes; the reasons of the rest are told."""
+    """Only executions both old and not among the newest are removed; the others get a reason."""
     now = "2999-01-01T00:00:00.000Z"
     new, old, oldest = (
         home.execution(1, used=now),
@@ -217,7 +219,10 @@ def test_age_and_number_choose_together(home: Home) -> None:
 
 
 def test_a_living_server_keeps_its_execution(home: Home) -> None:
-    """Named, it is refused with 75; in bulk it is kept. A dead one's lock file protects nothing."""
+    """If it is named, the exit code is 75; in bulk it is kept.
+
+    A dead server's lock protects nothing.
+    """
     alive, dead = home.execution(1), home.execution(2)
     crash = (
         "import os, sys; from pathlib import Path; from hankweave_server.paths import Layout;"
@@ -243,7 +248,7 @@ def test_a_living_server_keeps_its_execution(home: Home) -> None:
 
 
 def test_what_is_no_execution_is_left_alone(home: Home, tmp_path: Path) -> None:
-    """Other folders, other files in the directory, links, and what only looks like one."""
+    """Other folders, other files, links, and folders that only look like one are left alone."""
     path = home.execution(where=tmp_path / "mine")
     (path / "notes.txt").write_text("mine")
     (tmp_path / "link").symlink_to(path)
@@ -262,7 +267,7 @@ def test_what_is_no_execution_is_left_alone(home: Home, tmp_path: Path) -> None:
 
 
 def test_a_project_in_place_keeps_its_own_files(home: Home, tmp_path: Path) -> None:
-    """Only .hankweave goes, even where the project has folders with our names."""
+    """Only .hankweave is removed, even where the project has folders with the product's names."""
     project = home.execution(where=tmp_path / "project")
     meta = project / ".hankweave" / "execution-meta.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | {"inPlace": True}))
@@ -273,7 +278,7 @@ def test_a_project_in_place_keeps_its_own_files(home: Home, tmp_path: Path) -> N
 
 
 def dying_at(fatal: int) -> Callable[..., None]:
-    """An unlink that is the last thing a process does."""
+    """Return an unlink that ends the process at its n-th call."""
     real, calls = os.unlink, itertools.count(1)
 
     def unlink(name: str, *, dir_fd: int | None = None) -> None:
@@ -288,7 +293,7 @@ def dying_at(fatal: int) -> Callable[..., None]:
 def test_a_crash_in_the_middle_is_finished_by_a_second_cleanup(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At whichever removal it dies: no start resumes the rest, and another cleanup takes it all."""
+    """Wherever it dies, no start resumes the rest, and another cleanup removes all of it."""
     for fatal in range(1, 40):
         path = home.execution(fatal)
         with monkeypatch.context() as dying:
@@ -309,7 +314,7 @@ def test_a_crash_in_the_middle_is_finished_by_a_second_cleanup(
 
 
 def test_a_start_refuses_what_is_half_removed(home: Home, tmp_path: Path) -> None:
-    """It says which command goes on with it; ls shows it as such, and the command does."""
+    """The message names the command that completes the removal; ls shows the state."""
     path = home.execution()
     (path / ".hankweave").rename(path / ".hankweave.removing")
     hank = write_hank(tmp_path / "hank", codon("one"))
@@ -321,7 +326,7 @@ def test_a_start_refuses_what_is_half_removed(home: Home, tmp_path: Path) -> Non
 
 
 def test_locked_and_deep_folders_go_too(home: Home) -> None:
-    """Mode 000, a read-only copy, and 1,200 levels: agents make such things."""
+    """Agents make folders of mode 000, read-only copies, and trees of 1,200 levels."""
     path = home.execution()
     locked = path / "agentRoot" / "locked"
     locked.mkdir()
@@ -340,7 +345,7 @@ def test_locked_and_deep_folders_go_too(home: Home) -> None:
 
 
 def test_a_usage_that_names_nothing_is_refused(home: Home) -> None:
-    """Nothing is removed by a bare word, nor without a question that JSON cannot ask."""
+    """Without a choice or a question, which JSON output cannot ask, nothing is removed."""
     home.execution()
     home("cleanup", code=2)
     home("cleanup", "--all", "--json", code=2)

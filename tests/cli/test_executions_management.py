@@ -1,4 +1,4 @@
-"""Claims about going on with an execution, and beginning anew where there is one."""
+"""Claims about resuming an execution, and starting anew where one exists."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_completed_execution_has_nothing_to_do(place: Place) -> None:
 
 
 def test_codons_that_are_appended_enter_the_plan(place: Place) -> None:
-    """What has run stays; the new codon runs, and the change is told once."""
+    """Completed codons stay; the new codon runs, and the change is reported once."""
     place.run()
     write_hank(place.root / "hank", ONE, TWO)
     assert "has changed" in place.run().stdout
@@ -77,7 +77,7 @@ def test_codons_that_are_appended_enter_the_plan(place: Place) -> None:
 
 
 def test_a_hank_that_changed_what_has_run_is_refused_until_forced(place: Place) -> None:
-    """Exit 2 with both names, each time; --force goes on with the former plan."""
+    """The exit code is 2 with both names, each time; --force continues with the former plan."""
     place.run()
     former = place.meta()["hankHash"]
     write_hank(place.root / "hank", codon("zero"), ONE)
@@ -97,7 +97,7 @@ def test_a_hank_that_changed_what_has_run_is_refused_until_forced(place: Place) 
 
 
 def test_other_data_is_refused_until_forced(place: Place) -> None:
-    """--force links to it, and the journal says from what to what."""
+    """--force links to it, and the journal records the old and the new path."""
     place.run()
     place.data = place.root / "other"
     place.data.mkdir()
@@ -116,7 +116,7 @@ def test_other_data_is_refused_until_forced(place: Place) -> None:
 
 
 def test_a_copy_of_former_data_is_kept(place: Place) -> None:
-    """What was copied may exist nowhere else: --force moves it beside the new copy."""
+    """A copy may be the only one: --force moves it beside the new copy."""
     place.run("--copy")
     (place.data / "rows.csv").write_text("another length\n")
     place.run("--force")
@@ -128,7 +128,7 @@ def test_a_copy_of_former_data_is_kept(place: Place) -> None:
 
 
 def test_a_link_becomes_a_copy_when_it_is_asked_for(place: Place) -> None:
-    """--copy on an execution that was linked is not passed over."""
+    """--copy takes effect on an execution that was linked."""
     place.run()
     place.run("--copy")
     assert not (place.execution / "read_only_data_source").is_symlink()
@@ -139,7 +139,7 @@ def test_a_link_becomes_a_copy_when_it_is_asked_for(place: Place) -> None:
 
 
 def test_new_in_an_execution_wants_force_and_loses_nothing(place: Place) -> None:
-    """Everything has another name afterwards, with every byte, and a new execution ran."""
+    """Every old file has another name afterwards, with every byte, and a new execution ran."""
     place.run()
     old = place.execution / "agentRoot" / "a.txt"
     old.write_text("edited by hand")
@@ -158,7 +158,7 @@ def test_new_in_an_execution_wants_force_and_loses_nothing(place: Place) -> None
 
 
 def test_nothing_is_set_aside_while_a_server_lives(place: Place) -> None:
-    """Exit 75, and everything has its name."""
+    """The exit code is 75, and every file keeps its name."""
     place.run()
     held = acquire(Layout.of_execution(place.execution), SystemClock())
     try:
@@ -170,7 +170,7 @@ def test_nothing_is_set_aside_while_a_server_lives(place: Place) -> None:
 
 
 def test_a_hank_that_is_broken_sets_nothing_aside(place: Place) -> None:
-    """The faults are told before anything is moved."""
+    """The faults are reported before any file is moved."""
     place.run()
     place.hank.write_text("{}")
     place.run("--new", "--force", code=2)
@@ -179,7 +179,7 @@ def test_a_hank_that_is_broken_sets_nothing_aside(place: Place) -> None:
 
 @pytest.mark.parametrize("moved", ["nothing", "the work tree"])
 def test_a_crash_while_setting_aside_is_made_good(place: Place, moved: str) -> None:
-    """The next start finishes it, with the same suffix, whatever it was asked for."""
+    """The next start finishes it with the same suffix, whatever that start was for."""
     place.run()
     layout = Layout.of_execution(place.execution)
     layout.set_aside_intent.write_text(".backup-1736000000000")

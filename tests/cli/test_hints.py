@@ -1,4 +1,4 @@
-"""Claims about hints: on the command line they are commands, whatever the wire calls them."""
+"""Claims about hints: on the command line they name commands, not messages of the wire."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def all_hints() -> list[str]:
 
 
 def test_no_hint_on_the_command_line_has_a_wire_name() -> None:
-    """Every hint in the server's source is looked at; some of them have one on the wire."""
+    """Every hint in the server's source is checked; some of them have a wire name there."""
     hints = all_hints()
     assert any(WIRE.search(hint) for hint in hints), "the search finds nothing any more"
     assert [hint for hint in hints if WIRE.search(for_a_person(hint) or "")] == []
 
 
 def test_the_commands_in_hints_exist() -> None:
-    """With their options."""
+    """Their options exist as well."""
     for hint in all_hints():
         for line in re.findall(r"`hankweave ([^`]+)`", for_a_person(hint) or ""):
             verb, *words = shlex.split(line)

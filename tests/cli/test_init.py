@@ -1,4 +1,4 @@
-"""Claims about `hankweave init`: what it writes runs at once, and nothing is ever overwritten."""
+"""Claims about `hankweave init`: its files run at once, and no existing file is overwritten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def init(folder: Path, *words: str) -> Done:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """The environment of a person who has `hankweave` on the PATH."""
+    """Return the environment of a user who has `hankweave` on the PATH."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     words = " ".join(map(shlex.quote, command()))
@@ -39,7 +39,7 @@ def shell(tmp_path: Path) -> dict[str, str]:
 def test_the_next_commands_work_as_they_are_printed(
     tmp_path: Path, shell: dict[str, str], example: str
 ) -> None:
-    """Offline and without a key: each line that is printed under "Next" ends with exit code 0."""
+    """Offline and without a key, each line printed under "Next" ends with exit code 0."""
     done = init(tmp_path, "my hank", "--example", example)
     assert done.returncode == 0, done.stderr
     _, _, after = done.stdout.partition("Next:\n")
@@ -59,7 +59,7 @@ def test_the_next_commands_work_as_they_are_printed(
 
 
 def test_what_is_written_does_what_its_page_says(tmp_path: Path, shell: dict[str, str]) -> None:
-    """The rig copies, the loop runs twice, the data is read: the page of the example is there."""
+    """The rig copies, the loop runs twice, the data is read: the example's page is there."""
     assert init(tmp_path, "my").returncode == 0
     ran = subprocess.run(
         ["hankweave", "run", "my", "my/data", "-e", "execution", "--headless"],
@@ -79,7 +79,7 @@ def test_what_is_written_does_what_its_page_says(tmp_path: Path, shell: dict[str
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_schema_beside_the_hank_is_the_one_it_names(tmp_path: Path, example: str) -> None:
-    """An editor that opens the new hank finds its schema there, and underlines nothing."""
+    """An editor that opens the new hank finds its schema there, and reports no problem."""
     assert init(tmp_path, "my", "--example", example).returncode == 0
     hank = json.loads((tmp_path / "my" / "hank.json").read_text())
     assert hank["$schema"] == f"./{SCHEMA_FILE}"
@@ -89,7 +89,7 @@ def test_the_schema_beside_the_hank_is_the_one_it_names(tmp_path: Path, example:
 
 @pytest.mark.parametrize("taken", ["hank.json", "README.md", "prompts/mine.md", "data"])
 def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path, taken: str) -> None:
-    """Where one name is taken, no file is written: exit code 73, and the names are told."""
+    """If one name is taken, no file is written: the exit code is 73, and the names are listed."""
     mine = tmp_path / taken
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text("mine")
@@ -101,21 +101,21 @@ def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path, taken: 
 
 
 def test_a_dangling_link_is_a_name_that_is_taken(tmp_path: Path) -> None:
-    """A link to nowhere would be written through."""
+    """Writing through a dangling link would create its target."""
     (tmp_path / "hank.json").symlink_to(tmp_path / "elsewhere")
     assert init(tmp_path).returncode == 73
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_other_files_of_a_directory_stay(tmp_path: Path) -> None:
-    """A directory that holds something else is a good place for a hank."""
+    """A directory that holds other files is acceptable for a hank."""
     (tmp_path / "notes.txt").write_text("mine")
     assert init(tmp_path).returncode == 0
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_an_unknown_example_is_told_with_those_that_there_are(tmp_path: Path) -> None:
-    """Exit code 2, as for every mistake on the command line."""
+    """The exit code is 2, as for every usage error."""
     done = init(tmp_path, "--example", "none")
     assert done.returncode == 2
     assert "first-steps" in done.stderr

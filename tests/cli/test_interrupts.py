@@ -1,4 +1,4 @@
-"""Claims about Ctrl-C on a terminal: it asks what is to become of the step that runs."""
+"""Claims about Ctrl-C on a terminal: it asks what to do with the running step."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def begun(terminal: Screen, plan: Plan) -> None:
-    """Wait until the first step works."""
+    """Wait until the first step runs."""
     terminal.until(lambda text: "running    Codon one" in text)
     terminal.until(lambda _text: (plan.execution / "agentRoot" / "a.txt").exists())
 
 
 def press_ctrl_c(terminal: Screen) -> None:
-    """Send what a terminal sends then; this one controls no session."""
+    """Send the signal that a terminal sends for Ctrl-C; this terminal controls no session."""
     terminal.process.send_signal(signal.SIGINT)
 
 
@@ -64,7 +64,7 @@ def is_as_before(terminal: Screen) -> bool:
 
 @pytest.mark.parametrize("options", [(), ("--plain",)], ids=["live", "plain"])
 def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) -> None:
-    """It completes, the next one does not begin, and a start goes on with that."""
+    """It completes, the next one does not begin, and a new start continues with that one."""
     with screen(*plan.words(*options)) as terminal:
         begun(terminal, plan)
         press_ctrl_c(terminal)
@@ -84,7 +84,7 @@ def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) ->
 
 
 def test_it_may_go_on_as_if_nothing_had_happened(plan: Plan) -> None:
-    """The plan comes to its end."""
+    """The plan runs to its end."""
     with screen(*plan.words("--headless")) as terminal:
         begun(terminal, plan)
         press_ctrl_c(terminal)
@@ -99,7 +99,9 @@ def test_it_may_go_on_as_if_nothing_had_happened(plan: Plan) -> None:
 
 @pytest.mark.parametrize("answer", ["s", None], ids=["s", "second Ctrl-C"])
 def test_it_may_stop_now(plan: Plan, answer: str | None) -> None:
-    """As may a second Ctrl-C; people are told that the step was stopped, not that it failed."""
+    """A second Ctrl-C does the same; the output says that the step was stopped, not
+    that it failed.
+    """
     with screen(*plan.words()) as terminal:
         begun(terminal, plan)
         press_ctrl_c(terminal)

@@ -1,4 +1,4 @@
-"""Claims about the values behind the live view: what is shown follows from state and events."""
+"""Claims about the values behind the live view, which follow from state and events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def message(text: str) -> AssistantAction:
 
 
 def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
-    """State, attempt, time, cost, tokens and last file; one that has not run is a bare name."""
+    """A row has state, attempt, time, cost, tokens and last file; before it runs, only a name."""
     working = msgspec.structs.replace(running("two"), current_cost=0.25)
     state = state_of(completed("one"), working, plan=("one", "two", "three"))
     source = FileSource(kind="tool_use")
@@ -72,7 +72,7 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
 
 
 def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
-    """The last line that says something; a tool's name; nothing of the codon before."""
+    """They are the last non-empty line or a tool's name, and never those of the codon before."""
     assert heard(message("first\nlast\n\n")).words == "last"
     assert heard(message("x"), message(" \n")).words == "x"
     tool = AssistantAction(codon_id=ONE, action="tool_use", content="", tool_name="Write")
@@ -82,7 +82,7 @@ def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
 
 
 def test_what_is_asked_is_shown_with_the_command_to_type_until_it_is_answered() -> None:
-    """Three at most, the oldest first; an answer takes its own away, a codon's end takes all."""
+    """At most three are shown, oldest first; a reply removes its own, a codon's end removes all."""
     asked = [
         PermissionRequested(
             codon_id=ONE,
@@ -113,7 +113,7 @@ def test_what_is_asked_is_shown_with_the_command_to_type_until_it_is_answered() 
 
 
 def test_a_sentinel_speaks_in_its_own_line() -> None:
-    """Its name and its last line."""
+    """The line has its name and its last message."""
     output = SentinelOutput(
         sentinel_id="narrator",
         codon_id=ONE,
@@ -128,7 +128,7 @@ def test_a_sentinel_speaks_in_its_own_line() -> None:
 
 
 def test_the_next_attempt_is_counted_down() -> None:
-    """A failed codon that will be tried again says in how many seconds."""
+    """A failed codon that will be retried shows the remaining seconds."""
     again = CodonRetrying(
         codon_id=ONE,
         attempt=2,
@@ -142,7 +142,7 @@ def test_the_next_attempt_is_counted_down() -> None:
 
 
 def test_only_a_window_of_a_long_plan_is_shown() -> None:
-    """Of 10,000 codons those around the one that runs, and how many there are beside them."""
+    """Of 10,000 codons those around the running one are shown, with the number of the others."""
     names = tuple(f"c{number}" for number in range(10_000))
     state = state_of(running("c5000"), plan=names)
     seen = view(state, NOTHING, NOW, 12)
@@ -163,13 +163,13 @@ def test_the_window_always_holds_the_codon_that_matters(total: int, at: int, roo
 
 @given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "surrogateescape")))
 def test_no_text_of_an_agent_keeps_a_control_character(text: str) -> None:
-    """Whatever bytes it prints: what is left is printable, and so are the last words."""
+    """Whatever bytes the agent prints, rows and last words are printable."""
     assert one_line(text).isprintable()
     assert heard(AgentOutput(codon_id=ONE, stream="stdout", line=text)).words.isprintable()
 
 
 def test_what_is_printable_stays_as_it_is() -> None:
-    """Letters of every script; a control sequence is shown; spaces and line ends are spaces."""
+    """Letters of every script stay; a control sequence is escaped; line ends become spaces."""
     assert one_line("größer 地震 \x1b[31m\x9b\u202e\x07\n\u00a0.") == (
         r"größer 地震 \x1b[31m\x9b\u202e\x07  ."
     )

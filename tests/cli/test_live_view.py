@@ -30,14 +30,14 @@ from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.showing import NOW, state_of
 
 HARMLESS = re.compile(rb"\x1b\[(?:[0-9;]*m|[0-9]*A|2K)")
-"""What the view itself needs: colours, up, and erase in line."""
+"""Sequences that the view itself needs: colours, up, and erase in line."""
 
 
 # --- on a pseudo-terminal -------------------------------------------------------------------------
 
 
 def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    """Codons, totals and address are in sight; after ^C the lines and a last table stay."""
+    """Codons, totals and address are visible; after ^C the lines and a last table stay."""
     never = tmp_path / "never"
     hank = write_hank(
         tmp_path / "hank",
@@ -81,7 +81,7 @@ def test_plain_says_lines_on_a_terminal_too(tmp_path: Path) -> None:
 
 
 def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
-    """On a terminal no is the answer of who says nothing else, and touches nothing."""
+    """On a terminal the default answer is no, and changes nothing."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     words = ("run", str(hank), "-e", str(execution))
     subprocess.run(
@@ -111,7 +111,7 @@ def drawn(width: int, heard: Heard = NOTHING) -> list[str]:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """Columns go, and what is left is cut: a frame has as many lines as it thinks it has."""
+    """Columns are dropped and the rest is cut: a frame has exactly the lines it counts."""
     lines = drawn(width, Heard(words="地震" * 200, sentinel="x" * 300))
     assert max(map(cell_len, lines)) <= width
     assert len(lines) == 10 + 1 + 1 + 1 + 3  # Rows, title, omitted, totals; words to address.
@@ -119,13 +119,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_amounts_are_short() -> None:
-    """Times and numbers as people read them."""
+    """Times and numbers have a form that is easy to read."""
     assert [duration(each) for each in (9.54, 187, 7205)] == ["9.5 s", "3:07", "2:00:05"]
     assert [amount(each) for each in (950, 12_340, 4_500_000)] == ["950", "12.3k", "4.5M"]
 
 
 def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
-    """200 lines a second under a plan of 10,000 codons: a fifth of a second lies between two."""
+    """With 200 lines a second and 10,000 codons, drawings are a fifth of a second apart."""
     names = tuple(f"c{number}" for number in range(10_000))
     state = state_of(running("c5000"), plan=names)
     out = io.StringIO()
@@ -147,6 +147,6 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
             voice.hear(event)
             time.sleep(0.005)
 
-    drawings = asked // 2  # It looks when it decides whether to draw, and when it draws.
+    drawings = asked // 2  # It reads the clock when it decides to draw, and when it draws.
     assert (drawings - 2) * REDRAW_SECONDS <= time.monotonic() - began
     assert out.getvalue().count("c5000") >= 2

@@ -1,4 +1,4 @@
-"""Claims about times that people read."""
+"""Claims about times in output for people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def idle(timestamp: str) -> Event:
 
 @pytest.mark.usefixtures("in_berlin")
 def test_times_are_local_and_name_their_zone() -> None:
-    """Winter and summer time included."""
+    """This covers winter and summer time."""
     assert text.moment(AT) == "2026-11-22 00:30:05 CET"
     assert text.precise_moment(AT) == "2026-11-22 00:30:05.123 CET"
     assert text.moment("2026-07-01T10:00:00.000Z") == "2026-07-01 12:00:00 CEST"
@@ -40,7 +40,7 @@ def test_times_are_local_and_name_their_zone() -> None:
 
 @pytest.mark.usefixtures("in_berlin")
 def test_a_story_names_the_day_and_the_zone_where_a_day_begins() -> None:
-    """Its lines have the time of day alone."""
+    """The other lines have only the time of day."""
     story = RunLines()
     assert story.lines(idle(AT)) == ["2026-11-22 (CET, UTC+01:00)", "00:30:05  Waiting."]
     assert story.lines(idle("2026-11-22T22:00:00.000Z")) == ["23:00:00  Waiting."]
@@ -48,7 +48,7 @@ def test_a_story_names_the_day_and_the_zone_where_a_day_begins() -> None:
 
 
 def test_a_text_that_is_no_time_stays_as_it_is() -> None:
-    """A damaged record must not end a list."""
+    """A damaged record must not abort a list."""
     assert text.moment("soon") == "soon"
     assert text.moment("2026-01-01") == "2026-01-01"
 

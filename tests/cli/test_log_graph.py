@@ -1,4 +1,4 @@
-"""Claims about `hankweave log --graph`: what is drawn is what the repository holds."""
+"""Claims about `hankweave log --graph`: the drawing matches the repository."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shas(lines: list[str]) -> list[str]:
 
 
 def parents_drawn(lines: list[str]) -> dict[str, str | None]:
-    """Follows every line of the picture down to the next checkpoint in it."""
+    """Follow every line of the drawing down to the next checkpoint in it."""
     parents: dict[str, str | None] = {}
     waiting: dict[int, list[str]] = {}
     for line in lines[:-1]:
@@ -73,8 +73,10 @@ def _bend(line: str, waiting: dict[int, list[str]]) -> None:
 
 
 async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
-    """Every checkpoint once, standing on what git says is its parent; beside a server or after it,
-    without a colour in the pipe."""
+    """Every checkpoint appears once, above the one that git names as its parent.
+
+    This holds beside a server and after it; a pipe gets no colour.
+    """
     async with dead_end(tmp_path) as past:
         await past.client.pin_checkpoint(past.manual[0], "the good one")
         made = await past.client.branch(past.manual[1])
@@ -118,7 +120,7 @@ def test_where_nothing_else_can_be_said_it_is_drawn_in_ascii(tmp_path: Path) -> 
 
 
 def test_a_graph_is_not_followed(tmp_path: Path) -> None:
-    """--graph and --follow exclude each other: exit 2."""
+    """--graph and --follow exclude each other: the exit code is 2."""
     done = subprocess.run(
         command("log", "-e", str(tmp_path), "--graph", "--follow"),
         env=environment(),
@@ -133,7 +135,7 @@ def test_a_graph_is_not_followed(tmp_path: Path) -> None:
 
 
 def a_run(name: str, *numbers: int, at: int | None = None) -> RunLine:
-    """A run with checkpoints of these numbers, which are their places in the journal, too."""
+    """Return a run whose checkpoints have these numbers, also as their places in the journal."""
     source = (
         None
         if at is None
@@ -152,7 +154,7 @@ def a_run(name: str, *numbers: int, at: int | None = None) -> RunLine:
 
 
 def test_the_way_to_now_is_the_first_column() -> None:
-    """However many futures were left behind, and though they are newer than what now stands on."""
+    """This holds with any number of abandoned branches, and though they are newer."""
     runs = (a_run("a", 1, 2, 3), a_run("b", 4, 5, at=1), a_run("c", at=2))
     rows = list(rows_of(nodes_of(runs)))
     columns = {row.node.record.sha: row.at for row in rows if row.node}
@@ -163,7 +165,7 @@ def test_the_way_to_now_is_the_first_column() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_what_is_told_grows_with_the_width(width: int) -> None:
-    """Name and place always; kind, time and date where there is room; each mark has its word."""
+    """Name and place are always shown; kind, time and date if they fit; each mark has its word."""
     lines = OutputLines((a_run("a", 1, 2),), None, ())
     text = "\n".join(line.plain for line in picture(lines, width, fancy=True))
     assert sha(2)[: 12 if width >= 70 else 7] in text
@@ -172,14 +174,14 @@ def test_what_is_told_grows_with_the_width(width: int) -> None:
 
 
 def test_every_kind_has_a_mark_of_its_own() -> None:
-    """In Unicode and in ASCII: kinds are told apart by shape, not by colour alone."""
+    """Kinds differ by shape, not by colour alone, in Unicode and in ASCII."""
     assert set(MARKS) == set(get_args(CheckpointKind))
     for place in (0, 1):
         assert len({mark[place] for mark in MARKS.values()}) == len(MARKS)
 
 
 def test_a_name_cannot_move_the_cursor() -> None:
-    """What agents and people call things is shown, not obeyed."""
+    """Names chosen by agents and users are escaped."""
     run = a_run("a", 1)
     record = run.checkpoints[0]
     evil = replace(record, label="\x1b[2Jgone", pinned=True, name="\x07")

@@ -1,4 +1,4 @@
-"""Claims about what is written of the commands: help, examples, and the page of them all."""
+"""Claims about the commands' documentation: help, examples, and the page of all commands."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def command_of(name: str) -> click.Command:
 
 
 def examples_of(name: str) -> list[str]:
-    """The lines of the help that a person may type."""
+    """Return the example lines of the help."""
     text = command_of(name).help or ""
     return [line.strip() for line in text.split("\n") if line.strip().startswith("hankweave ")]
 
 
 def unknown_options(line: str) -> list[str]:
-    """The options in a line that its command does not have; a quote left open ends the line."""
+    """Return options in a line that its command lacks; an unclosed quote ends the line."""
     name, *words = shlex.split(f"{line}'" if line.count("'") % 2 else line)[1:]
     known = {
         option
@@ -51,12 +51,12 @@ def _end_of_options(words: list[str]) -> int:
 
 
 def test_the_page_is_what_the_commands_say() -> None:
-    """COMMANDS.md has every command, option and example, as they are now."""
+    """COMMANDS.md has every command, option and example in its current form."""
     assert (TOP / "COMMANDS.md").read_text() == manual(), "run scripts/test --update-golden"
 
 
 def test_the_readme_leads_to_every_command() -> None:
-    """The table of the README names each, and the page is linked."""
+    """The table of the README names each command, and the page is linked."""
     page = (TOP / "README.md").read_text()
     assert "](COMMANDS.md)" in page
     table = page[page.index("## The command line") :]
@@ -67,7 +67,7 @@ def test_the_readme_leads_to_every_command() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_help_has_examples_that_fit_the_command(name: str) -> None:
-    """The console script prints them; they name this command, and no option that it lacks."""
+    """The console script prints them; they name this command, and only options that it has."""
     printed, examples = help_of(name), examples_of(name)
     if name == "completion":  # Its first lines are for `eval`.
         assert 'eval "$(hankweave completion bash)"' in printed
@@ -81,12 +81,12 @@ def test_every_help_has_examples_that_fit_the_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_says_what_it_does(name: str) -> None:
-    """No option stands in the help without a word."""
+    """No option in the help lacks a description."""
     for parameter in command_of(name).params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             assert parameter.help, (name, parameter.name)
 
 
 def test_an_option_that_is_not_there_is_found() -> None:
-    """What checks the examples can fail."""
+    """The check of the examples can fail."""
     assert unknown_options("hankweave gc --dry-run --wet-run -- --not-one") == ["--wet-run"]

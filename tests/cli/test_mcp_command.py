@@ -1,5 +1,4 @@
-"""Claims about `hankweave mcp` that need no server: what it says where it cannot be, and what it
-makes of answers that are long."""
+"""Claims about `hankweave mcp` that need no server: refusals and long answers."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from hankweave_server.paths import Layout
 def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence, the hint, and the exit code of what is not available."""
+    """It prints one sentence, the hint, and exits with the code for an unavailable service."""
     monkeypatch.setattr(command, "find_spec", lambda _name: None)
     done = CliRunner().invoke(command.mcp, ["--execution", str(tmp_path)])
     assert isinstance(done.exception, Stop)
@@ -65,7 +64,7 @@ def test_tools_are_offered_where_they_can_be_and_may_be(
         assert server.environment == {"HANKWEAVE_RUN_ID": "r", "HANKWEAVE_CODON_ID": "one"}
 
 
-# --- answers, which only the extra can make -------------------------------------------------------
+# --- answers, which need the extra ----------------------------------------------------------------
 
 
 def page(*patches: str | None) -> DiffPage:
@@ -78,7 +77,7 @@ def page(*patches: str | None) -> DiffPage:
 
 
 def test_patches_share_the_room_that_there_is() -> None:
-    """The first come first, none takes more than its part, and each that is not whole says so."""
+    """The first patches come first, none exceeds its share, and each cut one says so."""
     answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     long = "x" * 100_000
     found = answers.Differences.of(page("short", long, long, long, long, None), patch=True).files
@@ -94,7 +93,7 @@ def test_patches_share_the_room_that_there_is() -> None:
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_a_content_ends_with_a_whole_character(missing: int) -> None:
-    """A range that ends within a character is text up to there, and is read on from there."""
+    """A range that ends within a character is text up to there, and the next read starts there."""
     answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     data = "aé".encode() + "😀".encode()[:missing]
     found = FileRange(
@@ -110,7 +109,7 @@ def test_a_content_ends_with_a_whole_character(missing: int) -> None:
 
 @pytest.mark.parametrize("data", [b"\0abc", b"\xff\xff\xff\xff\xff"])
 def test_what_is_no_text_stays_in_base64(data: bytes) -> None:
-    """Bytes are not cut until they look like text."""
+    """Bytes are never truncated until they look like text."""
     answers = pytest.importorskip("hankweave_server.cli.mcp.server")
     text = base64.b64encode(data).decode()
     found = FileRange(content=text, encoding="base64", size=9, mode=0o100644, next_offset=5)

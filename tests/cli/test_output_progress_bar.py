@@ -1,4 +1,4 @@
-"""Claims about what a person sees while something takes long: counted, or told, or nothing."""
+"""Claims about the progress shown for long operations."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def listening(
 
 
 async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
-    """As the server tells it: what is saved and restored, then its steps, of how many.
+    """The lines follow the server's events: files to save and restore, then numbered steps.
 
-    In between it may say how far reading and writing are, where these take long.
+    In between they may say how far reading and writing are, where these take long.
     """
     async with dead_end(tmp_path) as past:
         told: Told = []
@@ -68,7 +68,7 @@ async def test_a_rollback_is_told_step_by_step(tmp_path: Path) -> None:
 
 
 async def test_a_gc_is_told(tmp_path: Path) -> None:
-    """How many went, and that the store is being packed."""
+    """The output says how many checkpoints were pruned, and that the store is being packed."""
     async with dead_end(tmp_path) as past:
         told: Told = []
         await anyio.to_thread.run_sync(
@@ -85,7 +85,7 @@ async def test_a_gc_is_told(tmp_path: Path) -> None:
 async def test_without_a_server_fsck_counts_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects, of all that are stored; with no patience at all, it is told at once."""
+    """It counts objects out of all stored ones; with a zero delay, progress is shown at once."""
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "BETWEEN_LOOKS_SECONDS", 0.001)
     async with dead_end(tmp_path) as past:
@@ -110,7 +110,7 @@ async def test_without_a_server_fsck_counts_what_it_has_read(
 
 
 async def test_an_export_of_the_journal_counts_its_events(tmp_path: Path) -> None:
-    """What is read is told before it is read, of how many; the lines are the journal's own."""
+    """The number of events is printed before they are read; the lines are the journal's own."""
     async with dead_end(tmp_path) as past:
         await past.server.stop()
 
@@ -134,7 +134,10 @@ print("done")
 
 
 def test_on_a_terminal_a_bar_counts_and_leaves_nothing_behind() -> None:
-    """After half a second; it follows what is told; its line is taken away, the cursor never."""
+    """It appears after half a second and follows the events.
+
+    Its line is erased at the end, and the cursor is never hidden.
+    """
     with screen(program=[sys.executable, "-c", SCRIPT]) as shown:
         shown.until(lambda text: "3 of 10" in text)
         os.write(shown.master, b"\n")
@@ -162,7 +165,7 @@ with waiting(None) as tell:
 
 
 def test_each_phase_is_counted_anew_and_in_its_unit() -> None:
-    """Bytes as people write them; where nothing is counted no count is left standing."""
+    """Bytes have readable units; a phase without a count shows none."""
     with screen(program=[sys.executable, "-c", PHASES]) as shown:
         shown.until(lambda text: "1.0 MiB of 2.0 MiB" in text)
         shown.forget()
@@ -178,7 +181,7 @@ def test_each_phase_is_counted_anew_and_in_its_unit() -> None:
 
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_elsewhere_nothing_is_drawn(term: str) -> None:
-    """Neither in a pipe nor on a terminal that cannot be drawn on."""
+    """This holds for a pipe and for a terminal that cannot draw."""
     if term == "dumb":
         with screen(program=[sys.executable, "-c", SCRIPT], env={"TERM": term}) as shown:
             os.write(shown.master, b"\n\n")

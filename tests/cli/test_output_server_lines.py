@@ -1,4 +1,4 @@
-"""What the server says on stdout, to whoever reads it: quickly, slowly, or no more."""
+"""The server's lines on stdout, for readers that are fast, slow or gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hankweave_server.cli.output.server_lines import WAITING, WAITING_CHARACTERS
 
 
 class SlowReader(io.StringIO):
-    """Takes nothing until it is let go on, and tells when it has taken so many lines."""
+    """A stream that blocks until it is released, and signals after a given number of lines."""
 
     def __init__(self, lines: int) -> None:
         super().__init__()
@@ -27,7 +27,10 @@ class SlowReader(io.StringIO):
 
 
 def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
-    """What it has read in the end: it takes the first line, and the rest when all was said."""
+    """Return the lines that a slow reader got.
+
+    It takes the first line, and the rest when all lines were written.
+    """
     reader = SlowReader(1 + fitting)
     voice = LineWriter(reader)
     with voice.speaking():
@@ -44,7 +47,7 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
 
 
 def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
-    """`server.ready` is the first line (DESIGN 11); nothing is said in another order."""
+    """`server.ready` is the first line (DESIGN 11); the order of the others is kept."""
     stream = io.StringIO()
     voice = LineWriter(stream)
     with voice.speaking():
@@ -56,13 +59,13 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
 
 
 def test_a_reader_that_is_not_far_behind_misses_nothing() -> None:
-    """It reads late, and all of it."""
+    """It reads late, and gets every line."""
     lines = [str(number) for number in range(1_000)]
     assert said_to_a_slow_reader(lines, fitting=1_000) == ["ready", *lines, "after it"]
 
 
 def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
-    """Four million characters wait; what comes then is passed over, counted, and told."""
+    """Four million characters wait; later lines are dropped, counted, and reported."""
     size = WAITING_CHARACTERS // 8
     heard = said_to_a_slow_reader([letter * size for letter in "abcdefghij"], fitting=8)
     assert [line[:1] for line in heard[1:9]] == [*"abcdefgh"]
@@ -73,14 +76,14 @@ def test_long_lines_for_a_slow_reader_fill_no_memory() -> None:
 
 
 def test_short_lines_for_a_slow_reader_fill_no_memory() -> None:
-    """So many wait, however short they are."""
+    """The number of waiting lines is bounded, however short they are."""
     heard = said_to_a_slow_reader([""] * (WAITING + 7), fitting=WAITING)
     assert heard[-2].startswith("(7 lines were skipped here")
     assert len(heard) == 1 + WAITING + 2
 
 
 def test_who_closes_the_pipe_is_told_no_more() -> None:
-    """And holds nobody up: what is said then goes nowhere."""
+    """The writer is not blocked: later lines are discarded."""
     reader = io.StringIO()
     voice = LineWriter(reader)
     reader.close()

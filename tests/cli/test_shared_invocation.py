@@ -1,4 +1,4 @@
-"""Claims about Hankweave's own command line: it works here as it stands."""
+"""Claims about Hankweave's own command line: it works here unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-# --- what it means --------------------------------------------------------------------------------
+# --- meaning --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_does_not_exist_here_is_refused_with_what_to_do_instead(given: list
     assert "`" in (stop.value.hint or "")
 
 
-# --- what it does ---------------------------------------------------------------------------------
+# --- effect ---------------------------------------------------------------------------------------
 
 
 def test_a_project_directory_is_hank_and_data_and_found_again(project: Project) -> None:
@@ -117,7 +117,7 @@ def test_hank_and_data_may_be_options(project: Project) -> None:
 
 
 def test_text_may_be_the_data(project: Project) -> None:
-    """From an option or stdin, copied; the same text is the same data."""
+    """Text from an option or stdin is copied; the same text is the same data."""
     for words, answer in ((("-i", "some text"), ""), (("hank.json", "-"), "some text")):
         project(*words, "--headless", answer=answer)
         again = project(*words, "--headless", answer=answer)
@@ -132,7 +132,7 @@ def test_text_may_be_the_data(project: Project) -> None:
 
 
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
-    """Without a word; where there is none, that is said."""
+    """No argument is needed; a folder without a hank is reported."""
     project("run", "--headless")
     assert len(project.made) == 1
     project.hank.unlink()
@@ -158,7 +158,7 @@ def test_cleanup_removes_the_newest_execution_of_the_data(project: Project) -> N
 
 
 def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
-    """As an option, a variable, or in hankweave.json."""
+    """This can be set as an option, as a variable, or in hankweave.json."""
     rig = [{"type": "command", "command": {"run": "false"}}]
     project = Project(tmp_path, rigSetup=rig)
     project(".", "--headless", code=1)
@@ -171,7 +171,9 @@ def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each that has an effect; where a limit was set decides whether it beats the hank's."""
+    """This covers each setting with an effect; a limit's source decides whether it overrides the
+    hank's.
+    """
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     file = config.of_file(
         tmp_path / "hankweave.json",
@@ -222,7 +224,7 @@ def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_the_file_says_where_executions_are_made(project: Project) -> None:
-    """For every command that looks for them."""
+    """This holds for every command that looks for executions."""
     elsewhere = project.root.parent / "elsewhere"
     settings = {"executionBaseDir": str(elsewhere), "shimIdleTimeout": 99, "withoutProxy": True}
     (project.root / "hankweave.json").write_text(json.dumps(settings))
@@ -235,7 +237,7 @@ def test_the_file_says_where_executions_are_made(project: Project) -> None:
 
 
 def test_config_says_where_each_value_comes_from(project: Project) -> None:
-    """As a table for people and as JSON for programs; a bad value is refused by name."""
+    """The output is a table or JSON; a bad value is refused by name."""
     write_hank(project.root, codon("one"), overrides={"shimIdleTimeout": 33})
     (project.root / "hankweave.json").write_text('{"model": "opus", "shimIdleTimeout": 44}')
     shown = json.loads(project("config", "--json", HANKWEAVE_RUNTIME_PORT="7777").stdout)
@@ -254,7 +256,7 @@ def test_config_says_where_each_value_comes_from(project: Project) -> None:
 
 
 def test_a_name_among_the_managed_executions_is_refused(project: Project) -> None:
-    """Unless somebody insists, or an execution is there already."""
+    """The exceptions are an explicit option, and an execution that exists already."""
     place = project.executions / "mine"
     refused = project("run", "-e", str(place), "--headless", code=2)
     assert "creates and names itself" in refused.stderr
@@ -264,7 +266,7 @@ def test_a_name_among_the_managed_executions_is_refused(project: Project) -> Non
 
 
 def test_a_directory_with_files_is_taken_only_by_consent(project: Project) -> None:
-    """They stay as they are beside the execution."""
+    """The files stay unchanged beside the execution."""
     place = project.root.parent / "mine"
     place.mkdir()
     (place / "notes.txt").write_text("mine")
@@ -274,7 +276,7 @@ def test_a_directory_with_files_is_taken_only_by_consent(project: Project) -> No
 
 
 def test_a_new_execution_may_keep_the_files_of_the_former(project: Project) -> None:
-    """`--no-wipe` with `--new --force`; alone it is wrong usage."""
+    """It needs `--no-wipe` with `--new --force`; alone, `--no-wipe` is wrong usage."""
     place = project.root.parent / "execution"
     at = ("run", "-e", str(place), "--headless")
     project(*at)
@@ -288,7 +290,7 @@ def test_a_new_execution_may_keep_the_files_of_the_former(project: Project) -> N
 
 
 def test_a_script_may_offer_a_hank_for_want_of_another(project: Project) -> None:
-    """As scripts/run does: options and their values are ours to understand, not the script's."""
+    """As in scripts/run, the options and their values are parsed here, not by the script."""
     shell, place = project.root.parent / "shell", project.root.parent / "place"
     shell.mkdir()
     offer = ("--default-hank", str(project.hank), "--default-data", str(project.root))

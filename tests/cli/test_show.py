@@ -1,4 +1,4 @@
-"""Claims about `show`, `diff`, `replay` and `runs`: the same answers with a server and without."""
+"""Claims about `show`, `diff`, `replay` and `runs`: equal answers with and without a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
 BINARY = bytes(range(256)) * 3_000
-"""Larger than one answer carries."""
+"""Larger than the limit of one reply."""
 
 HANK = (
     codon("one", writes("notes/a.txt", "one\n")),
@@ -55,7 +55,7 @@ def hankweave(*arguments: str | bytes, **env: str) -> subprocess.CompletedProces
 
 
 class Shell:
-    """A person's shell at an execution, beside its server or after it."""
+    """A user's shell at an execution, beside its server or after it."""
 
     def __init__(self, execution: Path) -> None:
         self.execution = execution
@@ -70,7 +70,7 @@ class Shell:
         return done.stdout
 
     def sha(self, codon_id: str) -> Sha:
-        """The completed checkpoint of a codon, as git tells it."""
+        """Return the commit of a codon's completed checkpoint, as git reports it."""
         lines = self.git.run("log", "--all", "--format=%H %s").splitlines()
         found = (line.split(" ", 1) for line in lines)
         return Sha(next(sha for sha, text in found if text.startswith(f"completed:{codon_id} ")))
@@ -89,7 +89,7 @@ async def a_server(tmp_path: Path) -> AsyncIterator[tuple[Shell, Client]]:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Shell:
-    """An execution whose server has ended."""
+    """Return an execution whose server has ended."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     done = hankweave("run", str(hank), "-e", str(execution), "--headless")
     assert done.returncode == 0, done.stderr
@@ -103,11 +103,11 @@ def everything(execution: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-# --- what is shown --------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path) -> None:
-    """Asked beside the living server, then of the files it left: byte for byte."""
+    """The running server and the files that it left give the same answers, byte for byte."""
     async with a_server(tmp_path) as (shell, client):
         one, two = shell.sha("one"), shell.sha("two")
         await client.roll_back_to_checkpoint(one)
@@ -135,7 +135,7 @@ async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path
 
 
 async def test_a_file_is_shown_byte_for_byte(left: Shell) -> None:
-    """Text, binary beyond one answer, and names that are no UTF-8."""
+    """This holds for text, binary data beyond one reply, and names that are not UTF-8."""
     two = left.sha("two")
     assert await left("show", f"{two[:10]}:notes/a.txt") == b"two\n"
     assert await left("show", f"{two}:bin") == BINARY
@@ -145,7 +145,7 @@ async def test_a_file_is_shown_byte_for_byte(left: Shell) -> None:
 
 
 async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
-    """A closed pipe is the reader's right, with a server and without: exit 141, not a word."""
+    """With a server and without, a closed pipe causes exit code 141 and no message."""
     async with a_server(tmp_path) as (shell, _):
         two = shell.sha("two")
         assert await anyio.to_thread.run_sync(_into_closed_pipe, shell, two) == (141, b"")
@@ -165,7 +165,7 @@ def _into_closed_pipe(shell: Shell, sha: str) -> tuple[int, bytes]:
 
 
 async def test_a_checkpoint_is_shown_with_what_it_changed(left: Shell) -> None:
-    """Its line in the list, its run, its size, and the files against the one before."""
+    """The output has its list entry, its run, its size, and the changes since the one before."""
     one = left.sha("one")
     text = (await left("show", one)).decode()
     assert one in text
@@ -195,7 +195,7 @@ async def test_a_diff_is_gits(left: Shell) -> None:
 
 
 async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) -> None:
-    """State as the journal folds it, files as git lists them, events from the run's begin."""
+    """State is the journal's fold, files are git's list, events start with the run."""
     events = journal(left.execution)
     for seq in (0, 3, len(events)):
         state = msgspec.json.decode(await left("replay", "--seq", str(seq), "--state"), type=State)
@@ -215,7 +215,9 @@ async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) 
 
 
 async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: Path) -> None:
-    """Which continued which and from where; checkpoints stand under their run, pins with names."""
+    """Runs show what they continue and from where; checkpoints are under their run, pins with
+    names.
+    """
     async with a_server(tmp_path) as (shell, client):
         one = shell.sha("one")
         for _ in range(2):
@@ -243,7 +245,7 @@ async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: P
 
 
 async def test_runs_name_the_executions_that_were_branched_off(tmp_path: Path) -> None:
-    """From the original the branch is seen at its checkpoint, and from the branch the original."""
+    """The original shows the branch at its checkpoint, and the branch shows the original."""
     async with a_server(tmp_path) as (shell, client):
         one = shell.sha("one")
         made = await client.branch(one, path=str(tmp_path / "other"))
@@ -270,7 +272,7 @@ def _on_a_terminal(*words: str) -> bytes:
     ):
         os.close(theirs)
         shown = b""
-        # Where the last writer has gone, reading a terminal is an error.
+        # After the last writer has closed it, reading a terminal is an error.
         with contextlib.suppress(OSError):
             while part := os.read(ours, 65_536):
                 shown += part
@@ -283,14 +285,14 @@ def _depth(line: str) -> int:
     return line.index("run ")
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alive", [True, False])
 async def test_what_cannot_be_shown_is_a_sentence_with_code_and_hint(
     tmp_path: Path, alive: bool
 ) -> None:
-    """The same with a server and without: exit 1, nothing on stdout."""
+    """With a server and without, the exit code is 1 and stdout is empty."""
     async with a_server(tmp_path) as (shell, _):
         one = shell.sha("one")
         if alive:
@@ -320,7 +322,7 @@ def _assert_refused(shell: Shell, one: str) -> None:
 
 
 def test_a_damaged_journal_is_named_with_its_line(left: Shell) -> None:
-    """Without a server nothing is repaired: exit 65, and where the damage is."""
+    """Without a server nothing is repaired: the exit code is 65, with the place of the damage."""
     path = left.execution / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"garbage", *lines[5:], b""]))
@@ -332,7 +334,7 @@ def test_a_damaged_journal_is_named_with_its_line(left: Shell) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> None:
-    """A folder that is none: exit 66, and nothing is made in it."""
+    """For a folder that is none the exit code is 66, and nothing is made in it."""
     words = {"show": ["abcd"], "diff": ["abcd"], "replay": ["abcd"], "runs": []}[verb]
     done = hankweave(verb, "-e", str(tmp_path), *words)
     assert done.returncode == 66
@@ -355,7 +357,7 @@ def test_where_there_is_no_execution_that_is_said(tmp_path: Path, verb: str) -> 
     ],
 )
 def test_wrong_usage_exits_2(words: list[str]) -> None:
-    """Nothing on stdout, and what is right on stderr."""
+    """Stdout is empty, and stderr says what is right."""
     done = hankweave(*words)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"Error" in done.stderr
@@ -363,7 +365,7 @@ def test_wrong_usage_exits_2(words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_is_there(verb: str) -> None:
-    """--help prints the usage, paths behind `--` included where they are taken."""
+    """--help prints the usage, with paths behind `--` where they are accepted."""
     done = hankweave(verb, "--help")
     assert done.returncode == 0
     assert (b"[-- PATH...]" in done.stdout) == (verb in ("diff", "replay"))

@@ -25,19 +25,19 @@ from support.watching import told
 
 
 async def aside(*arguments: str) -> Done:
-    """The same, while this process serves the server's pipes."""
+    """Run a command in a thread, while this process serves the server's pipes."""
     return await anyio.to_thread.run_sync(partial(hankweave, *arguments))
 
 
 async def left(tmp_path: Path) -> DeadEnd:
-    """An execution with a dead end whose server has ended."""
+    """Return an execution with an abandoned branch whose server has ended."""
     async with dead_end(tmp_path) as past:
         await past.server.stop()
         return past
 
 
 def files_of(execution: Path) -> dict[Path, tuple[int, int]]:
-    """Every file with its inode and the time of its last writing."""
+    """Return every file with its inode and modification time."""
     files = (path for path in execution.rglob("*") if path.is_file())
     stats = {path: path.stat() for path in files}
     return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
@@ -47,7 +47,7 @@ def files_of(execution: Path) -> dict[Path, tuple[int, int]]:
 
 
 async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: Path) -> None:
-    """One line for each checkpoint; then the gc prunes exactly those."""
+    """It prints one line for each checkpoint; then the gc prunes exactly those."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
         dry = await aside("gc", *here, "--dry-run", "--max-count", "0")
@@ -69,7 +69,7 @@ async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: P
 
 
 async def test_a_pin_is_set_shown_and_removed(tmp_path: Path) -> None:
-    """`checkpoints` marks it with its name, `gc` leaves it, `--remove` lets it go."""
+    """`checkpoints` marks it with its name, `gc` keeps it, `--remove` removes the pin."""
     async with dead_end(tmp_path) as past:
         here, sha = ("-e", str(past.server.execution)), past.manual[0]
         done = await aside("pin", sha[:8], *here, "--name", "the good one")
@@ -85,7 +85,7 @@ async def test_a_pin_is_set_shown_and_removed(tmp_path: Path) -> None:
 
 
 async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
-    """The reports and the record, as they stand on the wire."""
+    """The reports and the record have their wire form."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution), "--json")
         record = msgspec.json.decode(
@@ -102,7 +102,7 @@ async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
 
 
 async def test_status_shows_the_store(tmp_path: Path) -> None:
-    """Checkpoints, size, packs and loose objects."""
+    """The output has checkpoints, size, packs and loose objects."""
     async with dead_end(tmp_path) as past:
         words = (await aside("status", "-e", str(past.server.execution))).stdout
         status = await past.client.status()
@@ -113,7 +113,7 @@ async def test_status_shows_the_store(tmp_path: Path) -> None:
 
 
 async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
-    """Exit 1; the sentence, the code and the hint stand on stderr."""
+    """The exit code is 1; stderr has the sentence, the code and the hint."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
         for words, code in (
@@ -131,7 +131,9 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
 
 
 async def test_without_a_server_fsck_reads_and_changes_nothing(tmp_path: Path) -> None:
-    """Exit 0 and a sentence; no file of the execution is new, gone or written."""
+    """The exit code is 0 with a sentence; no file of the execution is created, removed
+    or written.
+    """
     past = await left(tmp_path)
     execution = past.server.execution
     (execution / ".hankweave/checkpoints/.hankweavecheckpoints/HEAD.lock").touch()
@@ -192,7 +194,7 @@ async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
 
 
 async def test_after_a_kill_gc_says_who_died_and_does_its_work(tmp_path: Path) -> None:
-    """A dead server's lock is no obstacle: the disk it filled can be made room on."""
+    """A dead server's lock does not prevent freeing space on the disk it filled."""
     async with dead_end(tmp_path) as past:
         past.server.kill()
         await past.server.ended()
@@ -204,7 +206,7 @@ async def test_after_a_kill_gc_says_who_died_and_does_its_work(tmp_path: Path) -
 
 
 async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
-    """While somebody holds the guard and does not listen, gc exits 75 and touches nothing."""
+    """While another process holds the guard and does not listen, gc exits with 75."""
     past = await left(tmp_path)
     held = acquire(Layout.of_execution(past.server.execution), SystemClock())
     try:
@@ -218,7 +220,7 @@ async def test_who_owns_the_directory_is_not_disturbed(tmp_path: Path) -> None:
 
 
 async def test_a_lock_that_is_a_lie_keeps_nobody_from_reading(tmp_path: Path) -> None:
-    """Its pid lives, but is another program that does not listen: fsck reads the files."""
+    """If its pid belongs to another program that does not listen, fsck reads the files."""
     past = await left(tmp_path)
     stamp = "2025-01-04T12:00:00.000Z"
     lock = {
@@ -234,7 +236,7 @@ async def test_a_lock_that_is_a_lie_keeps_nobody_from_reading(tmp_path: Path) ->
 
 @pytest.mark.parametrize("words", [("gc",), ("fsck",), ("pin", "abcd")])
 def test_where_there_is_no_execution_that_is_said(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Exit 66, a sentence and a hint; nothing is made."""
+    """The exit code is 66, with a sentence and a hint; nothing is made."""
     done = hankweave(*words, "-e", str(tmp_path))
     assert (done.returncode, done.stdout) == (66, "")
     assert "There is no execution" in done.stderr
@@ -262,7 +264,7 @@ def test_where_there_is_no_execution_that_is_said(tmp_path: Path, words: tuple[s
     ],
 )
 def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
-    """Unknown kinds, ages and sizes, and options that exclude each other: nothing on stdout."""
+    """Unknown kinds, ages and sizes, and exclusive options, leave stdout empty."""
     done = hankweave(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Error" in done.stderr
@@ -270,6 +272,6 @@ def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["gc", "fsck", "pin"])
 def test_help_is_there(verb: str) -> None:
-    """--help prints the usage and exits 0."""
+    """--help prints the usage and exits with 0."""
     done = hankweave(verb, "--help")
     assert (done.returncode, done.stdout.startswith("Usage: hankweave")) == (0, True)

@@ -1,4 +1,4 @@
-"""Claims about which execution a command takes, and what it does not do unasked."""
+"""Claims about the execution that a command selects, and about actions it needs consent for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
 
 
 def execution(root: Path, name: str, last_used: str) -> Path:
-    """Make an execution as `ls` sees it."""
+    """Create an execution that `ls` recognises."""
     path = root / name
     (path / ".hankweave").mkdir(parents=True)
     (path / "agentRoot").mkdir()
@@ -41,7 +41,7 @@ def execution(root: Path, name: str, last_used: str) -> Path:
 
 @pytest.fixture
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """The older and the newer of two executions; the shell stands elsewhere."""
+    """Return an older and a newer execution; the shell's directory is elsewhere."""
     root, elsewhere = tmp_path / "executions", tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -57,7 +57,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *living: Path) -> None:
 
 
 def test_without_a_server_the_execution_used_last_is_meant(two: tuple[Path, Path]) -> None:
-    """And the choice is known to be ambiguous."""
+    """The choice is marked as ambiguous."""
     chosen = targeting.choose(None)
     assert (chosen.root, chosen.is_ambiguous) == (two[1], True)
 
@@ -65,7 +65,7 @@ def test_without_a_server_the_execution_used_last_is_meant(two: tuple[Path, Path
 def test_the_only_living_server_is_meant(
     two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long ago its execution was made."""
+    """The age of its execution does not matter."""
     serve(monkeypatch, two[0])
     chosen = targeting.choose(None)
     assert (chosen.root, chosen.is_ambiguous) == (two[0], False)
@@ -76,14 +76,14 @@ def test_the_only_living_server_is_meant(
 def test_the_execution_that_the_shell_stands_in_is_meant(
     two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before any server."""
+    """It takes precedence over any server."""
     serve(monkeypatch, two[1])
     monkeypatch.chdir(two[0] / "agentRoot")
     assert targeting.choose(None).root == two[0]
 
 
 def test_among_several_none_is_changed_without_a_terminal(two: tuple[Path, Path]) -> None:
-    """Exit 2, and the hint names an option that works; one that is named is announced."""
+    """The exit code is 2, and the hint names an option that works; a named one is announced."""
     with pytest.raises(Stop) as stop:
         targeting.root_to_change(None)
 
@@ -100,13 +100,13 @@ def test_a_folder_inside_an_execution_is_told_where_that_begins(two: tuple[Path,
 
 
 def test_a_hint_names_its_execution_unless_it_is_the_default(two: tuple[Path, Path]) -> None:
-    """So that it works when it is pasted."""
+    """The hint works when it is pasted."""
     assert remote.command("checkpoints", two[1]) == "`hankweave checkpoints`"
     assert remote.command("checkpoints", two[0]) == f"`hankweave checkpoints -e {two[0]}`"
 
 
 async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -> None:
-    """Nothing moves without it; with it the only living server is taken, and named."""
+    """Without it nothing changes; with it the only living server is taken, and named."""
     root, shell = tmp_path / "executions", tmp_path / "shell"
     shell.mkdir()
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))

@@ -41,7 +41,7 @@ WHOLE = {"a.txt": b"two!", "d/b.txt": b"two"}
 
 
 def at_terminal(answer: str, *arguments: str) -> Done:
-    """The same with a terminal on both ends, at which somebody answers the question."""
+    """Run a command with a terminal on both ends, and answer its question."""
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
@@ -71,7 +71,7 @@ def _read(terminal: int) -> str:
 
 
 class Shell:
-    """A person's shell beside a server."""
+    """A user's shell beside a server."""
 
     def __init__(self, server: RunningServer, client: Client) -> None:
         self.execution = server.execution
@@ -103,11 +103,11 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
         yield Shell(server, client)
 
 
-# --- going ----------------------------------------------------------------------------------------
+# --- rollbacks ------------------------------------------------------------------------------------
 
 
 async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
-    """Files and exit codes; the report tells every file with its size, and the sum."""
+    """Files and exit codes are right; the report has every file with its size, and the sum."""
     async with a_shell(tmp_path) as shell:
         done = await shell("rollback", "--codon", "one")
         assert done.returncode == 0
@@ -135,7 +135,7 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
 
 
 async def test_only_the_named_paths_go_back(tmp_path: Path) -> None:
-    """--path, as often as wanted; a folder with a slash is the folder; no run ends."""
+    """--path may be repeated; a trailing slash means a folder; no run ends."""
     async with a_shell(tmp_path) as shell:
         run = state(shell.execution).runs[0].run_id
         report = await shell.report("rollback", "--codon", "one", "--path", "d/", "--reason", "x")
@@ -151,7 +151,9 @@ async def test_only_the_named_paths_go_back(tmp_path: Path) -> None:
 
 
 async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None:
-    """Without --keep-edits they are said to be overwritten, with it to be kept."""
+    """Without --keep-edits the report says that they are overwritten, with it that they
+    are kept.
+    """
     async with a_shell(tmp_path) as shell:
         (shell.root / "a.txt").write_text("a person's")
         foreseen = (await shell("preview", "--codon", "one")).stdout
@@ -165,7 +167,7 @@ async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None
 
 
 async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -> None:
-    """Without a word the rollback is refused; --pause moves files under it, --stop ends it."""
+    """Without an option the rollback is refused; --pause moves files under it, --stop ends it."""
     gate = tmp_path / "gate"
     work = codon("two", writes("a.txt", "half"), waits_for(gate))
     hank = write_hank(tmp_path / "hank", HANK[0], work)
@@ -189,7 +191,7 @@ async def test_a_running_codon_is_paused_stopped_or_left_alone(tmp_path: Path) -
 
 
 async def test_a_preview_says_what_each_of_them_would_do(tmp_path: Path) -> None:
-    """A SHA, a codon, no target, --undo, --redo: the report that follows, and nothing touched."""
+    """For a SHA, a codon, no target, --undo, --redo: the preview equals the later report."""
     async with a_shell(tmp_path) as shell:
         one = (await shell.report("preview", "--codon", "one")).target.checkpoint_sha
         same = await shell.report("preview", one[:10])
@@ -209,7 +211,7 @@ async def test_a_preview_says_what_each_of_them_would_do(tmp_path: Path) -> None
 
 
 async def test_a_preview_prints_patches(tmp_path: Path) -> None:
-    """--patch: unified diffs behind the lists, in words and in JSON."""
+    """--patch prints unified diffs after the lists, in words and in JSON."""
     async with a_shell(tmp_path) as shell:
         words = (await shell("preview", "--codon", "one", "--patch")).stdout
         assert "--- a/a.txt\n+++ b/a.txt\n" in words
@@ -219,7 +221,7 @@ async def test_a_preview_prints_patches(tmp_path: Path) -> None:
 
 
 async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
-    """A rollback does not take it back, and says so before."""
+    """The preview warns that a rollback does not take it back."""
     call = {"type": "tool_use", "id": "t1", "name": "mcp__mail__send", "input": {"to": "x"}}
     line = msgspec.json.encode({"type": "assistant", "message": {"id": "m", "content": [call]}})
     hank = write_hank(tmp_path / "hank", HANK[0], codon("mail", {"raw": line.decode()}))
@@ -232,11 +234,11 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
         assert "1 effects outside the work tree are not undone\n  mcp__mail__send of" in words
 
 
-# --- asking ---------------------------------------------------------------------------------------
+# --- confirmation ---------------------------------------------------------------------------------
 
 
 async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path: Path) -> None:
-    """No: exit 1 and nothing is touched. Yes: it is done. --yes and --json do not ask."""
+    """No: exit 1 and no change. Yes: it is done. --yes and --json do not ask."""
     async with a_shell(tmp_path) as shell:
         no = await shell.answering("n\n", "rollback", "--codon", "one")
         assert no.returncode == 1
@@ -263,7 +265,7 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
 
 
 async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> None:
-    """Exit 1, a sentence, the code and a hint on stderr; nothing is touched."""
+    """The exit code is 1; stderr has a sentence, the code and a hint; nothing is changed."""
     async with a_shell(tmp_path) as shell:
         await shell.client.send(CheckpointCreate())
         for words, code in (
@@ -302,7 +304,7 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
     ],
 )
 def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
-    """Options that exclude each other, or that this command has not: nothing on stdout."""
+    """Exclusive options, or options that this command lacks, leave stdout empty."""
     done = hankweave(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Error" in done.stderr
@@ -310,7 +312,9 @@ def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["rollback", "undo", "redo", "preview"])
 def test_where_there_is_no_execution_none_is_made(tmp_path: Path, verb: str) -> None:
-    """Exit 66 and how to start one; a server for a moment is for executions that are there."""
+    """The exit code is 66 with how to start one; an ephemeral server needs an existing
+    execution.
+    """
     done = hankweave(verb, "-e", str(tmp_path), *agreed(verb))
     assert (done.returncode, done.stdout) == (66, "")
     assert "hankweave run" in done.stderr
@@ -319,6 +323,6 @@ def test_where_there_is_no_execution_none_is_made(tmp_path: Path, verb: str) -> 
 
 @pytest.mark.parametrize("verb", ["undo", "redo", "preview"])
 def test_help_is_there(verb: str) -> None:
-    """--help prints the usage and exits 0."""
+    """--help prints the usage and exits with 0."""
     done = hankweave(verb, "--help")
     assert (done.returncode, done.stdout.startswith("Usage: hankweave")) == (0, True)

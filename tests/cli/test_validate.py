@@ -1,4 +1,4 @@
-"""Claims about `hankweave validate`: every error at once, or all that the hank would do."""
+"""Claims about `hankweave validate`: every error at once, or the complete plan of the hank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def a_broken_hank(folder: Path) -> Path:
 
 
 def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> None:
-    """Exit code 2; a line for each as compilers write them, and a hint below it."""
+    """The exit code is 2; each error has a line in the style of compilers, and a hint below it."""
     hank = a_broken_hank(tmp_path)
     done = validate(hank)
     assert done.returncode == 2
@@ -79,7 +79,7 @@ def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
 
 
 def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
-    """`hankweave run` names what is missing, exits 78, and leaves no execution behind."""
+    """`hankweave run` names the missing item, exits with 78, and leaves no execution behind."""
     hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
     words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
     done = hankweave(*words, code=78)
@@ -88,8 +88,11 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
 
 
 def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
-    """`run` and `validate` name the codon, what is missing and how to install it, and exit 78; no
-    execution is left behind. A codon that a later step needs counts as well as the first."""
+    """`run` and `validate` exit with 78, and no execution is left behind.
+
+    They name the codon, the missing agent and how to install it. A codon that a later step needs
+    counts as well as the first.
+    """
     later = {"model": "gpt-5", "agent": None}
     hank = write_hank(tmp_path / "hank", codon("first"), {**codon("later"), **later})
     execution = tmp_path / "execution"
@@ -119,8 +122,10 @@ def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> N
 
 
 def test_only_codons_that_are_still_to_run_need_their_agents(tmp_path: Path) -> None:
-    """An execution that has ended is served on a machine without its agent; one that has not
-    is refused, and nothing of it is changed."""
+    """An ended execution is served on a machine without its agent.
+
+    One that has not ended is refused, and nothing of it is changed.
+    """
     program = tmp_path / "bin" / "worker"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\ntrue\n")
@@ -139,7 +144,9 @@ def test_only_codons_that_are_still_to_run_need_their_agents(tmp_path: Path) -> 
 
 
 def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:
-    """As a checkpoint counts: patterns, ignore rules and reserved names; data is never tracked."""
+    """The count is a checkpoint's: patterns, ignore rules and reserved names; data is never
+    tracked.
+    """
     project = tmp_path / "project"
     for name in ("src/a.ts", "src/b.ts", "build/c.ts", "notes.md", ".git/config"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -169,14 +176,14 @@ def test_validating_makes_and_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_example_is_valid_without_a_warning() -> None:
-    """What newcomers see first has nothing to complain about."""
+    """The first example that newcomers see has no warning."""
     done = validate(EXAMPLE / "hank.json", EXAMPLE / "data")
     assert done.returncode == 0
     assert "Warnings" not in done.stdout
 
 
 def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """Exit code 66, as for `hankweave run`."""
+    """The exit code is 66, as for `hankweave run`."""
     hank = write_hank(tmp_path, codon("a"))
     assert validate(hank, tmp_path / "none").returncode == 66
     assert validate(tmp_path / "none").returncode == 66
