@@ -1,4 +1,4 @@
-"""At every server of the acceptance tests a client of Hankweave 0.12 listens."""
+"""Connect a client of Hankweave 0.12 to every server of the acceptance tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.reference_client import Heard, ReferenceClients
 def reference_clients(
     tmp_path: Path, reference_client_tally: Heard, request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """Fails the test where such a client received what it cannot parse.
+    """Fail a test in which such a client received a message it cannot parse.
 
     A test that counts clients or connections is marked `alone`.
     """

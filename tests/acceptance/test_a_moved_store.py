@@ -1,4 +1,4 @@
-"""Claims about an execution whose state or checkpoints are moved away, or become a link."""
+"""Claims about an execution whose state or checkpoints are moved away or replaced by a link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AWAY = {"checkpoints": ".hankweave/checkpoints", "state": ".hankweave"}
 
 
 class Place:
-    """An execution of two codons, of which the first moves what it should not."""
+    """An execution of two codons, the first of which moves folders that it must not move."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -56,8 +56,11 @@ def place(tmp_path: Path) -> Place:
 def test_a_store_that_an_agent_moves_ends_the_server(
     place: Place, what: str, code: int, sentence: str
 ) -> None:
-    """A sentence names what is gone, without a traceback. A start behind a link that somebody
-    leaves there writes nothing; moved back, the execution goes on to its end."""
+    """The server names the missing folder, without a traceback.
+
+    A start behind a link in its place writes nothing; with the folder moved back, the execution
+    continues to its end.
+    """
     folder = place.execution / AWAY[what]
     ended = place.run(f"test -e ../once || {{ touch ../once; mv {folder} ../moved; }}")
     assert ended.returncode == code
@@ -79,7 +82,7 @@ def test_a_store_that_an_agent_moves_ends_the_server(
 
 @pytest.mark.parametrize("folder", [*AWAY.values(), ".hankweave/events"])
 def test_a_link_is_refused_at_the_start(place: Place, folder: str) -> None:
-    """The sentence says how to put the folder itself there, and that works."""
+    """The message says how to put the folder itself there, and following it works."""
     place.begun()
     before = place.shas()
     (place.execution / folder).rename(place.moved)
@@ -97,7 +100,7 @@ def test_a_link_is_refused_at_the_start(place: Place, folder: str) -> None:
 
 
 def test_checkpoints_that_are_gone_are_not_begun_anew(place: Place) -> None:
-    """A start without the folder changes nothing, and says how to go on in either way."""
+    """A start without the folder changes nothing, and names both ways to continue."""
     place.begun()
     before = place.shas()
     folder = place.execution / ".hankweave" / "checkpoints"
@@ -112,8 +115,10 @@ def test_checkpoints_that_are_gone_are_not_begun_anew(place: Place) -> None:
 
 
 def test_one_can_go_on_without_lost_checkpoints(place: Place) -> None:
-    """With an empty folder in their place; a codon that was cut short begins again on the files as
-    they are, and a warning says so."""
+    """With an empty folder in their place, the execution continues, with a warning.
+
+    An interrupted codon starts again on the current files.
+    """
     place.run(f"test -e ../once || {{ touch ../once; mv ../{AWAY['checkpoints']} ../moved; }}")
     (place.execution / ".hankweave" / "checkpoints").mkdir()
     done = place.run("test -e ../once")
@@ -124,7 +129,7 @@ def test_one_can_go_on_without_lost_checkpoints(place: Place) -> None:
 
 
 def test_files_without_a_state_are_not_taken_for_a_new_execution(place: Place) -> None:
-    """A `.hankweave` that somebody made anew does not make agents' files those of another plan."""
+    """A newly created `.hankweave` does not make agents' files those of another plan."""
     place.begun()
     (place.execution / ".hankweave").rename(place.moved)
     (place.execution / ".hankweave" / "logs").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What seed 001 shows people to do with an agent's log, done literally on a live execution."""
+"""Seed 001's snippets for reading an agent's log work verbatim on a live execution."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ const toolCalls = messages
   .filter((m) => m.type === "assistant")
   .flatMap((m) => m.content?.filter((c) => c.type === "tool_use") || []);
 """
-"""Seed 001, "View an agent's conversation", as it stands there."""
+"""Seed 001, "View an agent's conversation", verbatim."""
 
 PLACE = "run-123/observe#0"
 
 
 async def test_the_seeds_snippet_finds_the_calls_of_a_running_agent(tmp_path: Path) -> None:
-    """The JavaScript of seed 001 finds all three calls; Python finds time, tokens and cost where
-    its table of messages has them."""
+    """Seed 001's JavaScript finds all three calls.
+
+    Python finds time, tokens and cost where the seed's table of messages has them.
+    """
     hank = write_hank(
         tmp_path / "hank",
         codon(

@@ -1,4 +1,4 @@
-"""Claims about what agents print: whatever it is, their codon ends, and with the right reason."""
+"""Claims about the output of agents: their codon ends with the right reason in every case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def says(*content: Mapping[str, Any], **fields: Any) -> bytes:
 
 
 def calls(arguments: object, number: int = 1) -> bytes:
-    """A call of a tool and its return, its input given as JSON text or as a value."""
+    """Return a tool call and its result, with the input as JSON text or as a value."""
     block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": arguments}
     back = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "fine"}
     return says(block) + line({"type": "user", "message": {"content": [back]}})
@@ -55,7 +55,7 @@ RAW = DONE.replace(b"0.25", b"%s")
 
 @dataclass(frozen=True)
 class Hazard:
-    """What an agent prints, and how its codon has to end; no reason: completed."""
+    """The output of an agent, and how its codon must end; without a reason: completed."""
 
     prints: bytes
     reason: str | None = None
@@ -113,8 +113,11 @@ HAZARDS = {
 async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
     tmp_path: Path,
 ) -> None:
-    """One server takes all of it in turn: each codon is completed, or failed with its reason and
-    what it cost, the plan goes on to its end, and journal, state and checkpoints agree."""
+    """Each codon is completed, or failed with its reason and cost.
+
+    One server runs all of it in turn. The plan continues to its end, and journal, state and
+    checkpoints agree.
+    """
     execution = tmp_path / "execution"
     codons = [
         codon(f"c{number}", onFailure="ignore") | _prints(tmp_path, f"c{number}", hazard.prints)
@@ -135,8 +138,10 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
 
 
 async def test_what_is_no_message_is_told_as_plain_output(tmp_path: Path) -> None:
-    """Each line that cannot be understood reaches clients as text, its bad bytes replaced; what
-    nests deeper than a frame may, or holds a number that no frame can, comes as text as well."""
+    """Each line that cannot be parsed reaches clients as text, with its bad bytes replaced.
+
+    So does a line that nests too deep for a frame, or holds a number that no frame can.
+    """
     prints = b"".join(
         (
             BEGIN,
@@ -184,8 +189,11 @@ os.write(1, {end!r})
 async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
     tmp_path: Path, end: bytes, reason: str | None
 ) -> None:
-    """All of it is read, its beginning is told with how much was dropped, journal and log stay
-    small, and what comes after it is understood."""
+    """A line of 100 MB is read whole and needs little memory.
+
+    Clients receive its beginning with the number of bytes dropped, journal and log stay small, and
+    the next line is parsed.
+    """
     source = LONG_LINE.format(begin=BEGIN, end=end)
     agent = {"type": "command", "command": [sys.executable, "-c", source]}
     execution = tmp_path / "execution"
@@ -208,14 +216,14 @@ async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
 
 
 def _prints(folder: Path, name: str, content: bytes) -> dict[str, Any]:
-    """An agent that prints a file as it is."""
+    """Return an agent that prints a file verbatim."""
     path = folder / f"{name}.out"
     path.write_bytes(content)
     return {"agent": {"type": "command", "command": ["cat", str(path)]}}
 
 
 def _end(ended: CodonExecution) -> tuple[str | None, float | None]:
-    """The part of its reason that the table names, or the cost."""
+    """Return the part of the failure reason that the table names, or the cost."""
     match ended:
         case CompletedCodon(final_cost=cost):
             return None, cost
@@ -231,7 +239,7 @@ def _resident(server: RunningServer) -> int:
 
 
 async def _peak(server: RunningServer) -> int:
-    """The most that the server held resident until it ended."""
+    """Return the server's peak resident memory until it ended."""
     peak = 0
     with anyio.fail_after(60):
         while server.process.returncode is None:

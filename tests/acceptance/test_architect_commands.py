@@ -1,4 +1,4 @@
-"""Claims about Architect's commands, and about changing an execution that nobody serves."""
+"""Claims about Architect's commands, and about commands on an execution that no server serves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def left(made_once: Path, tmp_path: Path) -> Path:
-    """An execution whose plan has ended, and its server with it."""
+    """Return an execution whose plan has ended, and whose server has exited."""
     shutil.copytree(made_once, tmp_path, symlinks=True, dirs_exist_ok=True)
     path = tmp_path / "execution" / ".hankweave" / "execution-meta.json"
     meta = json.loads(path.read_bytes()) | {"hankPath": str(tmp_path / "hank" / "hank.json")}
@@ -54,11 +54,11 @@ def root_of(execution: Path) -> dict[str, bytes]:
     return tree(execution / "agentRoot")
 
 
-# --- a server for a moment ------------------------------------------------------------------------
+# --- the ephemeral server -------------------------------------------------------------------------
 
 
 def test_without_a_server_it_is_rolled_back_undone_and_redone(left: Path) -> None:
-    """Each command is served for just as long; the hank may be gone by then."""
+    """Each command has a server while it runs; the hank may be gone by then."""
     shutil.rmtree(left.parent / "hank")
     at = ("-e", str(left))
     foreseen = hankweave("preview", "--codon", "one", *at)
@@ -79,7 +79,7 @@ def test_without_a_server_it_is_rolled_back_undone_and_redone(left: Path) -> Non
 
 
 def test_a_rollback_without_the_hank_leaves_the_plan_to_go_on_with(tmp_path: Path) -> None:
-    """Loops too: what lies behind the target leaves the plan, and comes again with the hank."""
+    """Codons after the target leave the plan, loops included, and return with the hank."""
     body = codon("step", writes("x.txt", "x"))
     loop = {
         **{"type": "loop", "id": "again", "name": "Again", "codons": [body]},
@@ -101,7 +101,7 @@ def test_a_rollback_without_the_hank_leaves_the_plan_to_go_on_with(tmp_path: Pat
 
 
 def test_several_at_once_are_all_answered(left: Path) -> None:
-    """They wait for one another: none is refused because another one is at work."""
+    """The commands wait for one another: none is refused because another one is running."""
     words = [("preview",), ("rollback", "-y", "--codon", "one", "--path", "a.txt"), ("preview",)]
     with ThreadPoolExecutor(3) as people:
         done = list(people.map(lambda w: hankweave(*w, "-e", str(left), code=None), words))
@@ -112,7 +112,7 @@ def test_several_at_once_are_all_answered(left: Path) -> None:
 
 
 def test_why_it_could_not_start_is_said(left: Path) -> None:
-    """The sentence, the hint and the exit code are those of the server."""
+    """The message, the hint and the exit code are those of the server."""
     path = left / ".hankweave" / "events" / "events.jsonl"
     lines = path.read_bytes().splitlines()
     path.write_bytes(b"\n".join([*lines[:5], b"\x00garbage", *lines[5:], b""]))
@@ -123,7 +123,7 @@ def test_why_it_could_not_start_is_said(left: Path) -> None:
 
 
 def test_the_plan_does_not_go_on_without_a_server(left: Path) -> None:
-    """--restart is refused, with the way to it; nothing is touched."""
+    """--restart is refused with a hint, and nothing is touched."""
     done = hankweave("rollback", "--codon", "one", "--restart", "-e", str(left), code=69)
     assert "hankweave run" in done.stderr
     assert root_of(left) == WHOLE
@@ -133,7 +133,7 @@ def test_the_plan_does_not_go_on_without_a_server(left: Path) -> None:
 
 
 def test_history_shows_named_steps_by_their_names(left: Path) -> None:
-    """Architect showed each of them as step 0 without a message: nobody could tell them apart."""
+    """Architect showed each as step 0 without a message, so they looked alike."""
     listed = hankweave("history", "-e", str(left)).stdout.splitlines()
     assert listed[0].split() == ["Step", "Hash", "Date", "Message"]
     assert [line.split()[0] for line in listed[1:]] == ["test", "implement"]
@@ -144,7 +144,7 @@ def test_history_shows_named_steps_by_their_names(left: Path) -> None:
 
 
 def test_history_tells_of_a_project_one_is_in(tmp_path: Path) -> None:
-    """In a workspace served in place, from a folder below it; and where there is nothing yet."""
+    """It works in an in-place workspace, in a folder below it, and without any history."""
     project = tmp_path / "project"
     (project / "deep").mkdir(parents=True)
     (project / "a.txt").write_text("a")
@@ -165,7 +165,7 @@ def test_history_tells_of_a_project_one_is_in(tmp_path: Path) -> None:
 
 
 def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
-    """A label or a codon, backwards and forwards; what was really done is said."""
+    """A label or a codon is a target backwards and forwards; the output says what was done."""
     at = ("-e", str(left))
     done = hankweave("rollback", "--yes", "--to-step", "implement", *at)
     assert done.stdout.startswith("Step implement is checkpoint ")
@@ -181,7 +181,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
 
 
 def test_an_unknown_step_fails_with_what_may_have_been_meant(left: Path) -> None:
-    """Exit code 1, a suggestion, and nothing touched."""
+    """It exits with 1 and a suggestion, and touches nothing."""
     for wanted, hint in (("implment", "Did you mean 'implement'?"), ("7", "Known steps: test, ")):
         done = hankweave("rollback", "--yes", "--to-step", wanted, "-e", str(left), code=1)
         assert hint in done.stderr
@@ -230,7 +230,7 @@ def git(root: Path, *words: str) -> str:
 
 
 def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
-    """Where nobody serves the folder, --to-step and --to-commit are Architect's own."""
+    """In a folder without a server, --to-step and --to-commit are Architect's own."""
     project = tmp_path / "project"
     project.mkdir()
     git(project, "init", "--quiet")
@@ -264,7 +264,7 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
 
 
 def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
-    """What `rollback --to-step` did there is undone, uncommitted work and branch included; once."""
+    """It reverts `rollback --to-step`, uncommitted work and branch included, once."""
     project = tmp_path / "project"
     project.mkdir()
     git(project, "init", "--quiet")
@@ -288,7 +288,7 @@ def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
 
 
 def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
-    """Each with its status, its part of the plan, its cost and its task."""
+    """Each run has its status, its part of the plan, its cost and its task."""
     hankweave("rollback", "--yes", "--to-step", "implement", "-e", str(left))
     runs = state(left).runs
     listed = hankweave("sessions", "-e", str(left)).stdout.splitlines()
@@ -306,7 +306,7 @@ def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
 
 
 async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
-    """To the end of the plan, with the exit code of the run; then there is nothing left to do."""
+    """It runs to the end of the plan with the run's exit code; then there is nothing left to do."""
     gate = tmp_path / "gate"
     hank = write_hank(tmp_path / "hank", HANK[0], codon("two", waits_for(gate)), meta=META)
     execution = tmp_path / "execution"
@@ -327,7 +327,7 @@ async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
 
 
 def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
-    """1 with the rollback that leads there; 3, Architect's code, for one that is not there."""
+    """It exits with 1 and names the rollback to use; with 3, Architect's code, if unknown."""
     hankweave("rollback", "--yes", "--to-step", "implement", "-e", str(left))
     runs = state(left).runs
     done = hankweave("resume", runs[1].run_id, "-e", str(left), code=1)
@@ -342,7 +342,7 @@ def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
 
 
 def test_cleanup_takes_days_and_leaves_what_was_used_since(left: Path, tmp_path: Path) -> None:
-    """A bare number means days, as for Architect; a dry run says what would go, and why not."""
+    """A bare number means days, as in Architect; a dry run says what would go, and why not."""
     root = tmp_path / "executions"
     root.mkdir()
     left.rename(root / "1736000000000-x7a2-abc123")

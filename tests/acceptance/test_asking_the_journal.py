@@ -1,4 +1,4 @@
-"""A person asks what has happened: over the socket, as a viewer, and on the command line."""
+"""Journal queries give the same answers over the socket, as a viewer and in the CLI."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ASKED: dict[str, tuple[EventsQuery, list[str]]] = {
 
 @asynccontextmanager
 async def after_the_plan(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, Client]]:
-    """A server that has done its two codons, and a client of it."""
+    """Start a server that has run its two codons, and a client of it."""
     hank = write_hank(tmp_path / "hank", *HANK)
     async with (
         running_server(hank, None, tmp_path / "execution") as server,
@@ -64,7 +64,7 @@ async def after_the_plan(tmp_path: Path) -> AsyncIterator[tuple[RunningServer, C
 
 
 async def walk(client: Client, query: EventsQuery, limit: int) -> list[bytes]:
-    """All pages of an answer."""
+    """Return all pages of an answer."""
     found: list[bytes] = []
     fields: dict[str, Any] = {name: getattr(query, name) for name in query.__struct_fields__}
     while True:
@@ -80,7 +80,7 @@ async def walk(client: Client, query: EventsQuery, limit: int) -> list[bytes]:
 
 
 async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: Path) -> None:
-    """Page by page from the server, and at once from the journal's file: line for line the same."""
+    """Pages from the server and the output from the journal's file are the same, line for line."""
     async with after_the_plan(tmp_path) as (server, client):
         for what, (query, options) in ASKED.items():
             told = await walk(client, query, limit=3)
@@ -93,7 +93,7 @@ async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: P
 
 
 async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
-    """Events that name the command's id, and all that came of these."""
+    """The result has the events that name the command's id, and all their consequences."""
     async with after_the_plan(tmp_path) as (_, client):
         await client.create_checkpoint("before lunch")
         label = "data.transition.data.checkpoint.label"
@@ -109,7 +109,7 @@ async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
 
 
 async def test_a_viewer_may_ask(tmp_path: Path) -> None:
-    """Looking changes nothing, so a readonly client gets the same answer; nothing is journaled."""
+    """A readonly client gets the same answer, and nothing is journaled."""
     async with after_the_plan(tmp_path) as (server, client):
         before = len(journal(server.execution))
         token = Layout.of_execution(server.execution).viewer_token.read_text().strip()
@@ -122,7 +122,7 @@ async def test_a_viewer_may_ask(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str, str | None]] = [
-    # data, path, a word of the hint
+    # data, path, part of the hint
     ({"where": [{"field": "type", "op": "eqq", "value": 1}]}, "$.data.where[0].op", "'eq'"),
     ({"where": {"field": "dta.x", "op": "eq", "value": 1}}, "$.data.where.field", "'data'"),
     ({"where": [{"feild": "type", "op": "eq", "value": 1}]}, "$.data.where[0]", "'field'"),
@@ -136,7 +136,7 @@ BAD: list[tuple[dict[str, Any], str, str | None]] = [
 
 
 async def test_a_bad_query_is_refused_and_touches_nothing(tmp_path: Path) -> None:
-    """A code, the JSON path and the nearest right word; the connection goes on."""
+    """The error has a code, the JSON path and the nearest valid word; the connection stays open."""
     hank = write_hank(tmp_path / "hank", *HANK)
     async with running_server(hank, None, tmp_path / "execution", "--no-autostart") as server:
         address = discover(server.execution)
@@ -162,7 +162,7 @@ async def test_a_bad_query_is_refused_and_touches_nothing(tmp_path: Path) -> Non
 
 
 async def answered(socket: ClientConnection) -> Any:
-    """The answer to the last command; events and greetings are passed over."""
+    """Return the reply to the last command; skip events and greetings."""
     with anyio.fail_after(30):
         while True:
             frame = json.loads(await socket.recv())
@@ -174,7 +174,7 @@ MADE = "data.transitionType=CheckpointCreated"
 
 
 async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
-    """events --follow --where: what matches of the past, then of what happens."""
+    """`events --follow --where` prints past matches, then new ones as they happen."""
     async with after_the_plan(tmp_path) as (server, client):
         past = await made(client)
         words = ("events", "-e", str(server.execution), "--follow", "--format", "csv")
@@ -202,7 +202,7 @@ async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
 
 
 async def made(client: Client) -> list[int]:
-    """The seqs of all checkpoints' transitions."""
+    """Return the seqs of all checkpoint transitions."""
     field, value = MADE.split("=")
     return _seqs(await client.query_events(where=Condition(field=field, op="eq", value=value)))
 

@@ -1,4 +1,4 @@
-"""What is about to be overwritten is in a checkpoint, whether the agent waits for us or not."""
+"""Content is in a checkpoint before it is overwritten, even if the agent does not wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITES = 40
 
 
 def program(source: str) -> dict[str, Any]:
-    """Make a codon of a program that speaks no protocol and asks nobody."""
+    """Return a codon of a program that speaks no protocol and asks for no permission."""
     command = [sys.executable, "-I", "-S", "-c", source]
     return codon("one", agent={"type": "command", "command": command})
 
@@ -48,8 +48,10 @@ def is_checkpoint(event: Event) -> bool:
 async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
     tmp_path: Path, points: str, count: int
 ) -> None:
-    """A scripted agent overwrites one file as fast as it can; every content is in a checkpoint,
-    and no checkpoint is taken twice."""
+    """A scripted agent overwrites one file as fast as it can.
+
+    Every content is in a checkpoint, and no checkpoint is taken twice.
+    """
     steps = [writes("a.txt", str(number)) for number in range(WRITES)]
     hank = write_hank(tmp_path / "hank", codon("one", *steps))
     execution = tmp_path / "execution"
@@ -68,7 +70,7 @@ async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
 async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_it(
     tmp_path: Path,
 ) -> None:
-    """A shell command runs on; what a person edits meanwhile is found by looking at the files."""
+    """While a shell command runs, a scan of the files finds the person's edit."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     shell = f"echo mine > a.txt; until [ -e '{gate}' ]; do sleep 0.02; done; echo mine > a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", {"run": shell}))
@@ -87,14 +89,17 @@ async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_
     assert tree(execution / "agentRoot") == {"a.txt": b"mine\n"}
 
 
-# --- programs that do not -------------------------------------------------------------------------
+# --- programs that do not wait --------------------------------------------------------------------
 
 
 async def test_each_of_forty_writes_of_a_program_that_prints_follows_a_checkpoint(
     tmp_path: Path,
 ) -> None:
-    """It overwrites one file, says so, and does nothing else until the test has seen the
-    checkpoint: a line that is printed is enough to have the files looked at."""
+    """A printed line is enough to trigger a scan of the files.
+
+    The program overwrites one file, prints a line, and does nothing else until the test has seen
+    the checkpoint.
+    """
     source = f"""
 import os, time
 for number in range({WRITES}):
@@ -107,7 +112,7 @@ for number in range({WRITES}):
 
 
 async def test_the_writes_of_a_silent_program_follow_checkpoints(tmp_path: Path) -> None:
-    """It prints nothing: its files are looked at again and again while it runs."""
+    """It prints nothing: its files are scanned again and again while it runs."""
     source = f"""
 import os, time
 for number in range(8):
@@ -162,8 +167,10 @@ open("a.txt", "w").write("mine again")
 async def test_a_call_that_is_announced_and_not_waited_for_has_the_files_looked_at_first(
     tmp_path: Path,
 ) -> None:
-    """A program prints Claude's stream-json: its `tool_use` line is followed by a checkpoint of
-    what a person did before, if the program gives it the time."""
+    """A checkpoint of a person's earlier edit follows the `tool_use` line, given enough time.
+
+    The program prints Claude's stream-json, and decides how much time it leaves.
+    """
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     call = {"type": "tool_use", "id": "t1", "name": "Write", "input": {"file_path": "a.txt"}}
     returned = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
@@ -235,7 +242,7 @@ say("result", subtype="success", result="done", is_error=False, session_id="s")
 
 
 async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path) -> None:
-    """A `claude` that runs no hooks: after its first call the next one's announcement is enough."""
+    """With a `claude` that runs no hooks, the announcement of a call after the first is enough."""
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     stand_in = tmp_path / "bin" / "claude"
     stand_in.parent.mkdir()
@@ -259,8 +266,10 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
 
 
 async def test_looks_that_find_nothing_take_no_checkpoint(tmp_path: Path) -> None:
-    """A program that prints and waits for a while, and changes nothing, leaves only the first
-    and the last checkpoint."""
+    """A program that prints, waits and changes nothing leaves only two checkpoints.
+
+    These are the first and the last.
+    """
     source = "import time\nfor _ in range(20):\n    print('.', flush=True)\n    time.sleep(0.05)"
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", program(source))
@@ -288,12 +297,15 @@ for number in range(10):
         assert [record.kind for record in await listed(client)] == ["completed", "initial"]
 
 
-# --- files in the midst of being written ----------------------------------------------------------
+# --- files that are being written -----------------------------------------------------------------
 
 
 async def test_a_file_that_a_program_is_writing_is_marked_unstable(tmp_path: Path) -> None:
-    """Half of it is written and flushed when a checkpoint is taken, and through a mapping another
-    file is changed: the record names both, and neither after the program has ended."""
+    """The record names the files that are being written, and none after the program has ended.
+
+    A checkpoint is taken when half of one file is written and flushed, and another is being changed
+    through a mapping.
+    """
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     source = f"""
 import mmap, os, time

@@ -1,4 +1,4 @@
-"""Claims about branches, over a real socket: exact, runnable at once, apart from the original."""
+"""Claims about branches over a real socket: exact, runnable, independent of the original."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def served_to_the_end(execution: Path, *options: str) -> Done:
 async def a_past(
     tmp_path: Path, *codons: Any, data: Path | None = None, options: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
-    """A server that has run its plan to the end."""
+    """Start a server that has run its plan to the end."""
     hank = write_hank(tmp_path / "hank", *(codons or VARIED))
     async with (
         running_server(hank, data, tmp_path / "original", *options) as server,
@@ -94,12 +94,12 @@ async def the(client: Client, kind: str, codon_id: str | None) -> CheckpointReco
 
 
 def contents(folder: Path) -> dict[bytes, Any]:
-    """Kind, permissions and content of all that lies below a folder."""
+    """Return kind, permissions and content of everything below a folder."""
     return {path: seen.value for path, seen in picture_of(os.fsencode(folder)).items()}
 
 
 def settled(execution: Path) -> dict[str, bytes]:
-    """Everything of an execution but what a living server goes on writing."""
+    """Return everything of an execution except what a live server keeps writing."""
     moving = ("events/", "logs/", "state.json", "runtime.lock")
     return {
         name: content
@@ -112,8 +112,10 @@ def settled(execution: Path) -> dict[str, bytes]:
 
 
 async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: Path) -> None:
-    """Files, links, permissions and empty folders are the checkpoint's; without naming the hank
-    again the plan goes on after it, the rig of a later codon included."""
+    """Files, links, permissions and empty folders are the checkpoint's.
+
+    The plan continues after it without naming the hank again, with the rig of a later codon.
+    """
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
         await client.roll_back_to_checkpoint(one.sha)
@@ -138,7 +140,7 @@ async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: 
 
 
 async def test_the_original_is_untouched(tmp_path: Path) -> None:
-    """Only the journal grows, by one event that names the new execution, and where it is from."""
+    """Only the journal grows, by one event that names the new execution and the checkpoint."""
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
         before, seq = settled(server.execution), (await client.status()).last_event_seq
@@ -154,7 +156,7 @@ async def test_the_original_is_untouched(tmp_path: Path) -> None:
 
 
 async def test_a_branch_knows_where_it_comes_from(tmp_path: Path) -> None:
-    """Its journal begins with the origin, its state is the fold of it, its metadata say so too."""
+    """Its journal begins with the origin, its state is the fold of it, and its metadata agree."""
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
         made = await client.branch(two.sha, path=str(tmp_path / "branch"))
@@ -175,7 +177,7 @@ async def test_a_branch_knows_where_it_comes_from(tmp_path: Path) -> None:
 
 
 async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
-    """From every checkpoint there is, of every kind: the same files, thread and next codon."""
+    """From every existing checkpoint, of every kind, files, thread and next codon are the same."""
     loop = {
         "type": "loop",
         "id": "again",
@@ -210,8 +212,10 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
 
 
 async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None:
-    """A branch from a rig checkpoint starts the codon itself; the codon of the past is told as
-    left behind."""
+    """A branch from a rig checkpoint starts the codon itself.
+
+    The codon of the past is reported as left behind.
+    """
     async with a_past(tmp_path) as (_, client):
         rig = await the(client, "rig-setup", "two")
         await client.branch(rig.sha, path=str(tmp_path / "branch"))
@@ -225,8 +229,10 @@ async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None
 
 
 async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
-    """git finds nothing wrong; the history is that of the checkpoint and no more; no file shares
-    its inode with the original; with the original gone the branch still runs."""
+    """git finds no fault, and no file shares its inode with the original.
+
+    The history is that of the checkpoint alone. Without the original the branch still runs.
+    """
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
         await client.pin_checkpoint(two.sha, pinned=True, name="here")
@@ -258,8 +264,10 @@ async def test_its_store_is_whole_and_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path: Path) -> None:
-    """What a branch inherits is listed with a seq of its own journal, before and after a restart;
-    replay shows its files, and the state that the past has led to."""
+    """Inherited items have a seq of the branch's own journal, before and after a restart.
+
+    Replay shows their files, and the state at that point.
+    """
     async with a_past(tmp_path) as (_, client):
         two = await the(client, "completed", "two")
         await client.branch(two.sha, path=str(tmp_path / "branch"))
@@ -279,8 +287,7 @@ async def test_a_coordinate_is_always_one_of_the_journal_it_is_told_in(tmp_path:
 
 
 async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> None:
-    """The tree of executions can be followed from origin to origin, and from branched to
-    branched."""
+    """The tree of executions can be followed in both directions, by origin and by branched."""
     async with a_past(tmp_path) as (_, client):
         one = await the(client, "completed", "one")
         await client.branch(one.sha, path=str(tmp_path / "first"))
@@ -305,7 +312,7 @@ async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> Non
 
 
 async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
-    """The codon goes on undisturbed; the branch starts it anew."""
+    """The codon continues undisturbed; the branch starts it anew."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", VARIED[0], codon("two", writes("two.txt", "2"), waits_for(gate))
@@ -331,7 +338,7 @@ async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
 async def test_the_data_is_linked_as_in_the_original(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """The same link, or a copy of the copy; the same data goes on with the original."""
+    """The branch has the same link, or a copy of the copy; the data selects the original."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "rows.csv").write_text("1,2\n")
@@ -352,7 +359,7 @@ async def test_the_data_is_linked_as_in_the_original(
 async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_original(
     tmp_path: Path,
 ) -> None:
-    """Its name is that of any execution; `hankweave run HANK DATA` finds the original."""
+    """It has an ordinary execution name; `hankweave run HANK DATA` finds the original."""
     data, root = tmp_path / "data", tmp_path / "executions"
     data.mkdir()
     hank = write_hank(tmp_path / "hank", *VARIED)
@@ -377,7 +384,7 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
 
 
 async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
-    """A code, the path of the fault and a hint; no directory, no event, no intent is left."""
+    """Each refusal has a code, a path and a hint; no directory, event or intent remains."""
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
@@ -429,7 +436,7 @@ async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: P
 
 
 async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
-    """A file system without room: INSUFFICIENT_SPACE, and nothing is written anywhere."""
+    """A full file system is refused with INSUFFICIENT_SPACE, and nothing is written anywhere."""
     async with a_past(tmp_path) as (_, client):
         sha = (await the(client, "completed", "one")).sha
         before = _everything(tmp_path)
@@ -444,7 +451,7 @@ async def test_a_branch_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
 
 
 async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
-    """Who may only look is told so, and there is no new directory."""
+    """A viewer is refused, and there is no new directory."""
     async with a_past(tmp_path) as (server, client):
         sha = (await the(client, "completed", "one")).sha
         url = discover(server.execution).url
@@ -458,7 +465,7 @@ async def test_a_viewer_may_not_make_a_branch(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:
-    """CHECKPOINT_DAMAGED, and nothing is left; an intact one still does."""
+    """CHECKPOINT_DAMAGED is returned and nothing remains; an intact checkpoint still works."""
     async with a_past(tmp_path) as (server, client):
         one, three = await the(client, "completed", "one"), await the(client, "completed", "three")
         git = GitWitness(server.execution)
@@ -484,8 +491,10 @@ async def test_a_damaged_checkpoint_makes_no_branch(tmp_path: Path) -> None:
 async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
     tmp_path: Path, delay: float
 ) -> None:
-    """kill -9 while it is made: no directory that looks like an execution, or the whole one; the
-    next start removes what was left, or tells of the branch, once; the original is unharmed."""
+    """After kill -9 there is either no directory that looks like an execution, or the whole one.
+
+    The next start removes remains, or reports the branch once; the original is unharmed.
+    """
     many = codon("one", {"run": "for i in $(seq 3000); do echo $i > f$i; done"})
     branch = tmp_path / "branch"
     async with a_past(tmp_path, many) as (server, client):
@@ -521,13 +530,13 @@ async def test_killed_in_the_middle_there_is_all_of_it_or_nothing(
 
 
 async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_path: Path) -> None:
-    """A crash between the rename and the event: the start finds the intent and the branch."""
+    """After a crash between rename and event, the start finds the intent and the branch."""
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
         made = await client.branch(one.sha, path=str(tmp_path / "branch"))
         await server.stop()
 
-    # The same moment for another branch: there, with an intent, and no word of it.
+    # The same moment for another branch: it exists, with an intent and without an event.
     other, run_id = tmp_path / "other", f"{made.run_id[:-6]}ffffff"
     shutil.copytree(tmp_path / "branch", other, symlinks=True)
     lines = other / ".hankweave" / "events" / "events.jsonl"
@@ -555,7 +564,7 @@ async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_pa
 
 
 async def test_an_intent_is_never_a_licence_to_delete(tmp_path: Path) -> None:
-    """Only what has the temporary name of a branch is removed, whatever an intent says."""
+    """Only a folder with the temporary name of a branch is removed, whatever an intent says."""
     async with a_past(tmp_path) as (server, client):
         one = await the(client, "completed", "one")
         await server.stop()
@@ -583,7 +592,7 @@ async def test_an_intent_is_never_a_licence_to_delete(tmp_path: Path) -> None:
 
 
 async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: Path) -> None:
-    """In words and in JSON; a refusal is a sentence with its code and hint, exit 1."""
+    """It prints text or JSON; a refusal is a message with its code and hint, exit 1."""
     async with a_past(tmp_path) as (server, client):
         sha = (await the(client, "completed", "one")).sha
         shell = partial(_shell, str(server.execution))
@@ -613,7 +622,7 @@ async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: 
 async def running_server_of(
     execution: Path, *options: str
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
-    """The server of an execution that exists, with the hank that it had."""
+    """Start the server of an existing execution, with the same hank."""
     async with (
         running_server(None, None, execution, *options) as server,
         server.client(since_seq=0) as client,
@@ -645,5 +654,5 @@ def _inodes(execution: Path) -> set[int]:
 
 
 def _everything(folder: Path) -> set[str]:
-    """The names of all there is, but for what a living server rotates."""
+    """Return the names of all files, except those that a live server rotates."""
     return {str(path) for path in folder.rglob("*") if path.suffix != ".tmp"}

@@ -1,7 +1,7 @@
-"""Claims about a server's life as clients and scripts of Hankweave know it: how it begins and ends.
+"""Claims about a server's start and end as clients and scripts of Hankweave expect them.
 
-Where no client of Hankweave may listen of itself, because clients are what the test is about, it is
-marked `alone`.
+Tests about clients themselves, in which no other client of Hankweave may connect, are marked
+`alone`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from support.watching import DEADLINE, idle, started, told
 
 @asynccontextmanager
 async def theirs(server: RunningServer, **hello: Any) -> AsyncIterator[ClientConnection]:
-    """A client of Hankweave that has just sent its handshake."""
+    """Connect a client of Hankweave that has just sent its handshake."""
     address = discover(server.execution)
     url = f"{address.url}?token={address.token}"
     async with connect_socket(url, proxy=None, max_size=None) as socket:
@@ -56,7 +56,7 @@ async def hear(socket: ClientConnection) -> dict[str, Any]:
 
 @asynccontextmanager
 async def served_by_default(hank: Path, execution: Path) -> AsyncIterator[RunningServer]:
-    """A server whose end is decided by what it finds: a pipe, and whoever is connected."""
+    """Start a server with the default end: it depends on the terminal and on connected clients."""
     async with running_server(hank, None, execution, may_end=True) as server:
         yield server
 
@@ -70,7 +70,7 @@ def reasons(execution: Path) -> list[str]:
 
 
 def loses(count: int, counter: Path) -> dict[str, Any]:
-    """An agent that costs something and fails, so often; then it succeeds."""
+    """Return an agent that costs something and fails this many times, then succeeds."""
     line = (
         f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; "
         '[ "$n" -gt ' + str(count) + " ]"
@@ -78,18 +78,18 @@ def loses(count: int, counter: Path) -> dict[str, Any]:
     return {"steps": [{"say": "x"}, {"cost": 0.5}, {"run": line}]}
 
 
-# --- how it begins --------------------------------------------------------------------------------
+# --- start ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.alone
 async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
     tmp_path: Path,
 ) -> None:
-    """`server.idle` with reason `startup` comes after `server.ready`, at a second handshake too."""
+    """`server.idle` with reason `startup` follows `server.ready`, at a second handshake too."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     async with running_server(hank, None, tmp_path / "execution", "--no-autostart") as server:
         async with server.client(since_seq=0) as client:
-            await idle(client, "startup")  # The one for all, which stands in the journal.
+            await idle(client, "startup")  # The one for all clients, from the journal.
 
         async with theirs(server) as socket:
             for _ in range(2):
@@ -105,7 +105,7 @@ async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
 
 @pytest.mark.alone
 async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) -> None:
-    """The plan waits for it: it hears how the first codon starts without asking for the past."""
+    """The plan waits for it: it receives the first codon's start without requesting history."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     async with (
         running_server(hank, None, tmp_path / "execution") as server,
@@ -123,7 +123,7 @@ async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) ->
 
 @pytest.mark.alone
 async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> None:
-    """It waits for two seconds, and then for nobody."""
+    """It waits two seconds for a client, then starts."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     with anyio.fail_after(DEADLINE):
@@ -134,7 +134,7 @@ async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> 
 
 
 async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> None:
-    """Before any codon has begun, of the first run and of the one after a rollback."""
+    """It exists before any codon starts, for the first run and for the run after a rollback."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"
     async with (
@@ -152,12 +152,12 @@ async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> No
         assert all(Path(run.run_folder).is_dir() for run in runs)
 
 
-# --- how it ends ----------------------------------------------------------------------------------
+# --- end ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.alone
 def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
-    """Stdout is no terminal and no client is connected: the server says so, and ends with 0."""
+    """With stdout not a terminal and no client connected, the server says so and exits with 0."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), code=0)
@@ -169,14 +169,14 @@ def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_a_script_whose_plan_fails_gets_to_its_end(tmp_path: Path) -> None:
-    """The exit code says that it failed."""
+    """The exit code says that the plan failed."""
     hank = write_hank(tmp_path / "hank", codon("one", {"fail": {"message": "no"}}))
     hankweave("run", str(hank), "-e", str(tmp_path / "execution"), code=1)
 
 
 @pytest.mark.alone
 async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None:
-    """What has come out can be looked at and taken back; then the server ends."""
+    """The results can be viewed and rolled back; after the client leaves, the server ends."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with served_by_default(hank, execution) as server:
@@ -190,7 +190,7 @@ async def test_a_client_keeps_the_server_until_it_leaves(tmp_path: Path) -> None
 
 @pytest.mark.alone
 async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
-    """`--no-exit-on-complete`, also headless; a signal ends it."""
+    """`--no-exit-on-complete` works headless too; a signal ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     options = ("--headless", "--no-exit-on-complete")
@@ -206,7 +206,7 @@ async def test_a_server_can_be_told_to_serve_on(tmp_path: Path) -> None:
 
 
 def test_at_a_terminal_the_server_serves_on(tmp_path: Path) -> None:
-    """A person looks at what came out; SIGTERM ends it."""
+    """A person views the results; SIGTERM ends the server."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     screen = Screen("run", str(hank), "--execution", str(execution), "--plain")
@@ -217,7 +217,7 @@ def test_at_a_terminal_the_server_serves_on(tmp_path: Path) -> None:
 
 
 async def test_a_skipped_codon_at_the_end_completes_no_plan(tmp_path: Path) -> None:
-    """The server idles because of the codon, not because all were completed."""
+    """The server is idle because of the skipped codon, not because all were completed."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     execution = tmp_path / "execution"
     async with (
@@ -232,7 +232,7 @@ async def test_a_skipped_codon_at_the_end_completes_no_plan(tmp_path: Path) -> N
 
 
 async def test_a_plan_whose_last_codon_skips_itself_is_completed(tmp_path: Path) -> None:
-    """Its condition did not hold: the plan has done all that it is to do."""
+    """The condition of the codon is false, so the plan has done everything."""
     hank = write_hank(tmp_path / "hank", codon("one"), codon("two", condition="'a' == 'b'"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -241,11 +241,11 @@ async def test_a_plan_whose_last_codon_skips_itself_is_completed(tmp_path: Path)
     assert reasons(execution) == ["all-codons-completed"]
 
 
-# --- what is told of failures ---------------------------------------------------------------------
+# --- events about failures ------------------------------------------------------------------------
 
 
 async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Path) -> None:
-    """`codon.completed` of the last try has the cost of all; the state keeps each try's own."""
+    """`codon.completed` of the last attempt has the total cost; the state has the cost of each."""
     script = loses(2, tmp_path / "count")
     hank = write_hank(
         tmp_path / "hank",
@@ -273,7 +273,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
 
 
 async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
-    """Whether the agent failed or the rig before it; of the last one the end says so."""
+    """This holds if the agent or its rig fails; for the last codon the end of the run says it."""
     rig = [{"type": "command", "command": {"run": "false"}}]
     hank = write_hank(
         tmp_path / "hank",
@@ -293,7 +293,7 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
 
 
 async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path) -> None:
-    """In Hankweave's words; a client of ours sees the reason in `server.idle`."""
+    """It has Hankweave's words; a protocolVersion client sees the reason in `server.idle`."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     execution = tmp_path / "execution"
     async with (
@@ -311,8 +311,11 @@ async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path) -> Non
 
 
 async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) -> None:
-    """While its server lives, `currentRunId` leads to why it failed, its last success and its cost
-    (seed 002); null when the server has stopped. The state stays the fold of the journal."""
+    """While its server runs, `currentRunId` leads to the reason, last success and cost.
+
+    These are the fields of seed 002. It is null after the server has stopped. The state stays the
+    fold of the journal.
+    """
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 0.25}, {"say": "x"}, writes("a.txt", "a")),
@@ -340,7 +343,7 @@ async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) ->
 
 
 async def test_a_server_that_was_killed_leaves_no_ended_run_current(tmp_path: Path) -> None:
-    """The next one finds the ended run and clears it, before anything new begins."""
+    """The next server finds the ended run and clears it before anything new begins."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with (

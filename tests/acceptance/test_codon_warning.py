@@ -1,4 +1,4 @@
-"""A codon whose agent was refused everything is completed with a warning that people see."""
+"""A codon whose agent was refused every call is completed with a visible warning."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ WARNING = "The agent was refused every tool that it asked for: Write (2)."
 
 
 def test_a_refused_agents_codon_carries_a_warning_wherever_it_is_shown(tmp_path: Path) -> None:
-    """As an event, in the state, on the console with the codon and at the end of the run, in the
-    log, and in the picture of the runs; a codon beside it that could work has none."""
+    """The warning is in every view of the codon; a codon beside it that could work has none.
+
+    The views are the event, the state, the console (with the codon and at the end of the run), the
+    log, and the runs view.
+    """
     denied = {"permissions": {"otherwise": "deny"}}
     hank = write_hank(
         tmp_path / "hank",
@@ -44,7 +47,7 @@ def test_a_refused_agents_codon_carries_a_warning_wherever_it_is_shown(tmp_path:
 
 
 def test_permissions_that_let_something_pass_leave_no_warning(tmp_path: Path) -> None:
-    """One call was denied, another has done its work."""
+    """One call was denied, and another one succeeded."""
     partly = {"permissions": {"allow": ["Write(a.txt)"], "otherwise": "deny"}}
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), writes("b.txt", "b"), **partly)

@@ -44,8 +44,11 @@ async def ran(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
 
 
 async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path) -> None:
-    """`missing_checkpoint` names it, also where only the journal does; rollbacks to it say how to
-    repair, and the next checkpoint, on a branch whose tip is lost, is whole."""
+    """`missing_checkpoint` names each lost checkpoint, even if only the journal does.
+
+    Rollbacks to it say how to repair, and the next checkpoint, on a branch whose tip is lost, is
+    whole.
+    """
     hank, execution, completed = await ran(tmp_path)
     damage(execution, completed["two"], "removed")
     async with (
@@ -72,8 +75,10 @@ async def test_a_start_warns_of_each_lost_checkpoint_and_goes_on(tmp_path: Path)
 
 
 async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) -> None:
-    """Rewritten, lost and moved are in `store.repaired`; the lost are no damage any more, and the
-    next repair, the next fsck and git find nothing."""
+    """`store.repaired` lists what was rewritten, lost and moved.
+
+    Lost objects no longer count as damage, and the next repair, the next fsck and git find nothing.
+    """
     hank, execution, completed = await ran(tmp_path)
     git = GitWitness(execution)
     blob = git.run("rev-parse", f"{completed['two']}:a.txt").strip()
@@ -113,8 +118,10 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
 async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damaged(
     tmp_path: Path,
 ) -> None:
-    """The server died in codon three, and codon two's checkpoint is damaged: the files go back to
-    codon one, a warning says so, and the plan goes on."""
+    """The files are those of codon one, a warning says so, and the plan continues.
+
+    The server died in codon three, and codon two's checkpoint is damaged.
+    """
     go = tmp_path / "go"
     three = codon("three", writes("a.txt", "torn"), waits_for(go))
     hank, execution = write_hank(tmp_path / "hank", *TWO, three), tmp_path / "execution"

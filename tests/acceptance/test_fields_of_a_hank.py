@@ -1,4 +1,4 @@
-"""Claims about fields of hank.json, one by one, on a real server: each does what it says."""
+"""Claims about the fields of hank.json, one by one, on a real server."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ COMPACTS = {"raw": json.dumps({"type": "system", "subtype": "compact_boundary"})
 
 
 def sh(line: str) -> dict[str, Any]:
-    """An agent that is a plain program."""
+    """Return an agent that is a plain program."""
     return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
 
 
 def runs(line: str, allow_failure: bool = False, **fields: Any) -> dict[str, Any]:
-    """An operation of a rig that is a command."""
+    """Return a rig operation that runs a command."""
     return {
         "type": "command",
         "command": {"run": line, **fields},
@@ -47,7 +47,7 @@ def copies(source: str, to: str, **fields: Any) -> dict[str, Any]:
 
 
 async def run(folder: Path, *codons: dict[str, Any], exit_code: int = 0, **fields: Any) -> Path:
-    """Runs a hank to its end, and gives the execution."""
+    """Run a hank to its end, and return the execution."""
     hank = write_hank(folder / "hank", *codons, **fields)
     execution = folder / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -57,7 +57,7 @@ async def run(folder: Path, *codons: dict[str, Any], exit_code: int = 0, **field
 
 
 async def test_the_model_of_the_command_line_is_every_codons(tmp_path: Path) -> None:
-    """`--model` wins over the codon's and over the hank's."""
+    """`--model` overrides the codon's model and the hank's."""
     told = sh('printf %s "$HANKWEAVE_MODEL" > "$HANKWEAVE_CODON_ID.txt"')
     hank = write_hank(
         tmp_path / "hank", codon("one") | told, codon("two") | told, overrides={"model": "haiku"}
@@ -73,15 +73,17 @@ async def test_the_model_of_the_command_line_is_every_codons(tmp_path: Path) -> 
 
 
 def test_the_name_of_a_hank_is_shown(tmp_path: Path) -> None:
-    """`meta.name` stands above what `hankweave validate` says."""
+    """`meta.name` is above the output of `hankweave validate`."""
     meta = {"name": "Earthly things", "version": "1.0.0"}
     hank = write_hank(tmp_path, codon("one"), meta=meta)
     assert "Earthly things" in hankweave("validate", str(hank), code=0).stdout
 
 
 async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
-    """id, name, description and the prompt's frontmatter are in codon.started; id and name are in
-    the checkpoint's subject; a description that is not there is not made up."""
+    """id, name, description and the prompt's frontmatter are in codon.started.
+
+    id and name are in the checkpoint's subject; a missing description is not invented.
+    """
     prompt = json.dumps({"steps": []})
     (tmp_path / "hank").mkdir()
     (tmp_path / "hank" / "prompt.md").write_text(f"---\nname: Look\ntags: [a, b]\n---\n{prompt}")
@@ -101,8 +103,10 @@ async def test_a_codon_is_told_under_its_names(tmp_path: Path) -> None:
 
 
 async def test_an_agent_is_told_prompts_model_and_variables(tmp_path: Path) -> None:
-    """The global system prompt, the codon's, then the prompt, of which the file wins; model and
-    `env` are in its environment."""
+    """The agent gets the global system prompt, the codon's, then the prompt.
+
+    Of the prompts, the file takes precedence. Model and `env` are in the agent's environment.
+    """
     folder = tmp_path / "hank"
     folder.mkdir()
     for name in ("rules", "style", "extra", "do", "it"):
@@ -129,7 +133,7 @@ async def test_an_agent_is_told_prompts_model_and_variables(tmp_path: Path) -> N
 
 
 async def test_a_scripted_agent_plays_the_file_it_is_given(tmp_path: Path) -> None:
-    """`agent.script` is played where the prompt is no script itself."""
+    """`agent.script` is played if the prompt itself is not a script."""
     folder = tmp_path / "hank"
     folder.mkdir()
     (folder / "play.json").write_text(json.dumps({"steps": [writes("a.txt", "played")]}))
@@ -139,8 +143,11 @@ async def test_a_scripted_agent_plays_the_file_it_is_given(tmp_path: Path) -> No
 
 
 async def test_overrides_hold_for_every_codon(tmp_path: Path) -> None:
-    """`overrides.model` replaces every codon's; `overrides.shimIdleTimeout` ends an agent that is
-    silent, but not one whose codon has a longer time of its own; a global prompt may be a text."""
+    """`overrides.model` replaces every codon's.
+
+    `overrides.shimIdleTimeout` ends a silent agent, but not one whose codon has a longer timeout of
+    its own. A global prompt may be text.
+    """
     execution = await run(
         tmp_path,
         codon("one", model="opus", shimIdleTimeout=60)
@@ -160,7 +167,7 @@ async def test_overrides_hold_for_every_codon(tmp_path: Path) -> None:
 
 
 async def test_only_tracked_files_are_in_checkpoints(tmp_path: Path) -> None:
-    """`trackedFiles` and `checkpointedFiles` both count, from their codon on."""
+    """`trackedFiles` and `checkpointedFiles` both apply, from their codon on."""
     steps = (writes("a.txt", "a"), writes("b.txt", "b"), writes("c.txt", "c"))
     execution = await run(
         tmp_path,
@@ -180,8 +187,11 @@ async def test_only_tracked_files_are_in_checkpoints(tmp_path: Path) -> None:
 
 
 async def test_a_rig_copies_and_runs_commands_where_they_belong(tmp_path: Path) -> None:
-    """`from` comes to `to`; a command runs in the work tree, or in what was copied last; it has the
-    codon's `env`; a copy that may fail is gone on from."""
+    """`from` is copied to `to`.
+
+    A command runs in the work tree, or in the last copied folder, with the codon's `env`. A copy
+    that is allowed to fail does not stop the rig.
+    """
     folder = tmp_path / "hank"
     (folder / "kit").mkdir(parents=True)
     (folder / "kit" / "tool.txt").write_text("tool")
@@ -203,7 +213,7 @@ async def test_a_rig_copies_and_runs_commands_where_they_belong(tmp_path: Path) 
 
 
 async def test_a_rigs_command_is_ended_in_time(tmp_path: Path) -> None:
-    """timeoutSeconds ends the command and all it started (Hankweave has no such limit)."""
+    """timeoutSeconds ends the command and all its processes (Hankweave has no such limit)."""
     line = "sleep 600 & echo $! > pid.txt; sleep 600"
     rig = [runs(line, timeoutSeconds=0.7, allow_failure=True)]
     execution = await run(tmp_path, codon("one", rigSetup=rig))
@@ -217,7 +227,7 @@ async def test_a_rigs_command_is_ended_in_time(tmp_path: Path) -> None:
 
 
 async def test_retries_are_made_as_configured(tmp_path: Path) -> None:
-    """maxAttempts counts the first one; delayMs is doubled each time, up to maxDelayMs."""
+    """maxAttempts includes the first attempt; delayMs doubles each time, up to maxDelayMs."""
     config = {"maxAttempts": 4, "delayMs": 10, "maxDelayMs": 15}
     broken = codon("one", onFailure="retry", retryConfig=config) | sh("echo overloaded >&2; exit 7")
     execution = await run(tmp_path, broken, exit_code=1)
@@ -227,8 +237,7 @@ async def test_retries_are_made_as_configured(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_compacts_goes_on_only_where_it_may(tmp_path: Path) -> None:
-    """A context that was full and made smaller is the end of an exhausted codon, unless
-    `autoCompact` lets it go on."""
+    """Compacting a full context ends an exhausted codon, unless `autoCompact` lets it continue."""
     further = json.dumps({"steps": [COMPACTS, {"say": "more"}]})
     execution = await run(
         tmp_path,
@@ -243,8 +252,10 @@ async def test_an_agent_that_compacts_goes_on_only_where_it_may(tmp_path: Path) 
 
 
 async def test_a_loop_runs_its_codons_as_often_as_its_limit_says(tmp_path: Path) -> None:
-    """Its codons come in their order, `{id}#{iteration}`; each iteration is told with the loop's
-    id, and the last one with its reason."""
+    """The codons of a loop run in order as `{id}#{iteration}`.
+
+    Each iteration is reported with the loop's id, and the last one with its reason.
+    """
     loop = {
         "type": "loop",
         "id": "polish",
@@ -267,7 +278,7 @@ async def test_a_loop_runs_its_codons_as_often_as_its_limit_says(tmp_path: Path)
 
 
 async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
-    """`budget.maxDollars` is looked at whenever an agent tells what it cost."""
+    """`budget.maxDollars` is checked whenever an agent reports its cost."""
     further = json.dumps({"steps": [{"say": "more"}, {"cost": 0.4}]})
     execution = await run(
         tmp_path,
@@ -282,7 +293,7 @@ async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
 async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
     tmp_path: Path,
 ) -> None:
-    """It is not sent on past its limit, although no message of it was ever counted."""
+    """It is not continued past its limit, although none of its messages reported a cost."""
     execution = await run(
         tmp_path,
         codon(
@@ -298,8 +309,10 @@ async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
 
 
 async def test_shares_of_a_hank_are_kept_apart(tmp_path: Path) -> None:
-    """proportional-strict: a codon has its share and no more, and with onExceeded fail it fails
-    there, although others have left theirs."""
+    """proportional-strict: a codon has its share and no more.
+
+    With onExceeded fail it fails there, although others have not used theirs.
+    """
     more = json.dumps({"steps": [{"say": "more"}, {"cost": 0.3}]})
     execution = await run(
         tmp_path,
@@ -339,8 +352,11 @@ def sentinel(name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def test_what_a_codon_settles_about_its_sentinels_holds(tmp_path: Path) -> None:
-    """Files where outputPaths says, errors told or not, a sentinel from a file, and no history
-    where enablePersistence is false."""
+    """The settings of a codon for its sentinels apply.
+
+    Files are in outputPaths, errors are reported or not, a sentinel comes from a file, and there is
+    no history where enablePersistence is false.
+    """
     folder = tmp_path / "hank"
     folder.mkdir()
     (folder / "watcher.json").write_text(

@@ -31,7 +31,7 @@ def status(execution: Path) -> str:
 
 
 async def becomes_clean(execution: Path) -> None:
-    """The index follows a moment after HEAD; wait until git sees no difference."""
+    """Wait until git sees no difference: the index follows HEAD with a short delay."""
     with anyio.fail_after(DEADLINE):
         while True:
             done = git(execution, "status", "--porcelain")
@@ -42,8 +42,11 @@ async def becomes_clean(execution: Path) -> None:
 
 
 async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Path) -> None:
-    """While the server idles, after a rollback, when it has stopped, after `kill -9` and a start,
-    and after a rollback without a server; a file that a person changes is seen at once."""
+    """`git status` is clean, and a person's change is visible at once.
+
+    This holds while the server is idle, after a rollback, after the server has stopped, after `kill
+    -9` and a start, and after a rollback without a server.
+    """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *TWO)
     to_one = RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
@@ -78,7 +81,7 @@ async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Pa
 async def test_an_index_that_git_has_locked_is_written_when_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user's git command holds `index.lock` when the index is due: it is tried again."""
+    """A user's git command holds `index.lock` when the index is due: the write is retried."""
     execution, hank = tmp_path / "execution", write_hank(tmp_path / "hank", *TWO)
     hankweave("run", str(hank), "--execution", str(execution), "--headless", code=0)
     layout = Layout.of_execution(execution)
@@ -97,7 +100,7 @@ async def test_an_index_that_git_has_locked_is_written_when_it_is_free(
 
 
 async def test_a_lost_index_is_written_again_by_the_next_start(tmp_path: Path) -> None:
-    """Nothing of the server depends on it."""
+    """The server itself does not depend on the index."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *TWO)
     hankweave("run", str(hank), "--execution", str(execution), "--headless", code=0)

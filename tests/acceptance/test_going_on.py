@@ -1,4 +1,4 @@
-"""A rollback with rewindMemory into the midst of a codon: files, plan and conversation agree."""
+"""After a rollback with rewindMemory into a running codon, files, plan and conversation agree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECALLS = {"recall": "I know"}
 
 
 def asking(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
-    """A codon whose agent waits before each tool: a checkpoint never has a step too many."""
+    """Return a codon whose agent waits before each tool: no checkpoint has a step too many."""
     prompt = json.dumps({"steps": list(steps), "asks": True})
     return codon(name, promptText=prompt, **fields)
 
@@ -41,7 +41,7 @@ WORKING = (
 
 
 async def after_step(client: Client, codon_id: str, number: int) -> CheckpointRecord:
-    """The checkpoint that was taken after a file step of a codon's first execution."""
+    """Return the checkpoint taken after a file step of a codon's first execution."""
     taken = [record for record in reversed(await listed(client)) if record.kind == "tool"]
     return [record for record in taken if record.coordinate.codon_id == codon_id][number - 1]
 
@@ -57,7 +57,7 @@ def said(execution: Path) -> list[str]:
 
 
 async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_path: Path) -> None:
-    """The steps done by then are not done again, and the session knows of no later one."""
+    """Completed steps are not repeated, and the session knows of no later one."""
     execution = tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
     hank = write_hank(tmp_path / "hank", *WORKING)
@@ -81,7 +81,7 @@ async def test_an_agent_goes_on_where_files_and_conversation_went_back_to(tmp_pa
 
 
 async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path) -> None:
-    """Its prompt is given again, on the files as they were: whoever asked for files got files."""
+    """The agent gets its prompt again, with the restored files: only files were requested."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -95,7 +95,7 @@ async def test_without_rewinding_the_codon_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path) -> None:
-    """What the rig had made, and the agent has changed since, is not made again."""
+    """The rig's output, changed by the agent since, is not made again."""
     execution = tmp_path / "execution"
     rig = [{"type": "command", "command": {"run": "echo rig > log.txt"}}]
     hank = write_hank(tmp_path / "hank", asking("two", APPENDS, APPENDS, rigSetup=rig))
@@ -110,7 +110,7 @@ async def test_a_codon_that_goes_on_keeps_its_rig(tmp_path: Path) -> None:
 
 
 async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: Path) -> None:
-    """Files and conversation go back to where the run went on, not to the codon's beginning."""
+    """Files and conversation are restored to where the run resumed, not to the codon's start."""
     execution, passed = tmp_path / "execution", tmp_path / "passed"
     passed.touch()
     retrying = asking(
@@ -140,8 +140,7 @@ async def test_an_attempt_of_it_that_fails_is_tried_again_from_there(tmp_path: P
 async def test_another_codon_that_is_started_instead_has_nothing_of_it(
     tmp_path: Path, other: str
 ) -> None:
-    """The conversation is one codon's own: whoever wishes for another gets that one, from its
-    beginning."""
+    """The conversation belongs to one codon: another codon that is started begins anew."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING, codon("three", RECALLS))
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -155,7 +154,7 @@ async def test_another_codon_that_is_started_instead_has_nothing_of_it(
 
 
 async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) -> None:
-    """After it the plan is at its end again, and the session knows all it knew."""
+    """The plan is at its end again, and the session knows everything it knew."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -171,7 +170,7 @@ async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_session_that_is_gone_is_not_gone_on_with(tmp_path: Path, kept: bool) -> None:
-    """Where an agent has nothing to remember by, the codon begins anew rather than blindly."""
+    """If the agent's session is lost, the codon begins anew; otherwise it continues."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *WORKING)
     async with running_server(hank, None, execution) as server, server.client() as client:

@@ -1,4 +1,4 @@
-"""Claims about a person's own project as a work tree: its git stays still, and no work is lost."""
+"""Claims about a person's own project as a work tree: its git is unchanged and no work is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OURS = ".hankweave"
 
 
 class Project:
-    """A person's project, with a git of its own or without, and what they know of it."""
+    """A person's project, with or without its own git, and the expected content."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,7 +51,7 @@ class Project:
         return (self.root / name).read_text()
 
     def git(self, *words: str) -> str:
-        """The person's own git, which looks at nothing of ours."""
+        """Run the person's own git, which never looks at the server's files."""
         done = subprocess.run(
             ["git", *words],
             cwd=self.root,
@@ -74,7 +74,7 @@ class Project:
         self.git("commit", "--quiet", "--message", message)
 
     def begin(self) -> Project:
-        """A repository with a commit, an index, a stash, a branch and a hook that would tell."""
+        """Create a repository with a commit, an index, a stash, a branch and a tracing hook."""
         self.git("init", "--quiet", "--initial-branch=main")
         self.write("kept.txt", "kept")
         self.write("changed.txt", "committed")
@@ -89,13 +89,13 @@ class Project:
         return self
 
     def files(self) -> dict[str, bytes]:
-        """All files but git's and ours."""
+        """Return all files except git's and the server's."""
         found = tree(self.root)
         return {n: c for n, c in found.items() if not n.startswith((".git/", f"{OURS}/"))}
 
 
 def still(folder: Path) -> dict[str, tuple[str, int, int]]:
-    """Content, time and inode of each file below a folder, or of the one file that it is."""
+    """Return content, time and inode of each file below a folder, or of a single file."""
     files = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
     return {
         str(path): (
@@ -127,8 +127,10 @@ def project(tmp_path: Path) -> Project:
 
 
 async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -> None:
-    """create, list, preview, rollback, and a rollback of the rollback by its safety checkpoint;
-    files and modes of the project come back exactly."""
+    """create, list, preview, rollback and a rollback to the safety checkpoint work.
+
+    Files and modes of the project are restored exactly.
+    """
     project.write("src/a.py", "1")
     project.write("tool.sh", "#!/bin/sh\n")
     (project.root / "tool.sh").chmod(0o700)
@@ -161,7 +163,7 @@ async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -
 
 
 async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) -> None:
-    """A code and a sentence; nothing changes, and the server serves on."""
+    """Each is refused with a code and a message; nothing changes, and the server keeps running."""
     project.write("a", "1")
     async with serving(project) as (_, client):
         await idle(client, "startup")
@@ -185,7 +187,7 @@ async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) ->
 
 
 async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
-    """Killed or stopped, the checkpoints are there, and work done meanwhile is nobody's loss."""
+    """After a kill or a stop, the checkpoints exist, and no work done meanwhile is lost."""
     project.write("a", "1")
     async with serving(project) as (server, client):
         await idle(client, "startup")
@@ -215,8 +217,11 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
 
 
 async def test_the_persons_git_is_never_written(project: Project) -> None:
-    """Dirty, with a stash, a branch, a staged file and a hook: through start, codons, checkpoint,
-    rollback and end no file below `.git` changes in content, time or inode."""
+    """No file below `.git` changes in content, time or inode.
+
+    The repository has uncommitted work, a stash, a branch, a staged file and a hook; the test goes
+    through start, codons, checkpoint, rollback and end.
+    """
     project.begin()
     project.write("staged.txt", "staged")
     project.git("add", "staged.txt")
@@ -243,7 +248,7 @@ async def test_the_persons_git_is_never_written(project: Project) -> None:
 
 
 async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) -> None:
-    """Clean before, clean while we serve, take checkpoints and go back, clean after a kill."""
+    """It is clean before, while the server runs, checkpoints and rolls back, and after a kill."""
     project.begin()
     watched = ("status", "--porcelain", "--untracked-files=all")
     assert project.git(*watched) == ""
@@ -266,8 +271,10 @@ async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) 
 
 
 async def test_uncommitted_work_survives_every_rollback(project: Project) -> None:
-    """Modified, staged, untracked and deleted: all of it is in the safety checkpoint, which says
-    what it is; going to it brings the work back."""
+    """Modified, staged, untracked and deleted files are all in the safety checkpoint.
+
+    The checkpoint is labelled as such, and a rollback to it restores the work.
+    """
     project.begin()
     async with serving(project) as (_, client):
         clean = await client.create_checkpoint("clean")
@@ -296,7 +303,7 @@ async def test_uncommitted_work_survives_every_rollback(project: Project) -> Non
 
 
 async def test_what_the_project_ignores_is_neither_kept_nor_touched(project: Project) -> None:
-    """Ignored files are in no checkpoint, and stay as they are in every rollback."""
+    """Ignored files are in no checkpoint, and no rollback changes them."""
     project.begin()
     project.write("ignored/huge.bin", "1")
     project.write("run.log", "1")
@@ -316,8 +323,10 @@ async def test_what_the_project_ignores_is_neither_kept_nor_touched(project: Pro
 
 
 async def test_a_project_in_a_larger_repository_obeys_its_rules(tmp_path: Path) -> None:
-    """What a `.gitignore` above hides is left out; the repository above is not written, and shows
-    nothing of ours."""
+    """Files that a parent `.gitignore` hides are omitted.
+
+    The parent repository is not written, and its git shows nothing of the server.
+    """
     outer = Project(tmp_path / "mono")
     outer.begin()
     outer.write(".gitignore", "node_modules/\n/packages/app/dist\n*.log\n")
@@ -339,7 +348,7 @@ async def test_a_project_in_a_larger_repository_obeys_its_rules(tmp_path: Path) 
 
 
 async def test_a_project_that_is_ignored_above_is_served_all_the_same(tmp_path: Path) -> None:
-    """A person named it: rules that hide the whole of it do not hide what is in it."""
+    """The person named the project, so rules that hide all of it do not hide its files."""
     outer = Project(tmp_path / "outer").begin()
     project = Project(outer.root / "ignored" / "app")
     project.write("a.py", "1")
@@ -350,8 +359,10 @@ async def test_a_project_that_is_ignored_above_is_served_all_the_same(tmp_path: 
 
 
 async def test_a_linked_worktree_and_a_submodule_are_projects_like_any(tmp_path: Path) -> None:
-    """Where `.git` is a file: it and the repository it names stay still, and it is in no
-    checkpoint; a submodule's files are captured, without their git."""
+    """A `.git` file and the repository it names are unchanged and in no checkpoint.
+
+    A submodule's files are captured, without their git.
+    """
     main = Project(tmp_path / "main").begin()
     library = Project(tmp_path / "library").begin()
     main.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library.root))
@@ -384,8 +395,10 @@ async def test_a_linked_worktree_and_a_submodule_are_projects_like_any(tmp_path:
 async def test_a_killed_rollback_leaves_nothing_of_ours_in_the_project(
     project: Project, delay: float
 ) -> None:
-    """kill -9 while files are brought back: after the next start the project is as it was, or as
-    it was to be, and never in between; git shows nothing that is ours."""
+    """After kill -9 during a restore, the project is as before or as requested, never in between.
+
+    The next start leaves it so, and git shows nothing of the server.
+    """
     project.git("init", "--quiet")
     for number in range(3000):
         project.write(f"f{number}", "1" * 2000)
@@ -415,8 +428,10 @@ async def test_a_killed_rollback_leaves_nothing_of_ours_in_the_project(
 
 
 async def test_folders_that_have_our_names_are_the_persons(project: Project) -> None:
-    """`rigArchive`, `read_only_data_source` and `agentRoot` of a project are captured and come
-    back; the data of a hank is linked where nobody sees it."""
+    """`rigArchive`, `read_only_data_source` and `agentRoot` of a project are captured and restored.
+
+    The data of a hank is linked in a private place.
+    """
     names = ("rigArchive/x", "read_only_data_source/x", "agentRoot/x")
     for name in names:
         project.write(name, "mine")
@@ -443,7 +458,7 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
 
 
 async def test_a_hank_works_in_the_project_itself_and_is_remembered(project: Project) -> None:
-    """Agents write into the project; a second run without naming the hank goes on with it."""
+    """Agents write into the project; a second run without the hank's name continues with it."""
     project.begin()
     gate = project.root.parent / "gate"
     hank = write_hank(
@@ -470,8 +485,10 @@ async def test_a_hank_works_in_the_project_itself_and_is_remembered(project: Pro
 
 
 async def test_a_project_without_a_plan_may_get_one(project: Project) -> None:
-    """First checkpoints alone, then a hank: it runs from its beginning, and every checkpoint of
-    before can still be gone back to."""
+    """A project with checkpoints may get a hank, which runs from its beginning.
+
+    Every earlier checkpoint can still be rolled back to.
+    """
     project.write("a", "1")
     async with serving(project) as (server, client):
         made = await client.create_checkpoint("before any plan")
@@ -489,8 +506,10 @@ async def test_a_project_without_a_plan_may_get_one(project: Project) -> None:
 
 
 async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project: Project) -> None:
-    """Its files lie in an agentRoot of their own, beside other executions; it serves without a
-    plan, and the project is untouched."""
+    """A branch's files are in its own agentRoot, beside other executions.
+
+    The branch serves without a plan, and the project is untouched.
+    """
     project.begin()
     project.write("rigArchive/x", "mine")
     executions = project.root.parent / "executions"
@@ -522,7 +541,7 @@ async def test_a_branch_of_a_project_is_an_execution_that_needs_no_hank(project:
 
 
 async def test_commands_find_the_project_they_are_called_in(project: Project) -> None:
-    """With --workspace, and with nothing at all from a folder below: status, checkpoints, log."""
+    """status, checkpoints and log work with --workspace, or without it from a folder below."""
     project.write("deep/down/a", "1")
     async with serving(project) as (_, client):
         await client.create_checkpoint("here")
@@ -538,7 +557,10 @@ async def test_commands_find_the_project_they_are_called_in(project: Project) ->
 
 
 def test_what_cannot_be_a_workspace_is_refused(tmp_path: Path) -> None:
-    """Nothing there, a file, a home, the root, an execution: a sentence, an exit code, no trace."""
+    """Each such path gives a message and an exit code, and leaves no trace.
+
+    The paths are a missing folder, a file, a home, the root and an execution.
+    """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a", "1")))
     execution = tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
@@ -595,7 +617,7 @@ async def test_an_execution_in_a_project_is_never_taken_for_another_kind(project
 
 
 def _shadow(project: Project, *words: str) -> str:
-    """The git program on the shadow repository, as seed 000 shows it."""
+    """Run the git program on the shadow repository, as seed 000 shows it."""
     done = subprocess.run(
         ["git", *words],
         cwd=project.root,

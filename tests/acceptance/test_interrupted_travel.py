@@ -1,7 +1,7 @@
-"""Journeys that a crash cuts short: at the next start the old or the new state stands, exactly.
+"""After a crash during a rollback, the next start has exactly the old or the new state.
 
-What a crash leaves is laid out again for every moment of a journey: the journal up to a line, the
-intent, and the work tree before, in the midst of, or after the restore. And servers are killed.
+The disk after a crash is reproduced for every moment of a rollback: the journal up to a line, the
+intent, and the work tree before, during or after the restore. Other tests kill real servers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Act = Callable[[Client], Awaitable[Any]]
 Tree = dict[str, bytes]
 
 
-# --- journeys -------------------------------------------------------------------------------------
+# --- rollbacks ------------------------------------------------------------------------------------
 
 
 async def back(client: Client) -> None:
@@ -92,7 +92,7 @@ JOURNEYS = (
 
 
 async def prepare(execution: Path, client: Client, journey: Journey) -> None:
-    """Runs the plan, has a person edit two files, one of them saved, and makes earlier journeys."""
+    """Run the plan, let a person edit two files and save one, and make earlier rollbacks."""
     await idle(client)
     (execution / "agentRoot" / "a.txt").write_text("a person's")
     await client.create_checkpoint("mine")
@@ -101,12 +101,12 @@ async def prepare(execution: Path, client: Client, journey: Journey) -> None:
         await act(client)
 
 
-# --- what a crash leaves --------------------------------------------------------------------------
+# --- the disk after a crash -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Past:
-    """A journey that was made to its end, with all that is needed to lay its moments out again."""
+    """A completed rollback, with everything needed to reproduce its moments."""
 
     execution: Path
     hank: Path
@@ -121,7 +121,7 @@ class Past:
         return decode_value(RollbackIntent, self.intent).operation_id
 
     def lay_out(self, lines: int, content: Tree, *, intent: bool) -> None:
-        """The disk as a power cut leaves it after so many lines of the journal."""
+        """Lay out the disk as a power cut leaves it after this many lines of the journal."""
         shutil.rmtree(self.execution)
         shutil.copytree(self.copy, self.execution, symlinks=True)
         layout = Layout.of_execution(self.execution)
@@ -136,7 +136,7 @@ class Past:
 
     @property
     def old_state(self) -> State:
-        """What stands until the safety checkpoint: people's edits were noticed just before."""
+        """Return the state before the safety checkpoint, when people's edits were detected."""
         return fold(journal(self.copy)[: self.safety_line - 1])
 
     @property
@@ -147,7 +147,7 @@ class Past:
 
     @property
     def safety_line(self) -> int:
-        """How many lines there are once the safety checkpoint is on record."""
+        """Return the number of lines once the safety checkpoint is recorded."""
         safety = decode_value(RollbackIntent, self.intent).safety.sha
         events = journal(self.copy)
         return next(event.seq for event in events if _records(event, safety))
@@ -162,7 +162,7 @@ def _records(event: Event, sha: Sha) -> bool:
 
 
 def write_tree(folder: Path, content: Tree) -> None:
-    """Makes the files of a folder these: only what differs is written, as a restore does."""
+    """Make the files of a folder equal these; like a restore, write only those that differ."""
     for name in tree(folder).keys() - content.keys():
         (folder / name).unlink()
 
@@ -191,9 +191,9 @@ while True:
 
 @contextmanager
 def caught_intent(execution: Path, copy: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Takes a second name for the intent as soon as it is there; its removal leaves that one.
+    """Make a second name for the intent when it appears; it outlives the intent.
 
-    The program that is yielded ends then.
+    The yielded program ends then.
     """
     intent = Layout.of_execution(execution).rollback_intent
     words = [sys.executable, "-c", _CATCH, str(intent), str(copy)]
@@ -243,7 +243,7 @@ def on_thread(found: State) -> list[str]:
 
 
 def assert_stands(past: Past, found: State, content: Tree, expected: State) -> None:
-    """Files, place, plan, journeys and edits are these; nothing of the journey is left to do."""
+    """Assert files, plan position, rollbacks and edits, and that no part of it is pending."""
     assert tree(past.execution / "agentRoot") == content
     assert (on_thread(found), next_codon(found)) == (on_thread(expected), next_codon(expected))
     assert [entry.codon_id for entry in found.execution_plan] == [
@@ -277,7 +277,7 @@ def endings(execution: Path, operation_id: str) -> list[Event]:
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids=lambda journey: journey.name)
 async def test_a_crash_leaves_the_old_or_the_new_state(journey: Journey, tmp_path: Path) -> None:
-    """Before the intent the old one; from then on, at each line and in mid-restore, the new one."""
+    """Before the intent it is the old one; from then on, at each line or mid-restore, the new."""
     past = await lived_through(tmp_path, journey)
     lines = len(journal(past.copy))
     for cut in (past.safety_line - 1, past.safety_line):
@@ -299,7 +299,7 @@ async def test_a_crash_leaves_the_old_or_the_new_state(journey: Journey, tmp_pat
 async def test_what_was_finished_at_a_start_can_be_taken_back(
     journey: Journey, tmp_path: Path
 ) -> None:
-    """Cut short in the midst of the restore, finished at the start; then undone, or redone."""
+    """A rollback interrupted mid-restore and finished at the start can be undone or redone."""
     past = await lived_through(tmp_path, journey)
     past.lay_out(past.safety_line, past.halfway, intent=True)
     async with started_again(past) as server, server.client() as client:
@@ -317,7 +317,7 @@ MANY = codon("many", {"run": "mkdir -p d; for i in $(seq 1500); do echo $i > d/f
 async def killed(
     server: RunningServer, client: Client, act: Act, catching: subprocess.Popen[bytes]
 ) -> None:
-    """Kills the server once the intent is there, while it restores."""
+    """Kill the server during the restore, once the intent exists."""
 
     async def send() -> None:
         try:
@@ -355,7 +355,7 @@ async def many_back(client: Client) -> None:
 async def test_a_killed_server_finishes_it_at_its_next_start(
     before: tuple[Act, ...], act: Act, directions: tuple[int, int], tmp_path: Path
 ) -> None:
-    """kill -9 as soon as the intent is durable: the new state stands, and the stacks agree."""
+    """kill -9 comes as soon as the intent is durable: the new state stands, and stacks agree."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "one")), MANY)
     async with (
@@ -382,12 +382,12 @@ async def test_a_killed_server_finishes_it_at_its_next_start(
     GitWitness(execution).assert_sound()
 
 
-# --- under a frozen agent -------------------------------------------------------------------------
+# --- with a frozen agent --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A codon that has written twice and waits, and the checkpoint after its first writing."""
+    """A codon that has written twice and waits, and the checkpoint after its first write."""
 
     server: RunningServer
     client: Client
@@ -450,7 +450,7 @@ def back_under_it(first: Sha, paths: tuple[str, ...] | None) -> Act:
 async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
     paths: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
-    """The agent is killed, frozen or not; files and place are those of the last success."""
+    """The agent is killed, frozen or not; files and plan position are those of the last success."""
     execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
         with caught_intent(execution, tmp_path / "intent") as catching:
@@ -464,7 +464,7 @@ async def test_killed_under_a_frozen_agent_the_codon_begins_anew(
 
 
 async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None:
-    """Wherever the journal ends: the codon begins anew, and the journey is told once."""
+    """Wherever the journal ends, the codon begins anew and the rollback is reported once."""
     execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
         old = tree(execution / "agentRoot")

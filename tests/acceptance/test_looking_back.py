@@ -1,4 +1,4 @@
-"""Looks at the past over a real socket: what a viewer sees is what was, and nothing moves."""
+"""Views of the past over a real socket: a viewer sees the real history, and nothing moves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HANK = (
 
 @dataclass(frozen=True)
 class Scene:
-    """A server that has run its plan, and a viewer who looks at it."""
+    """A server that has run its plan, and a viewer of it."""
 
     server: RunningServer
     controller: Client
@@ -85,11 +85,11 @@ async def a_scene(tmp_path: Path, *codons: dict[str, Any]) -> AsyncIterator[Scen
             yield Scene(server, controller, viewer, GitWitness(server.execution))
 
 
-# --- what is answered -----------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) -> None:
-    """Status and lines of each file, and with `patch` git's own unified diff; stats of it all."""
+    """It has status and lines of each file, total stats, and with `patch` git's unified diff."""
     async with a_scene(tmp_path) as scene:
         one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
         page = await scene.viewer.diff(one.sha[:12], two.sha, patch=True)
@@ -114,7 +114,7 @@ async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) 
 
 
 async def test_a_comparison_with_the_work_tree_sees_what_people_did_since(tmp_path: Path) -> None:
-    """Without `to` it is the work tree of this moment, by folders and files if so asked."""
+    """Without `to` it compares the current work tree, by folders and files if requested."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
         assert (await scene.viewer.diff(two.sha)).files == ()
@@ -134,7 +134,7 @@ async def test_a_comparison_with_the_work_tree_sees_what_people_did_since(tmp_pa
 
 
 async def test_files_come_byte_for_byte_whatever_is_in_them(tmp_path: Path) -> None:
-    """Text as text, all else in base64, links as their target; with size and mode."""
+    """Text is returned as text, other content in base64, links as their target; with size, mode."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
         text = await scene.viewer.read_file(two.sha, "notes/a.txt")
@@ -149,7 +149,7 @@ async def test_files_come_byte_for_byte_whatever_is_in_them(tmp_path: Path) -> N
 
 
 async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: Path) -> None:
-    """Whole it is refused with its size; its ranges together are the file, in any order."""
+    """A whole read is refused with the size; ranges together are the file, in any order."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
         with pytest.raises(CommandRefused) as refused:
@@ -174,7 +174,7 @@ async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: 
 
 
 async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: Path) -> None:
-    """Tree as git lists it, state as the journal folds, events from the run's begin."""
+    """The tree is git's list, the state is the journal's fold, and events begin with the run."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
         view = await scene.viewer.replay(one.sha[:10], compare=("previous", "now"))
@@ -202,7 +202,7 @@ async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: 
 
 
 async def test_a_view_of_every_event_is_the_fold_and_the_newest_files(tmp_path: Path) -> None:
-    """At each seq: state = fold(journal), and the files of the checkpoint that was newest then."""
+    """At each seq: state = fold(journal), and files are those of the newest checkpoint then."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
         await scene.controller.roll_back_to_checkpoint(one.sha)
@@ -226,7 +226,7 @@ async def test_a_view_of_every_event_is_the_fold_and_the_newest_files(tmp_path: 
 async def test_after_every_journey_the_newest_moment_shows_the_files_that_are_there(
     tmp_path: Path,
 ) -> None:
-    """Rollback, undo and redo: the view of the last event lists what is in the work tree."""
+    """After rollback, undo and redo, the view of the last event lists the work tree's files."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
         journeys = (
@@ -254,7 +254,7 @@ def _names_in(folder: Path) -> set[str]:
 
 
 async def test_a_view_can_be_confined_and_paged(tmp_path: Path) -> None:
-    """`paths` choose files and folders; pages together are the tree; state comes once."""
+    """`paths` selects files and folders; pages together are the tree; the state is sent once."""
     async with a_scene(tmp_path) as scene:
         two = await scene.record("completed", "two")
         whole = await scene.viewer.replay(two.sha)
@@ -278,7 +278,7 @@ async def test_a_view_can_be_confined_and_paged(tmp_path: Path) -> None:
 
 
 async def test_pages_of_a_comparison_are_the_comparison(tmp_path: Path) -> None:
-    """With cursors, with patches and without, nothing is lost or told twice."""
+    """With cursors, with patches and without, nothing is lost or repeated."""
     async with a_scene(tmp_path) as scene:
         one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
         whole = await scene.viewer.diff(one.sha, two.sha)
@@ -298,11 +298,11 @@ async def test_pages_of_a_comparison_are_the_comparison(tmp_path: Path) -> None:
             assert names == [file.path for file in whole.files]
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def bad_questions(sha: str, last_seq: int) -> list[tuple[CommandData, str, str]]:
-    """Each with the code and the JSON path of its refusal."""
+    """Each request with the code and the JSON path of its refusal."""
     nowhere, gone, bad_path = "CHECKPOINT_NOT_FOUND", "f" * 40, "INVALID_PATH"
     outside = ("/etc/passwd", "../a.txt", "notes/../../x", ".git/config", ".hankweave/server.token")
     return [
@@ -338,7 +338,7 @@ def bad_questions(sha: str, last_seq: int) -> list[tuple[CommandData, str, str]]
 async def test_a_bad_question_is_refused_with_code_and_path_and_nothing_moves(
     tmp_path: Path,
 ) -> None:
-    """No file of the execution changes, no event is written, the connection goes on."""
+    """No file of the execution changes, no event is written, and the connection stays open."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
         before, events = _untouched(scene.execution), len(journal(scene.execution))
@@ -362,7 +362,7 @@ async def test_a_bad_question_is_refused_with_code_and_path_and_nothing_moves(
 
 
 async def test_good_questions_move_nothing_either(tmp_path: Path) -> None:
-    """Looking at everything leaves every byte of the execution as it was, but for the logs."""
+    """Reading everything leaves every byte of the execution unchanged, except for the logs."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
         before = _untouched(scene.execution)
@@ -374,7 +374,7 @@ async def test_good_questions_move_nothing_either(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_two_checkpoints_share_is_refused_with_both(tmp_path: Path) -> None:
-    """Checkpoints are made until two begin alike; then that beginning names neither."""
+    """Checkpoints are made until two share a prefix; that prefix then selects neither."""
     async with a_scene(tmp_path) as scene:
         shas = [record.sha for record in (await scene.viewer.list_checkpoints()).checkpoints]
         while len({sha[:4] for sha in shas}) == len(shas) and len(shas) < 1_500:
@@ -389,14 +389,14 @@ async def test_a_name_that_two_checkpoints_share_is_refused_with_both(tmp_path: 
 
 
 def _untouched(execution: Path) -> dict[str, bytes]:
-    """Everything a look could have spoilt: all but the logs and the lock's heartbeat."""
+    """Return everything a view could damage: all but the logs and the lock's heartbeat."""
     kept = tree(execution)
     logs = (".hankweave/logs/", ".hankweave/runtime.lock")
     return {name: content for name, content in kept.items() if not name.startswith(logs)}
 
 
 async def _raw_failure(scene: Scene, kind: str, data: dict[str, object]) -> Any:
-    """Says what our client's types would not let us say."""
+    """Send what the client's types do not allow."""
     address = discover(scene.execution)
     headers = {"Authorization": f"Bearer {address.token}"}
     async with connect_raw(address.url, additional_headers=headers, proxy=None) as socket:
@@ -410,7 +410,7 @@ async def _raw_failure(scene: Scene, kind: str, data: dict[str, object]) -> Any:
 
 
 def test_names_in_this_file_are_not_utf8(tmp_path: Path) -> None:
-    """The strange name above is strange: a byte that no UTF-8 text has."""
+    """The name above contains a byte that is not UTF-8."""
     os.close(os.open(os.fsencode(tmp_path) + b"/odd-\xff.txt", os.O_CREAT, 0o600))
     (name,) = os.listdir(os.fsencode(tmp_path))
     with pytest.raises(UnicodeDecodeError):

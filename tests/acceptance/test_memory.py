@@ -1,4 +1,4 @@
-"""What agents and sentinels remember: kept with each checkpoint, and rewound when asked."""
+"""The memory of agents and sentinels is kept with each checkpoint, and rewound on request."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ async def rolled_back(client: Client, command: Any) -> RollbackReport:
 
 
 def recalled(execution: Path) -> list[str]:
-    """What the agents said that they remember, oldest first."""
+    """Return what the agents report that they remember, oldest first."""
     said = (done.content for done in told(execution, AssistantAction) if done.action == "message")
     return [text for text in said if text.startswith("I know")]
 
 
 def memory(execution: Path) -> dict[str, bytes]:
-    """All that is remembered by, as it lies on the disk."""
+    """Return all session files and histories on disk."""
     layout = Layout.of_execution(execution)
     return {
         **{f"sessions/{name}": data for name, data in tree(layout.agent_sessions).items()},
@@ -68,7 +68,7 @@ def memory(execution: Path) -> dict[str, bytes]:
 
 
 def as_sentinel(execution: Path, name: str, text: str) -> Path:
-    """Writes a history as a conversational sentinel does (seed 001)."""
+    """Write a history as a conversational sentinel does (seed 001)."""
     path = Layout.of_execution(execution).sentinel_history / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -76,7 +76,7 @@ def as_sentinel(execution: Path, name: str, text: str) -> Path:
 
 
 def holds_together(execution: Path) -> None:
-    """The state is the fold of the journal, and git finds no fault."""
+    """Assert that the state is the fold of the journal, and that git finds no fault."""
     folded, saved = fold(journal(execution)), state(execution)
     assert (folded.runs, folded.undo, folded.redo) == (saved.runs, saved.undo, saved.redo)
     GitWitness(execution).assert_sound()
@@ -87,11 +87,11 @@ async def records(client: Client) -> list[CheckpointRecord]:
     return list(page.checkpoints)
 
 
-# --- epochs ---------------------------------------------------------------------------------------
+# --- session snapshots ----------------------------------------------------------------------------
 
 
 async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: Path) -> None:
-    """Record, trailer and ref agree; an epoch has the session's file as it then was."""
+    """Record, trailer and ref agree; a snapshot has the session's file as it then was."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -119,7 +119,7 @@ async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: 
 
 
 async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: Path) -> None:
-    """Same epoch, same ref, and of objects the commit alone; also in the next server."""
+    """It has the same snapshot and ref and only a commit as new object, in the next server too."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -147,14 +147,14 @@ def objects(execution: Path) -> set[str]:
     return set(listed.split())
 
 
-# --- going back -----------------------------------------------------------------------------------
+# --- rollback -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rewind", [True, False])
 async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
     tmp_path: Path, rewind: bool
 ) -> None:
-    """With rewindMemory the next codon resumes the session as of the checkpoint; else as of now."""
+    """With rewindMemory the next codon resumes the checkpoint's session, else the current one."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
@@ -175,7 +175,10 @@ async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
 
 
 async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
-    """Sessions and sentinel histories, to the byte: back, undone, back again; also by others."""
+    """Sessions and sentinel histories are exact after rollback, undo and redo.
+
+    The redo and another undo are done by another server, after the first one was killed.
+    """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -206,7 +209,7 @@ async def test_undo_and_redo_take_memory_along(tmp_path: Path) -> None:
 
 
 async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path) -> None:
-    """Neither it nor its undo changes what is remembered."""
+    """Neither the rollback nor its undo changes any memory."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
@@ -224,7 +227,7 @@ async def test_a_rollback_leaves_memory_alone_unless_asked(tmp_path: Path) -> No
 async def test_memory_is_rewound_as_a_whole_or_not_at_all(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    """With paths or under a frozen agent it is refused, with a code and a path; nothing moves."""
+    """With paths or a frozen agent it is refused, with a code and a path; nothing moves."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
@@ -246,7 +249,7 @@ async def test_memory_is_rewound_as_a_whole_or_not_at_all(
 
 @pytest.mark.parametrize("how_far", ["not begun", "half way", "done"])
 async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_far: str) -> None:
-    """The next start finds the intent, rewinds again, and tells once; it can be undone."""
+    """The next start finds the intent, rewinds again, and reports it once; it can be undone."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -278,7 +281,7 @@ async def test_a_rewind_that_a_crash_cut_short_is_finished(tmp_path: Path, how_f
 
 
 def _as_if_killed_before_it_was_told(execution: Path, known: dict[Any, CheckpointRecord]) -> None:
-    """The journal ends with rollback.started, the intent is there, no state is."""
+    """Cut the journal after rollback.started, write the intent, and remove the state."""
     layout = Layout.of_execution(execution)
     events = journal(execution)
     (done,) = [event.data for event in events if isinstance(event.data, RollbackCompleted)]
@@ -314,7 +317,7 @@ def lay_out(execution: Path, content: dict[str, bytes]) -> None:
 
 
 async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
-    """After one that prunes all it may, memory still goes back, and the store is sound."""
+    """After a gc that prunes everything allowed, memory can be rewound, and the store is sound."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,
@@ -333,7 +336,7 @@ async def test_a_gc_takes_no_epoch_away(tmp_path: Path) -> None:
 
 # --- an agent that keeps its transcript elsewhere -------------------------------------------------
 
-# Not the real program: it needs no model, and keeps its transcript where Claude Code does.
+# It is not the real program: it needs no model, and keeps its transcript where Claude Code does.
 STAND_IN = f"""#!{sys.executable} -IS
 import json, os, pathlib, re, sys
 arguments = sys.argv[1:]
@@ -371,7 +374,7 @@ def claude_codons(**fields: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def claude(tmp_path: Path) -> dict[str, str]:
-    """The environment of a server that finds the stand-in."""
+    """Return the environment of a server that finds the stand-in."""
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text(STAND_IN)
@@ -398,7 +401,7 @@ async def after_both(server: RunningServer, client: Client) -> None:
 async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
     tmp_path: Path, claude: dict[str, str], elsewhere: bool
 ) -> None:
-    """Inside the execution, or where its codon's env says; it is put back for its owner alone."""
+    """It works inside the execution or where the codon's env says; the restored file is private."""
     execution = tmp_path / "execution"
     home = tmp_path / "conf" if elsewhere else execution / ".hankweave" / "homes" / "claude"
     fields = {"env": {"CLAUDE_CONFIG_DIR": str(home)}} if elsewhere else {}
@@ -424,7 +427,7 @@ async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
 async def test_a_session_that_a_codon_continues_stays_as_it_is(
     tmp_path: Path, claude: dict[str, str]
 ) -> None:
-    """Each codon forks it: done again, after a rollback or a redo, it begins with the same."""
+    """Each codon forks the session: run again after a rollback or redo, it begins the same."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *claude_codons())
     async with (
@@ -444,7 +447,7 @@ async def test_a_session_that_a_codon_continues_stays_as_it_is(
 async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
     tmp_path: Path, claude: dict[str, str]
 ) -> None:
-    """Where the transcript was stands something that is not ours: it stays, the report says so."""
+    """A foreign file is in the transcript's place: it stays, and the report says so."""
     execution = tmp_path / "execution"
     home = execution / ".hankweave" / "homes" / "claude"
     hank = write_hank(tmp_path / "hank", *claude_codons())
@@ -465,7 +468,7 @@ async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
 
 
 async def test_an_epoch_that_is_lost_is_named_and_nothing_is_forgotten(tmp_path: Path) -> None:
-    """Without its ref the memory stays as it is, and the rollback of the files is done."""
+    """Without its ref the memory stays as it is, and the files are rolled back."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *REMEMBERING), None, execution) as server,

@@ -1,4 +1,4 @@
-"""Claims about defects that Hankweave's source shows: a real server here does not have them."""
+"""Defects visible in Hankweave's source are absent from a real server here."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ RIG = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
 
 @pytest.mark.parametrize("order", [CodonForceStop(reason="enough"), CodonSkip()])
 async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order: Any) -> None:
-    """codon.completed comes once, with the cost so far, and says whether it was skipped (Hankweave
-    tells nothing of a codon that was stopped, and cost 0 of one that was skipped)."""
+    """codon.completed is sent once, with the cost so far, and says if the codon was skipped.
+
+    Hankweave reports nothing for a stopped codon, and cost 0 for a skipped one.
+    """
     message = (
         '{"type":"assistant","message":{"id":"m","model":"claude-sonnet-4-5","usage":'
         '{"input_tokens":1000000,"output_tokens":1},"content":[{"type":"text","text":"x"}]}}'
@@ -63,7 +65,7 @@ async def test_a_codon_that_a_person_ends_is_told_as_ended(tmp_path: Path, order
 
 
 async def test_a_headless_server_ends_when_its_codon_is_stopped(tmp_path: Path) -> None:
-    """Nobody is left who could go on with it: exit code 1 (Hankweave idles for ever)."""
+    """With no client left to continue it, it exits with 1 (Hankweave idles forever)."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -77,8 +79,10 @@ async def test_a_headless_server_ends_when_its_codon_is_stopped(tmp_path: Path) 
 
 
 async def test_a_rig_that_was_rolled_back_is_set_up_again(tmp_path: Path) -> None:
-    """What an earlier run's rig made is gone with the rollback, so the rig runs once more
-    (Hankweave 0.10 skips it because it had run)."""
+    """After a rollback removes the output of an earlier run's rig, the rig runs once more.
+
+    Hankweave 0.10 skips it because it had run.
+    """
     hank = write_hank(tmp_path / "hank", codon("one"), codon("two", rigSetup=RIG))
     execution = tmp_path / "execution"
     rig = execution / "agentRoot" / "rig.txt"
@@ -100,8 +104,10 @@ async def test_a_rig_that_was_rolled_back_is_set_up_again(tmp_path: Path) -> Non
 
 
 async def test_codons_of_a_loop_track_files_and_have_rig_checkpoints(tmp_path: Path) -> None:
-    """In each iteration: what the loop's codons track is in checkpoints, the rig's too (Hankweave
-    0.10 looks at the top level alone)."""
+    """In each iteration, the files that the loop's codons track are in checkpoints, the rig's too.
+
+    Hankweave 0.10 looks only at the top level.
+    """
     loop = {
         "type": "loop",
         "id": "polish",
@@ -124,8 +130,10 @@ async def test_codons_of_a_loop_track_files_and_have_rig_checkpoints(tmp_path: P
 
 
 async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Path) -> None:
-    """A codon that continues the one before it finds that one's session (in Hankweave it is outside
-    of the thread, and the codon fails)."""
+    """A codon that continues the previous one finds its session.
+
+    In Hankweave that session is outside the thread, and the codon fails.
+    """
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"say": "hello"}),
@@ -149,7 +157,7 @@ async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Pa
 
 
 async def test_every_message_of_an_agent_is_counted(tmp_path: Path) -> None:
-    """However fast they come (Hankweave counts up from a state that lags behind)."""
+    """All are counted, however fast they arrive (Hankweave increments a state that lags behind)."""
     hank = write_hank(tmp_path / "hank", codon("one", *({"say": str(n)} for n in range(200))))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -161,8 +169,11 @@ async def test_every_message_of_an_agent_is_counted(tmp_path: Path) -> None:
 
 
 async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path) -> None:
-    """codon.start of a codon that has run begins a run of its own; costs go to the new record, and
-    the old one stays as it was (Hankweave addresses the first record of that name)."""
+    """codon.start of a codon that has run begins a run of its own.
+
+    Costs go to the new record, and the old one is unchanged (Hankweave addresses the first record
+    of that name).
+    """
     hank = write_hank(tmp_path / "hank", codon("one", {"cost": 0.5}), codon("two"))
     execution = tmp_path / "execution"
     async with (
@@ -183,7 +194,7 @@ async def test_an_end_is_the_same_after_a_start_of_an_older_codon(tmp_path: Path
 
 
 async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
-    """The record says it of each; codon.completed, as in Hankweave, of all up to its own."""
+    """Each record has its own cost; codon.completed, as in Hankweave, sums all up to it."""
     retries: dict[str, Any] = {
         "onFailure": "retry",
         "retryConfig": {"maxAttempts": 2, "delayMs": 1},
@@ -201,7 +212,7 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
 
 
 async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path) -> None:
-    """Its whole sha names one moment, though two records have it (in Hankweave it is ambiguous)."""
+    """Its full sha names one moment, though two records have it (in Hankweave it is ambiguous)."""
     retries: dict[str, Any] = {
         "onFailure": "retry",
         "retryConfig": {"maxAttempts": 2, "delayMs": 1},
