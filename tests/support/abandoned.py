@@ -1,4 +1,4 @@
-"""An execution with a dead end: checkpoints that a gc may prune."""
+"""An execution with an abandoned branch: checkpoints that a gc may prune."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two"
 
 @dataclass
 class DeadEnd:
-    """A server that has left one timeline for another."""
+    """A server whose current timeline replaced another one."""
 
     server: RunningServer
     client: Client
     manual: tuple[Sha, ...]
-    """On the timeline that was left, oldest first."""
+    """On the abandoned timeline, oldest first."""
     old_safety: Sha
     new_safety: Sha
     standing: frozenset[Sha]
-    """What no limit lets go of."""
+    """Commits that no limit prunes."""
 
     @property
     def may_go(self) -> frozenset[Sha]:
@@ -40,7 +40,7 @@ class DeadEnd:
 
 @asynccontextmanager
 async def dead_end(folder: Path, manual: int = 2) -> AsyncIterator[DeadEnd]:
-    """Runs a plan, takes checkpoints by hand, rolls back, and then does so once more."""
+    """Run a plan, take checkpoints by hand, and roll back twice."""
     hank, execution = write_hank(folder / "hank", *HANK), folder / "execution"
     async with (
         running_server(hank, None, execution) as server,

@@ -1,8 +1,8 @@
 """A stand-in for an agent that speaks ACP, written with the SDK's agent side.
 
-Run as a program: its words say what it does, one after the other, so that each test shows the
-behaviour it is about. It needs no model. What it was told it writes to `heard.jsonl`, in its
-working directory.
+It runs as a program without a model. The words on its command line are its actions, in order, so
+that each test shows the behaviour that it is about. It writes the messages that it received to
+`heard.jsonl`, in its working directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGAN = "began.txt"
 
 
 class StandIn:
-    """Its words: abilities, then what it does in a turn."""
+    """An agent driven by words: first its capabilities, then its actions in a turn."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -213,7 +213,7 @@ class StandIn:
         self._is_cancelled.set()
 
     async def _write(self, path: str) -> None:
-        """Asks leave to write a file, as an agent that was not told of a call before."""
+        """Ask permission to write a file, without announcing the call first."""
         call = schema.ToolCallUpdate(
             tool_call_id=f"call-{path}",
             title=f"Writing {path}",
@@ -242,7 +242,7 @@ class StandIn:
         )
 
     async def _announce(self, path: str) -> None:
-        """Tells the client to write, as OpenCode does whatever the client offers."""
+        """Tell the client to write, as OpenCode does whatever the client offers."""
         try:
             await self._peer.write_text_file(session_id=self._session, path=path, content="x")
             await self._say("agent_message_chunk", "taken note of")
@@ -250,7 +250,7 @@ class StandIn:
             await self._say("agent_message_chunk", f"error {error.code}")
 
     def _print_oddities(self) -> None:
-        """Lines that no agent should print, and some that one of tomorrow may."""
+        """Print lines that no agent should print, and some that a later version may."""
         update: dict[str, Any] = {"sessionId": self._session}
         for odd in (
             b"",
@@ -285,7 +285,7 @@ class StandIn:
             _put(1, {"jsonrpc": "2.0", "method": "session/update", "params": params})
 
     def _print_long(self, length: int) -> None:
-        """The result of a tool, of so many bytes."""
+        """Report a tool's result of a given number of bytes."""
         done = {
             "sessionUpdate": "tool_call_update",
             "toolCallId": "long",
@@ -313,7 +313,7 @@ class StandIn:
 
 
 def _remember(word: str) -> None:
-    """Keeps a word where OpenCode keeps its sessions."""
+    """Store a word where OpenCode keeps its sessions."""
     with contextlib.closing(sqlite3.connect(os.environ["OPENCODE_DB"])) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("CREATE TABLE IF NOT EXISTS said (word)")
@@ -327,7 +327,7 @@ def _remembered() -> list[str]:
 
 
 def _put(descriptor: int, message: dict[str, Any]) -> None:
-    """Writes past the SDK, and to the end."""
+    """Write all bytes directly, without the SDK."""
     os.set_blocking(descriptor, True)
     rest = memoryview(json.dumps(message).encode() + b"\n")
     while rest:

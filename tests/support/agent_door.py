@@ -16,7 +16,7 @@ DEADLINE = 30.0
 
 
 class AgentDoor:
-    """A real process, and what an agent can do with it."""
+    """A real process, with the calls that an agent can make."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -25,13 +25,13 @@ class AgentDoor:
         return [tool.name for tool in (await self.client.list_tools()).tools]
 
     async def call(self, tool: str, **arguments: Any) -> Any:
-        """Calls a tool that is to succeed; gives the structured answer."""
+        """Call a tool that must succeed; return the structured answer."""
         result = await self._called(tool, arguments)
         assert not result.is_error, text_of(result)
         return result.structured_content
 
     async def refused(self, tool: str, **arguments: Any) -> str:
-        """Calls a tool that is to fail; gives what the agent reads."""
+        """Call a tool that must fail; return the text that the agent reads."""
         result = await self._called(tool, arguments)
         assert result.is_error, text_of(result)
         return text_of(result)
@@ -46,7 +46,7 @@ class AgentDoor:
 async def agent_door(
     execution: Path, codon: str | None = None, cwd: Path | None = None, **env: str
 ) -> AsyncIterator[AgentDoor]:
-    """Starts it with the command line that the daemon offers; it ends with the block."""
+    """Start it with the command line that the daemon offers, and stop it at the block's end."""
     program, *arguments = mcp_command(execution)
     if codon is not None:
         env["HANKWEAVE_CODON_ID"] = codon

@@ -1,4 +1,4 @@
-"""Hanks with budgets, and states in which codons have spent something."""
+"""Hanks with budgets, and states in which codons have used some of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def a_hank(*steps: Codon | Loop, budget: ContainerBudget | None = None) -> Hank:
 
 
 def entry_of(hank: Hank, name: str) -> PlanEntry:
-    """A plan entry by its id: `build`, or `review#1` for iteration 1."""
+    """Return a plan entry by its id: `build`, or `review#1` for iteration 1."""
     bare, _, iteration = name.partition("#")
     for step in hank.hank:
         match step:
@@ -82,7 +82,7 @@ def spent(
     status: Literal["completed", "failed"] = "completed",
     number: int = 2,
 ) -> TerminalCodon:
-    """An execution that has ended and used so much."""
+    """Return a completed execution of a codon with this usage."""
     entry = entry_of(hank, name)
     tokens = Tokens(
         input_tokens=1, output_tokens=output, cache_creation_tokens=0, cache_read_tokens=0
@@ -125,12 +125,12 @@ def a_state(*codons: TerminalCodon, name: str = "run-1") -> State:
 
 
 def state_of(*runs: Run) -> State:
-    """Runs as they came; the last one is the newest and current."""
+    """Return a state with these runs; the last one is the newest and current."""
     return replace(EMPTY_STATE, runs=tuple(reversed(runs)), current_run_id=runs[-1].run_id)
 
 
 def with_spent(state: State, codons: Iterable[TerminalCodon]) -> State:
-    """The state after these have ended as well, in its newest run."""
+    """Return the state after these have ended as well, in its newest run."""
     newest = state.runs[0]
     grown = replace(newest, codons=(*newest.codons, *codons))
     return replace(state, runs=(grown, *state.runs[1:]))

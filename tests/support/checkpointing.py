@@ -1,6 +1,6 @@
-"""Two doors to the same checkpoints: the engine's own calls, and a client of the real server.
+"""Two ways to use checkpoints: the engine's own calls, and a client of the real server.
 
-What is tested through `Door` is promised to both. Either works without root's privileges.
+A test that uses `Door` holds for both. Either works without root's privileges.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Made:
-    """What a checkpoint says of itself; names as the protocol's README has them written."""
+    """The report of a checkpoint, with names as defined in the protocol's README."""
 
     sha: str
     skipped: dict[str, str]
@@ -58,16 +58,16 @@ class Restored:
     touched: set[str]
     """Added, updated or removed."""
     skipped: dict[str, str]
-    """Left alone, as foreseen or as found."""
+    """Left alone, as predicted or as found."""
 
 
 def shown(path: bytes) -> str:
-    r"""The name as text; a byte that is not UTF-8 as `\xff`."""
+    r"""Return the name as text; a byte that is not UTF-8 becomes `\xff`."""
     return path.decode("utf-8", "backslashreplace")
 
 
 class Refusal(Exception):
-    """A rollback that was refused; nothing may have moved."""
+    """A rollback that was refused; no file may have changed."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code)
@@ -75,7 +75,7 @@ class Refusal(Exception):
 
 
 class Door(Protocol):
-    """What a case does with a work tree."""
+    """The operations of a test case on a work tree."""
 
     layout: Layout
     tree: WorkTree
@@ -83,11 +83,11 @@ class Door(Protocol):
     async def checkpoint(self) -> Made: ...
 
     async def rollback(self, sha: str) -> Restored:
-        """Raises Refusal."""
+        """Roll back; raise Refusal if it is refused."""
         ...
 
     async def restart(self, *, kill: bool = False) -> None:
-        """Ends what holds the repository, and starts it anew."""
+        """Stop the process or object that holds the repository, and start it anew."""
         ...
 
     async def end(self) -> None: ...
@@ -223,9 +223,9 @@ class ServerDoor:
         return Restored(touched, {item.path: item.reason for item in report.skipped})
 
     async def track(self) -> None:
-        """Goes to where the codon has just run: from there on, its patterns count.
+        """Run the codon, whose patterns apply from then on.
 
-        The first time it runs; later a rollback brings back that moment and its empty tree.
+        The first call runs it; a later one rolls back to that moment and its empty tree.
         """
         if self._home is not None:
             await self.rollback(self._home)
@@ -250,7 +250,7 @@ def _has_run(event: Event) -> bool:
 
 
 def started(hank: Path, execution: Path, variables: dict[str, str]) -> subprocess.Popen[str]:
-    """Starts a server that several tests may share, and waits until it serves."""
+    """Start a server that several tests may share, and wait until it serves."""
     words = ["run", str(hank), "--execution", str(execution), "--json", "--no-autostart"]
     server = subprocess.Popen(
         ordinary_command(*command(*words)),
@@ -273,7 +273,7 @@ def started(hank: Path, execution: Path, variables: dict[str, str]) -> subproces
 
     threading.Thread(target=listen, daemon=True).start()
     in_time = ready.wait(DEADLINE)
-    # A server that gives up closes its output a moment before it is gone.
+    # A server that fails to start closes its output a moment before it exits.
     if not in_time or not any('"server.ready"' in line for line in output):
         server.kill()
         server.wait(DEADLINE)

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: a process that ends, and what it said."""
+"""The command line as a user runs it: a process that ends, and its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Done: TypeAlias = subprocess.CompletedProcess[str]
 def hankweave(
     *words: str, cwd: Path | None = None, answer: str = "", code: int | None = None, **env: str
 ) -> Done:
-    """Runs a command to its end, which is never a traceback, and has this exit code if any."""
+    """Run a command to its end; check that it printed no traceback, and its exit code if given."""
     done = subprocess.run(
         command(*words),
         env=environment(**env),
@@ -25,7 +25,7 @@ def hankweave(
         timeout=100,
         check=False,
     )
-    # One of an agent is told further to the right.
+    # A traceback of an agent is indented.
     assert "\nTraceback" not in f"\n{done.stdout}\n{done.stderr}"
     if code is not None:
         assert done.returncode == code, done.stdout + done.stderr
@@ -34,6 +34,6 @@ def hankweave(
 
 
 def agreed(verb: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the --yes that a command wants where there is no terminal to ask on."""
+    """Return the --yes that a command needs where there is no terminal to ask on."""
     asks = verb in ("rollback", "undo", "redo") and "--preview" not in options
     return ("--yes",) if asks else ()

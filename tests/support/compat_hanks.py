@@ -1,8 +1,8 @@
-"""The hanks of tests/compat: which public hank each stands for, and what a model does in it.
+"""The hanks of tests/compat: which public hank each stands for, and the model's part in it.
 
 Every hank is written for these tests, with the constructs of the public one that it names. None of
-them names an agent or has permissions. `Case.script` says what the model answers; what must be true
-at the end stands beside it.
+them names an agent or has permissions. `Case.script` has the model's answers; the other fields have
+the expected result.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CONFIG = f"{RUNTIME} tests/config"
 
 @dataclass(frozen=True)
 class Case:
-    """One hank, and what is true after it has run."""
+    """One hank and its expected result."""
 
     name: str
     stands_for: str
     script: Callable[[Script, Path], None]
-    """Adds the turns of the model, for an execution with this work tree."""
+    """Add the turns of the model, for an execution with this work tree."""
     ended: tuple[str, ...]
     """Each codon's id and status, in the order in which they ran."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Case:
     options: tuple[str, ...] = ()
     code: int = 0
     refused_tools: bool = False
-    """Whether a tool of the agent fails on purpose."""
+    """True if a tool of the agent fails on purpose."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A hank that `validate` refuses, and what it says."""
+    """A hank that `validate` refuses, and the message."""
 
     name: str
     stands_for: str
@@ -462,7 +462,7 @@ CASES = (
         "failure-in-loop",
         f"{CONFIG}/test-failure-loop-ignore.hank.json",
         lambda script, tree: None,
-        # Nothing is before the first iteration that it could continue.
+        # The first iteration has no earlier one to continue.
         tuple(f"loop-codon#{n} failed" for n in range(3)),
     ),
     Case(

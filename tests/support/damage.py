@@ -1,4 +1,4 @@
-"""A small execution whose objects lie loose, and three ways to damage one of them."""
+"""A small execution with loose objects, and three ways to damage one of them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def git(execution: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def unpack(repository: Path) -> None:
-    """Let every object be a file of its own."""
+    """Make every object a file of its own."""
     packs = repository / "objects" / "pack"
     for pack in packs.glob("*.pack"):
         aside = repository / "aside.pack"

@@ -1,4 +1,4 @@
-"""What must hold of an execution that has lost one object, asked through the command line."""
+"""Invariants of an execution that has lost one object, checked through the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DONE, FAILED = 0, 1
 def works_around_damage(
     execution: Path, lost: StoredObject, before: dict[str, str], targets: list[str]
 ) -> None:
-    """Every command works, or names what is lost; a repair brings back or gives up the rest."""
+    """Check that every command works or names the lost object, and that a repair completes."""
     at = ("-e", str(execution))
     report = as_json(hankweave("fsck", *at, "--json"))
     broken = {each["checkpoint"] for each in report["damages"]} | set(report["missing"])
@@ -44,7 +44,7 @@ def works_around_damage(
 
 
 def _may_refuse(done: Done, broken: set[str]) -> bool:
-    """Return whether it worked; a refusal is allowed where something is broken, and is complete."""
+    """Return True if it worked; a refusal is allowed where something is broken, and is complete."""
     if done.returncode == DONE:
         return True
 
@@ -57,7 +57,7 @@ def _may_refuse(done: Done, broken: set[str]) -> bool:
 def _repaired(
     execution: Path, broken: set[str], before: dict[str, str], targets: list[str]
 ) -> None:
-    """After `fsck --repair` neither we nor git find a fault, and all that is left can be used."""
+    """Check that after `fsck --repair` no tool finds a fault, and the rest is usable."""
     at = ("-e", str(execution))
     repaired: dict[str, Any] = as_json(hankweave("fsck", "--repair", *at, "--json", code=DONE))
     assert (repaired["damages"], repaired["missing"]) == ([], [])

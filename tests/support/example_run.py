@@ -1,4 +1,4 @@
-"""Runs the example's programs in turn, as the daemon would, and keeps what they said."""
+"""Run the example's programs in turn, as the daemon does, and keep their output."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Execution:
         return self.root / "agentRoot"
 
     def run(self, program: str, **environment: str) -> Step:
-        """Runs one program; the report has a rig, which is archived when it is done."""
+        """Run one program; the report has a rig, which is archived afterwards."""
         kit = self.agent_root / "kit"
         if program == "report":
             shutil.copytree(EXAMPLE / "kit", kit)
@@ -98,7 +98,7 @@ def hank() -> dict[str, Any]:
 
 
 def plan() -> list[dict[str, Any]]:
-    """Returns the codons in the order in which they run, loops unrolled."""
+    """Return the codons in the order in which they run, loops unrolled."""
     codons: list[dict[str, Any]] = []
     for entry in hank()["hank"]:
         if entry.get("type") == "loop":
@@ -110,7 +110,7 @@ def plan() -> list[dict[str, Any]]:
 
 
 def programs() -> list[str]:
-    """Returns the name of the program that each codon of the plan runs."""
+    """Return the name of the program that each codon of the plan runs."""
     return [Path(codon["agent"]["command"][-1]).stem for codon in plan()]
 
 

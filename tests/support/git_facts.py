@@ -1,6 +1,6 @@
-"""What the git program itself says about a shadow repository: an independent witness.
+"""A shadow repository as the git program sees it: an independent check.
 
-It runs as a person would, with seed 000's two variables, and with no configuration but the
+Git runs as a user would run it, with seed 000's two variables, and with no configuration but the
 repository's own.
 """
 
@@ -15,12 +15,12 @@ from typing import BinaryIO
 
 @dataclass(frozen=True)
 class GitWitness:
-    """The git program, looking at one execution."""
+    """The git program on one execution."""
 
     execution: Path
 
     def run(self, *arguments: str, stdin: BinaryIO | None = None) -> str:
-        """Runs git in the execution directory; raises CalledProcessError if it complains."""
+        """Run git in the execution directory; raise CalledProcessError if it fails."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.execution / "no-home"),
@@ -39,12 +39,12 @@ class GitWitness:
         return done.stdout.decode("utf-8", "surrogateescape")
 
     def subjects(self, *revisions: str) -> list[str]:
-        """Commit subjects, newest first."""
+        """Return the commit subjects, newest first."""
         lines = self.run("log", "--topo-order", "--format=%s", *(revisions or ("--all",)))
         return lines.splitlines()
 
     def files(self, sha: str) -> dict[str, bytes]:
-        """Every file of a commit with its content."""
+        """Return every file of a commit with its content."""
         names = self.run("ls-tree", "-r", "-z", "--name-only", sha).split("\0")[:-1]
         return {name: self.blob(sha, name) for name in names}
 
@@ -58,10 +58,10 @@ class GitWitness:
         return self.run("rev-parse", "--abbrev-ref", "HEAD").strip() == "HEAD"
 
     def assert_sound(self) -> None:
-        """fsck finds nothing wrong and nothing dangling on our refs.
+        """Assert that fsck finds no fault and no dangling object on the server's refs.
 
-        It reads the packs that it found at its start: where a living server has packed them
-        together meanwhile, it is asked again.
+        fsck reads the packs that it found at its start: if a running server has repacked them
+        meanwhile, it is run again.
         """
         while True:
             packs = self._packs()

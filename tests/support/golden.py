@@ -1,4 +1,4 @@
-"""Hanks that are known to be wrong, each in its own way, and the files that they lie among."""
+"""Hanks with one known fault each, and the files beside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALID = sorted(path.parent for path in (GOLDEN / "valid").glob("*/hank.json"))
 
 
 def hank_directory(place: Path) -> Path:
-    """Makes a directory as an author has it, with some things that no hank may refer to."""
+    """Create a directory as an author has it, with some files that no hank may refer to."""
     directory = place / "hank"
     shutil.copytree(GOLDEN / "files", directory)
     outside = place / "outside.md"
@@ -32,7 +32,7 @@ def hank_directory(place: Path) -> Path:
 
 
 def problems_of(text: Path, directory: Path) -> tuple[HankProblem, ...]:
-    """Loads the hank as the command line does, among the files of that directory."""
+    """Load the hank as the command line does, among the files of that directory."""
     file = directory / "hank.json"
     shutil.copyfile(text, file)
     try:

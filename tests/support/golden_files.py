@@ -1,4 +1,4 @@
-"""Golden files: what tests/golden says a result must be, and how to rewrite it."""
+"""Golden files: the expected results in tests/golden, and how to rewrite them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class GoldenFiles:
 
 
 class Normaliser:
-    """Replace what differs from one run to the next; ids are numbered as they appear."""
+    """Replace values that differ from one run to the next; ids are numbered as they appear."""
 
     NUMBERED = (
         ("run", r"\d{13}-[0-9a-f]{6}-[0-9a-f]{6}"),

@@ -1,6 +1,6 @@
-"""Runs, codons, plans and whole histories, made up but legal.
+"""Synthetic but legal runs, codons, plans and whole histories.
 
-`legal_moves` lists what can happen to a state next; a random walk over it is a history that a
+`legal_moves` lists the possible next changes of a state; a random walk over it is a history that a
 server could have written, rollbacks and retries included.
 """
 
@@ -74,7 +74,7 @@ TIMED_OUT = FailureReason(type="timeout", retriable=True, message="API request t
 
 @dataclass
 class SteppingClock:
-    """A clock that moves on by a millisecond at every look."""
+    """A clock that advances by a millisecond at every query."""
 
     moment: datetime = datetime(2025, 1, 4, 12, tzinfo=UTC)
 
@@ -105,7 +105,7 @@ def a_run(
     codons: tuple[CodonExecution, ...] = (),
     after: RunId | None = None,
 ) -> Run:
-    """A running run: fresh, or going on from another one."""
+    """Return a running run: fresh, or continuing another one."""
     run_id = RunId(name)
     source = ContinuationSource(run_id=after or run_id, after_codon=None, checkpoint_sha=sha(1))
     return Run(
@@ -134,7 +134,7 @@ def a_codon(name: str = "observe") -> Codon:
 
 
 def a_plan(*names: str) -> tuple[PlanEntry, ...]:
-    """Plan entries; `review#1` is iteration 1 of a loop."""
+    """Return plan entries; `review#1` is iteration 1 of a loop."""
     return tuple(_plan_entry(*name.partition("#")[::2]) for name in names)
 
 
@@ -237,7 +237,7 @@ def a_checkpoint(
 
 
 def legal_moves(state: State, step: int) -> list[Transition]:
-    """Everything that can happen to this state; `step` makes shas and run ids unlike each other."""
+    """Return every change that can follow this state; `step` makes shas and run ids distinct."""
     moves: list[Transition] = [
         PlanSet(execution_plan=a_plan("observe", f"review#{step}")),
         InitialCheckpointSet(checkpoint_sha=sha(step)),
@@ -266,7 +266,7 @@ def _journeys(state: State, step: int) -> Iterable[Transition]:
 
 
 def _journey(direction: Direction, state: State, step: int) -> TimeTravelled:
-    """A journey that takes the first edit away, and brings back those of what it undoes."""
+    """Return a rollback that removes the first edit, and restores those of the one it undoes."""
     there = Coordinate(checkpoint_sha=sha(step), event_seq=step, run_id=RunId(f"run-{step}"))
     undone = {"back": (), "undo": state.undo, "redo": state.redo}[direction]
     return TimeTravelled(
@@ -339,7 +339,7 @@ def _counts(run_id: RunId, codon: CodonExecution, step: int) -> Iterable[Transit
 
 
 def successors(codon: CodonExecution, step: int = 5) -> list[CodonExecution]:
-    """Every record that may follow an active one, as the constructors make it."""
+    """Return every record that may follow an active one, as the constructors make it."""
     active = lifecycle.active(codon)
     following: list[CodonExecution] = [
         lifecycle.fail(

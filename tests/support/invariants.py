@@ -1,8 +1,8 @@
-"""What must be true of an execution directory at rest, whatever happened to it before.
+"""Invariants of an execution directory at rest, whatever happened to it before.
 
-One checker for all campaigns of faults. It believes nobody: objects are read through the git
-program and hashed again here, the journal line by line from the disk, and what clients were told
-comes from the clients.
+All fault campaigns share this checker. It relies on no code under test: objects are read through
+the git program and hashed again here, the journal is read line by line from the disk, and delivered
+events come from the clients.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SUBMODULE = b"160000"
 
 @dataclass
 class Told:
-    """What clients were told, and so may rely on."""
+    """What clients received, and so may rely on."""
 
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
     rollbacks: list[RollbackReport] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Told:
     events: dict[int, str] = field(default_factory=dict)
     """The id of each event that arrived, by its seq."""
     is_done: bool = False
-    """All that was asked for was answered."""
+    """Every command has been answered."""
     is_at_rest: bool = False
-    """A codon has run, and nothing came after it."""
+    """A codon has run, and no event followed it."""
 
     def hear(self, event: Event) -> None:
-        if event.seq:  # A notice has none: what the disk had no room for comes later.
+        if event.seq:  # A notice has none: events without disk space come later.
             self.events[event.seq] = event.id
 
         if isinstance(event.data, ServerDegraded | ServerRecovered):
@@ -74,7 +74,7 @@ class Told:
 
 
 def violations(execution: Path, told: Told) -> list[str]:
-    """Says what is wrong with an execution whose server has stopped; nothing should be."""
+    """Return the faults of an execution whose server has stopped; there should be none."""
     layout = Layout.of_execution(execution)
     if not layout.journal.exists():
         return _of_nothing(layout, told)
@@ -91,7 +91,7 @@ def violations(execution: Path, told: Told) -> list[str]:
 
 
 def tree_violations(execution: Path, *allowed: dict[str, bytes]) -> list[str]:
-    """Says in what the work tree differs from all that it may be, byte for byte."""
+    """Compare the work tree byte for byte with each of its allowed contents."""
     found = tree(execution / "agentRoot")
     if found in allowed:
         return []
@@ -102,7 +102,7 @@ def tree_violations(execution: Path, *allowed: dict[str, bytes]) -> list[str]:
 
 
 def leftovers(execution: Path, *, serving: bool = False) -> list[str]:
-    """Names intents, temporary files and locks of ours that nobody took away."""
+    """Return the intents, temporary files and locks of the server that were left behind."""
     homes = Layout.of_execution(execution).agent_homes
     found = [
         str(path.relative_to(execution))
@@ -122,7 +122,7 @@ def _is_leftover(name: str) -> bool:
     )
 
 
-# --- what the journal says ------------------------------------------------------------------------
+# --- the journal ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _Record:
     made: Counter[str] = field(default_factory=Counter)
     pruned: set[str] = field(default_factory=set)
     targets: Counter[str] = field(default_factory=Counter)
-    """Checkpoints that rollbacks went to, whole or confined to paths."""
+    """Checkpoints that rollbacks went to, of the whole tree or of some paths."""
     safeties: set[str] = field(default_factory=set)
 
     @classmethod
@@ -181,7 +181,7 @@ def _acknowledged(events: list[Event], record: _Record, told: Told) -> Iterator[
             yield f"Checkpoint {checkpoint.sha} was acknowledged, and is not on record."
 
     for report in told.rollbacks:
-        # Without a safety checkpoint there was nothing to do: the files were at the target already.
+        # Without a safety checkpoint there was nothing to do: the files already matched the target.
         if report.safety and report.safety.checkpoint_sha not in record.safeties:
             yield f"A rollback to {report.target.checkpoint_sha} was acknowledged, and is lost."
 
@@ -198,12 +198,12 @@ def _folding(execution: Path, events: list[Event]) -> Iterator[str]:
 
 
 def _of_nothing(layout: Layout, told: Told) -> list[str]:
-    """An execution without a journal never acknowledged anything."""
+    """Check that an execution without a journal never acknowledged anything."""
     lost = ["The journal is gone."] if told.acknowledgements else []
     return lost + (["There is a state without a journal."] if layout.state.exists() else [])
 
 
-# --- what the repository holds --------------------------------------------------------------------
+# --- the repository -------------------------------------------------------------------------------
 
 
 def _checkpoints(execution: Path, record: _Record) -> Iterator[str]:
@@ -238,14 +238,14 @@ def _commits_on_refs(git: GitWitness) -> set[str]:
     ours = ("refs/heads", "refs/pins", "refs/hankweave/safety", "refs/hankweave/kept")
     refs = git.run("for-each-ref", "--format=%(refname)", *ours).split()
     head: list[str] = []
-    with contextlib.suppress(subprocess.CalledProcessError):  # Unborn, or lost: fsck says so.
+    with contextlib.suppress(subprocess.CalledProcessError):  # Unborn, or lost: fsck reports it.
         head = git.run("rev-parse", "--quiet", "--verify", "HEAD^{commit}").split()
 
     return set(git.run("rev-list", *refs, *head).split()) if refs else set()
 
 
 class _Objects:
-    """Reads objects through `git cat-file`, and hashes each again."""
+    """A reader of objects through `git cat-file` that hashes each again."""
 
     def __init__(self, execution: Path) -> None:
         self._repository = Layout.of_execution(execution).shadow_repository
@@ -264,7 +264,7 @@ class _Objects:
         self._reading.communicate()
 
     def faults(self, sha: str) -> Iterator[str]:
-        """Walks from an object down to its blobs, parents included."""
+        """Walk from an object down to its blobs, parents included."""
         waiting = [sha]
         while waiting:
             name = waiting.pop()

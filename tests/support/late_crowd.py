@@ -1,4 +1,4 @@
-"""Clients that ask a real server for its whole journal and do not read what they are sent."""
+"""Clients that request a real server's whole journal and do not read the reply."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ WAYS_TO_ASK = (
 
 @asynccontextmanager
 async def server_with_journal(folder: Path, megabytes: int) -> AsyncIterator[RunningServer]:
-    """Run a talkative agent, and serve its execution: short lines, long ones and very long ones.
+    """Run a verbose agent, and serve its execution: short lines, long ones and very long ones.
 
-    The server is idle when this returns: nothing is added to its journal any more.
+    The server is idle when this returns: its journal no longer grows.
     """
     talk = [{"say": "word, wörd " * 900}] * (90 * megabytes) + [{"say": "y" * 300_000}] * 4
     agent = {"type": "scripted", "script": "script.json"}  # A prompt would be in the plan, too.
@@ -59,7 +59,7 @@ async def server_with_journal(folder: Path, megabytes: int) -> AsyncIterator[Run
 
 
 class LateCrowd:
-    """Many clients of one server, each of which asks in one of the ways."""
+    """Many clients of one server, each of which makes one kind of request."""
 
     def __init__(self, server: RunningServer, ways: Sequence[bytes] = WAYS_TO_ASK) -> None:
         self._ways = ways
@@ -69,7 +69,7 @@ class LateCrowd:
         self._sockets: list[socket.socket] = []
 
     async def connect(self, clients: int) -> None:
-        """Connect so many, and return when each of them has been sent something."""
+        """Connect clients, and return when each of them has received something."""
         for number in range(clients):
             deaf = socket.socket()
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
@@ -81,7 +81,7 @@ class LateCrowd:
                 await anyio.lowlevel.checkpoint()
 
     def sip(self, size: int, part: slice = slice(None)) -> None:
-        """Read a little for some clients, all by default, so that they are not cut off."""
+        """Read a little for some clients, all by default, so that they are not disconnected."""
         for each in self._sockets[part]:
             with contextlib.suppress(BlockingIOError, ConnectionError):
                 each.recv(size)
@@ -95,9 +95,9 @@ class LateCrowd:
 
 
 async def settled(server: RunningServer, clients: int = CROWD + 1) -> int:
-    """Return the resident bytes of a server that has released what it does not need any more.
+    """Return the resident bytes of a server that has released the memory it no longer needs.
 
-    So many clients that ask for nothing come and leave, whereupon it does.
+    To cause that, as many clients connect and leave without a request.
     """
     with LateCrowd(server, (_hello(mode="readonly"),)) as crowd:
         await crowd.connect(clients)
@@ -110,12 +110,12 @@ async def settled(server: RunningServer, clients: int = CROWD + 1) -> int:
 
 
 def resident(pid: int) -> int:
-    """Return the bytes of a process that are in memory."""
+    """Return a process's resident memory in bytes."""
     return _status(pid, "VmRSS:")
 
 
 def peak(pid: int) -> int:
-    """Return the most bytes of a process that were in memory since `forget_peak`."""
+    """Return a process's peak resident memory in bytes since `forget_peak`."""
     return _status(pid, "VmHWM:")
 
 

@@ -1,8 +1,8 @@
-"""A server that does nothing but own a directory: `python -m support.lock_starter DIRECTORY`.
+"""A server that only owns a directory: `python -m support.lock_starter DIRECTORY`.
 
-Obeys one word a line on stdin and answers each with one JSON line: `acquire`, `verify`, `release`,
-`crash` (lets go of the guard as the kernel does for a process that dies), `beat` (starts beating
-every 20 ms; the answer comes when the lock is lost).
+It reads one word per line on stdin and answers each with one JSON line: `acquire`, `verify`,
+`release`, `crash` (release the guard as the kernel does for a process that dies), `beat` (start
+beating every 20 ms; the answer comes when the lock is lost).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Starter:
 
 
 def crash(lock: HeldLock) -> None:
-    """Closes what the kernel closes when a process dies, and nothing else happens."""
+    """Close the descriptors that the kernel closes when a process dies, and do nothing else."""
     os.close(lock._folder)
     os.close(lock._guard)
 

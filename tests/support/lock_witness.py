@@ -1,14 +1,14 @@
-"""Starters that testify: each owner writes into a common log while it owns, and a checker reads it.
+"""Processes that log when they own the lock, and a checker of that log.
 
     python -m support.lock_witness LOG
 
-Obeys one line on stdin and answers each with one JSON line, as `lock_starter` does: `acquire ROOT`,
-`race ROOT MOMENT` (takes it at that moment of the monotonic clock, not before), `hold` (makes sure
-that it still owns, then testifies), `release`, `crash` (lets go as the kernel does for a process
-that dies), `clock SECONDS` (moves its wall clock), `hasty` (skips the time it would watch another
-program's lock for), `beat` (as `lock_starter`).
+Each process reads one line at a time on stdin and answers with one JSON line, as `lock_starter`
+does: `acquire ROOT`, `race ROOT MOMENT` (take it at that moment of the monotonic clock, not
+before), `hold` (verify the ownership, then log it), `release`, `crash` (release the guard as the
+kernel does for a process that dies), `clock SECONDS` (move its wall clock), `hasty` (skip the time
+for which it would watch another program's lock), `beat` (as `lock_starter`).
 
-The log tells more than the answers: a line is written between taking and giving up, so two owners
+The log proves more than the answers: a line is written between taking and giving up, so two owners
 at once would leave their lines mixed.
 """
 
@@ -50,7 +50,7 @@ class MovedClock(SystemClock):
         return super().monotonic() + self._skipped
 
     def wait(self, seconds: float) -> None:
-        """Waits; in haste the time is skipped instead."""
+        """Wait, or skip the time if the clock is hasty."""
         if self.is_hasty:
             self._skipped += seconds
         else:
@@ -58,7 +58,7 @@ class MovedClock(SystemClock):
 
 
 class Testifier:
-    """One starter's side."""
+    """The side of one starter."""
 
     def __init__(self, log: Path) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
@@ -127,17 +127,17 @@ def _wait_until(moment: float) -> None:
             time.sleep(rest - 0.002)
 
 
-# --- the side of the test -------------------------------------------------------------------------
+# --- the test's side ------------------------------------------------------------------------------
 
 
 @dataclass
 class Witness:
-    """What the owners wrote, and who was sent to death."""
+    """The log of the owners, and of the processes that were killed."""
 
     log: Path
 
     def condemn(self, starter: Starter) -> None:
-        """Notes, before the kill, that this one may end without a word."""
+        """Record, before the kill, that this process may end without a line."""
         with self.log.open("a") as log:
             log.write(f"killed {starter.name}\n")
 
@@ -145,16 +145,16 @@ class Witness:
         return overlaps(self.log.read_text().splitlines() if self.log.exists() else [])
 
     def owners(self) -> int:
-        """How often somebody came to own."""
+        """Return how often a process became the owner."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return sum(line.startswith("enter ") for line in lines)
 
 
 def overlaps(lines: Iterable[str], fenced: bool = False) -> list[str]:
-    """Names each line that was written by one while another one owned.
+    """Return each line that one process wrote while another one owned the lock.
 
-    `fenced` allows an owner to be succeeded alive: where the guard was deleted it may not know yet,
-    but then it must never testify again.
+    With `fenced`, an owner may be succeeded while it lives: if the guard was deleted it may not
+    know yet, but it must never log again.
     """
     inside: str | None = None
     doomed: set[str] = set()
@@ -182,7 +182,7 @@ def overlaps(lines: Iterable[str], fenced: bool = False) -> list[str]:
 
 
 class Starter:
-    """A testifier in a process of its own; `wrapped` are the words before its command line."""
+    """A process that logs its ownership; `wrapped` are the words before its command line."""
 
     def __init__(self, log: Path, *wrapped: str) -> None:
         self.name = ""
@@ -199,7 +199,7 @@ class Starter:
         return self._process.pid
 
     def ready(self) -> Self:
-        """Waits until it obeys."""
+        """Wait until it answers."""
         self.name = self.answer()["name"]
         return self
 
@@ -220,7 +220,7 @@ class Starter:
         return self.answer()
 
     def kill(self) -> None:
-        """SIGKILL; returns when all of it is dead, a wrapped one too: then its stdout ends."""
+        """Send SIGKILL; return when it is dead, a wrapped process too (its stdout ends)."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -236,7 +236,10 @@ class Starter:
 
 @contextlib.contextmanager
 def starters(log: Path, count: int, wrapped: Sequence[str] = ()) -> Iterator[list[Starter]]:
-    """So many starters that are ready; the list may be changed, and what is in it is killed."""
+    """Start processes and wait for them.
+
+    The list may be changed; every process in it is killed at the end.
+    """
     pool = [Starter(log, *wrapped) for _ in range(count)]
     try:
         for starter in pool:

@@ -1,4 +1,4 @@
-"""Damage: one object of a repository is gone, wherever it lay."""
+"""Damage: remove one object from a repository, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def lose_object(repository: Path, sha: str) -> None:
-    """Takes one object away; packs are unpacked first, so that nothing else is lost with it."""
+    """Remove one object; packs are unpacked first, so that no other object is lost with it."""
     objects = repository / "objects"
     for pack in (objects / "pack").glob("*.pack"):
         aside = pack.with_name("aside")

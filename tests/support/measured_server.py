@@ -1,7 +1,7 @@
-"""A server whose coverage is known though it is killed: it is saved at SIGUSR2, and then it dies.
+"""A server whose coverage is known though it is killed: SIGUSR2 saves the data and kills it.
 
 `running_server` starts this in place of the console script while coverage is measured, and ends it
-so: whatever the server would do at an orderly end would be measured too, and seen in its journal.
+so: an orderly end would run code that would be measured too, and that would appear in the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def die(_number: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR2, die)
-    del sys.path[0]  # The folder of this file, which would come before everything else.
+    del sys.path[0]  # The folder of this file would precede all others.
     from hankweave_server.cli.app import main
 
     main()

@@ -1,6 +1,6 @@
-"""An endpoint on loopback that speaks Anthropic's protocol and OpenAI's, and their troubles.
+"""An endpoint on loopback that speaks Anthropic's protocol and OpenAI's, with their errors.
 
-Honest about HTTP as far as the SDKs look; it admits streaming, which nobody here asks for, not.
+It follows HTTP as far as the SDKs check it. It does not support streaming, which no test requests.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Request:
 class Endpoint:
     port: int
     troubles: deque[Trouble] = field(default_factory=deque)
-    """One for each next request; then it answers."""
+    """One for each of the next requests; after these it answers."""
     requests: list[Request] = field(default_factory=list)
     json_answer: Body = field(default_factory=lambda: {"risk": "high"})
 
@@ -78,7 +78,7 @@ class Endpoint:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the server has to be told of it."""
+        """Return the environment variables that point the server at this endpoint."""
         return {
             "HANKWEAVE_SENTINEL_ANTHROPIC_API_KEY": "key-a",
             "HANKWEAVE_SENTINEL_ANTHROPIC_BASE_URL": self.url,
@@ -138,7 +138,7 @@ def _openai(endpoint: Endpoint, body: Body, text: str) -> Body:
 
 @asynccontextmanager
 async def model_endpoint(*troubles: Trouble) -> AsyncIterator[Endpoint]:
-    """Serves while the block runs."""
+    """Serve while the block runs."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(anyio.abc.SocketAttribute.local_port)
     endpoint = Endpoint(port, deque(troubles))
@@ -149,7 +149,7 @@ async def model_endpoint(*troubles: Trouble) -> AsyncIterator[Endpoint]:
 
 
 async def _converse(endpoint: Endpoint, stream: anyio.abc.SocketStream) -> None:
-    """One request for each connection; it says so, and the SDKs open another."""
+    """Handle one request per connection; the reply says so, and the SDKs open another."""
     async with stream:
         try:
             request = await _request(stream)

@@ -1,6 +1,6 @@
-"""Any journal, any query over it, and what a naive look at all events in memory answers.
+"""Random journals and queries, and a naive evaluation over all events in memory.
 
-The naive look shares nothing with the server: plain dicts, plain lists, the meaning of each
+The evaluation shares no code with the server: plain dicts, plain lists, the meaning of each
 operator as `protocol/README.md` states it.
 """
 
@@ -34,7 +34,7 @@ OPS = ("eq", "neq", "gt", "gte", "lt", "lte", "contains", "in", "between", "star
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[Event]:
-    """Any journal: causes name earlier events and commands, times go back now and then."""
+    """Return any journal: causes name earlier events and commands, times sometimes go back."""
     events: list[Event] = []
     for seq in range(1, draw(st.integers(0, 12)) + 1):
         event: Event = {
@@ -103,7 +103,7 @@ orders = st.builds(Order, field=st.sampled_from(PATHS), direction=st.sampled_fro
 
 
 def _rarely(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """None three times out of four: a query that asks for everything at once finds nothing."""
+    """Return None three times out of four: a query with every condition at once finds nothing."""
     return st.sampled_from([False, False, False, True]).flatmap(
         lambda is_there: values if is_there else st.none()
     )
@@ -129,11 +129,11 @@ def queries(draw: st.DrawFn, last: int) -> EventsQuery:
     )
 
 
-# --- the naive look -------------------------------------------------------------------------------
+# --- naive evaluation -----------------------------------------------------------------------------
 
 
 def naively(events: list[Event], query: EventsQuery) -> list[Event]:
-    """All that the query means, found by looking at every event in memory."""
+    """Evaluate a query by checking every event in memory."""
     where = query.where if isinstance(query.where, tuple) else tuple(filter(None, [query.where]))
     led_to = related(events, query.descendants_of)
     leading = ancestry(events, query.ancestors_of)
@@ -187,7 +187,7 @@ def ends(event: Event, until: int | str | None) -> bool:
 
 
 def related(events: list[Event], root: int | str | None) -> set[int]:
-    """Grows the set of what comes from the root until nothing is added any more."""
+    """Add events to the set of the root's descendants until it is complete."""
     found: set[Any] = {root}
     while True:
         more = {e["seq"] for e in events if found & set(e.get("causes", []))} - found
@@ -216,7 +216,7 @@ def ancestry(events: list[Event], seq: int | None) -> set[int]:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Equality of JSON, where true is not 1; lists are compared as their text."""
+    """Compare as JSON, where true is not 1; lists are compared as their text."""
     if isinstance(one, list | dict) or isinstance(two, list | dict):
         return json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
 

@@ -14,7 +14,7 @@ _TEST = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)`( \([^|`]+\
 
 
 def faults_of(cell: str) -> Iterator[str]:
-    """What is wrong with a cell that names a test, and may say a word about it in brackets."""
+    """Return the faults of a cell that names a test, with an optional remark in brackets."""
     test = _TEST.fullmatch(cell)
     if test is None:
         yield f"{cell} names no test"

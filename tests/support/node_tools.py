@@ -1,4 +1,4 @@
-"""Programs of npm that some tests are witnesses with: installed for one session, or skipped."""
+"""npm programs that some tests compare results with: installed once per session, or skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 60.0
 
 
 def node_modules() -> Path:
-    """Returns the folder of the installed packages; skips, and says why, where there is no npm."""
+    """Return the folder of the installed packages; skip the test where there is no npm."""
     found = _installed()
     if isinstance(found, str):
         pytest.skip(found)

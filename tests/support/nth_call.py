@@ -1,15 +1,15 @@
-"""Strikes a server at the N-th system call of a group: kills it there, or lets the call fail.
+"""Strike a server at the N-th system call of a group: kill it there, or let the call fail.
 
-strace counts calls for each thread by itself; a server whose work wanders over worker threads would
-so have calls that no N ever meets. This tracer counts over all threads of the process, in the order
-the kernel sees them, and follows no child: agents run untraced. It is a program of its own, because
-a traced process belongs to the one thread that traces it.
+strace counts calls for each thread by itself; if a server's work moves between worker threads, some
+calls would never be the N-th. This tracer counts over all threads of the process, in the order in
+which the kernel sees them, and follows no child: agents run untraced. It is a program of its own,
+because a traced process belongs to the one thread that traces it.
 
-    python nth_call.py SPEC -- COMMAND...      starts the command, traced from its first call
-    python nth_call.py SPEC PID                takes hold of a process that runs
+    python nth_call.py SPEC -- COMMAND...      start the command, traced from its first call
+    python nth_call.py SPEC PID                attach to a running process
 
-SPEC is a Strike as JSON. "attached" is printed once calls are counted. How many calls there were
-of each group is written to the report file at the end. System call numbers are those of x86-64.
+SPEC is a Strike as JSON. "attached" is printed once calls are counted. The number of calls of each
+group is written to the report file at the end. System call numbers are those of x86-64.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ symlink*; mkdir*; open, creat, openat."""
 
 _BY_DESCRIPTOR = GROUPS["fsync"] | GROUPS["write"]
 _OPENS = {2: 0, 85: 0, 257: 1}
-"""Which argument is the path."""
+"""The argument that is the path."""
 
 Deed = Literal["kill", "fail", "cut"]
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens at which call."""
+    """The action, and the call at which it happens."""
 
     group: str
     below: str
@@ -59,9 +59,9 @@ class Strike:
     error: int = 0
     """The errno of "fail"."""
     for_ever: bool = False
-    """Also at every later call."""
+    """True if every later call fails as well."""
     switch: str = ""
-    """Calls count, and fail, only while a file of this name is there; empty: always."""
+    """Calls count, and fail, only while a file of this name exists; empty: always."""
 
     def __str__(self) -> str:
         what = errno.errorcode[self.error] if self.error else self.deed
@@ -72,7 +72,7 @@ class Strike:
 
     @property
     def counted(self) -> dict[str, int]:
-        """How many calls there were of each group; read after the tracer ended."""
+        """Return the number of calls of each group; to be read after the tracer has ended."""
         counted: dict[str, int] = json.loads(Path(self.report).read_text())
         return counted
 
@@ -82,7 +82,7 @@ class Strike:
 
 
 def why_not() -> str | None:
-    """Says what is missing here, if a process cannot be traced."""
+    """Return the missing requirement if a process cannot be traced."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "the tracer knows the system calls of Linux on x86-64 only"
 
@@ -122,7 +122,7 @@ class _CallInfo(ctypes.Structure):
 
 
 def _ptrace(request: int, thread: int, address: int = 0, data: int = 0) -> bool:
-    """False where the thread is gone: it was killed while we looked."""
+    """Return False if the thread was killed in the meantime."""
     if _libc.ptrace(request, thread, address, data) != -1:
         return True
 
@@ -134,7 +134,7 @@ def _ptrace(request: int, thread: int, address: int = 0, data: int = 0) -> bool:
 
 
 class Tracer:
-    """Follows all threads of one process."""
+    """A tracer of all threads of one process."""
 
     def __init__(self, strike: Strike, pid: int) -> None:
         self._strike = strike
@@ -143,12 +143,13 @@ class Tracer:
         self._below = os.fsencode(os.path.realpath(strike.below))
         self._info = _CallInfo()
         self._inside: dict[int, int | None] = {}
-        """Threads in a call that we tampered with, and the length to put back."""
+        """Threads in a call that was modified, with the length to restore."""
         self.counted = dict.fromkeys(GROUPS, 0)
 
     def seize(self) -> None:
         known: set[int] = set()
-        # A thread may start while we take hold of the others; who is ours brings theirs along.
+        # A thread may start during the attachment; a traced thread brings its own new threads
+        # along.
         while new := {int(name) for name in os.listdir(f"/proc/{self._pid}/task")} - known:
             for thread in new:
                 self._seize(thread)
@@ -165,7 +166,7 @@ class Tracer:
                 raise
 
     def follow(self) -> int:
-        """Serves the process until it ends; gives its wait status."""
+        """Serve the process until it ends; return its wait status."""
         while True:
             thread, status = os.waitpid(-1, _WALL)
             if os.WIFSTOPPED(status):
@@ -217,7 +218,7 @@ class Tracer:
             with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
                 memory.seek(where)
                 path = memory.read(4096).split(b"\0")[0]
-            # What is held open is named by its descriptor.
+            # A pinned open descriptor is named by its number.
             _, pinned, rest = path.partition(b"/proc/self/fd/")
             if pinned:
                 descriptor, _, name = rest.partition(b"/")
@@ -256,7 +257,7 @@ def _is_traced_by_us(pid: int, thread: int) -> bool:
 
 
 def _started(command: list[str]) -> tuple[int, int]:
-    """Forks a child that waits for a byte before it becomes the command; gives pid and pipe."""
+    """Fork a child that waits for a byte before it becomes the command; return pid and pipe."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -269,7 +270,7 @@ def _started(command: list[str]) -> tuple[int, int]:
 
 
 def _pass_on(pid: int) -> None:
-    # Whoever asks it to end may not have seen yet that we killed it.
+    # A caller that asks for its end may not have seen yet that the tracer killed it.
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
 
@@ -289,7 +290,7 @@ def main() -> int:
         sys.stdout.flush()
 
     status = tracer.follow()
-    # Python would die of it while it ends, and the server's end would look like another one.
+    # Python would exit with it, and the server's end would look like another one.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(strike.report).write_text(json.dumps(tracer.counted))
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

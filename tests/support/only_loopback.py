@@ -1,9 +1,9 @@
-"""Runs a command in a network namespace in which there is loopback and nothing else.
+"""Run a command in a network namespace that has only loopback.
 
     python tests/support/only_loopback.py COMMAND...
 
-Exit code 69, and nothing run, where the kernel does not allow it. It asks for a namespace of users
-only where it must: root does not need one.
+If the kernel does not allow it, nothing runs and the exit code is 69. A user namespace is created
+only where it is needed: root does not need one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 NOT_ALLOWED = 69
 MARK = "HANKWEAVE_ONLY_LOOPBACK"
-"""Says in the command's environment that it runs there."""
+"""Set in the command's environment to show that it runs there."""
 
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter() -> None:
-    """Moves this process there; raises OSError where that is not allowed."""
+    """Move this process there; raise OSError where that is not allowed."""
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(_CLONE_NEWNET)

@@ -1,4 +1,4 @@
-"""What came of a call that may be refused."""
+"""The outcome of a call that may be refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ E = TypeVar("E", bound=Exception)
 
 
 def outcome(error: type[E], call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | E:
-    """Gives what the call gives, or the one error it may raise; any other one is a bug."""
+    """Return the call's result, or the one error it may raise; any other one is a bug."""
     try:
         return call(*args, **kwargs)
     except error as told:

@@ -1,4 +1,4 @@
-"""Somebody who works with a server that may die at any moment, and remembers every answer."""
+"""A simulated user of a server that may die at any moment; it remembers every reply."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.struck import DEADLINE, Lost, Tree
 Deed = Callable[[Client], Awaitable[None]]
 
 _ENDS_OF_CODONS = ("codon-completed", "all-codons-completed")
-"""Of those that succeed: of others the next start goes back to the last success."""
+"""Kinds for successful codons: after others, the next start returns to the last success."""
 
 
 @dataclass
 class Person:
-    """Edits files, gives commands, and knows what the work tree must be."""
+    """A user who edits files, sends commands, and knows the expected work tree."""
 
     execution: Path
     chance: random.Random
@@ -34,14 +34,14 @@ class Person:
     trees: dict[Sha, Tree] = field(default_factory=dict)
     """The files at each checkpoint that was acknowledged."""
     may_be: list[Tree] = field(default_factory=list)
-    """What the files are; several while a journey is under way."""
+    """The possible files; several while a rollback is under way."""
 
     @property
     def work_tree(self) -> Path:
         return self.execution / "agentRoot"
 
     async def act(self, client: Client) -> None:
-        """Gives commands until the server is gone."""
+        """Send commands until the server is gone."""
         while True:
             await self.chance.choice(self.deeds)(client)
 
@@ -63,7 +63,7 @@ class Person:
         path.write_bytes(content)
 
     async def go_back(self, client: Client) -> None:
-        """Rolls back to some checkpoint, and perhaps takes it back."""
+        """Roll back to some checkpoint, and sometimes undo it."""
         sha = self.chance.choice(list(self.trees))
         before = self.may_be[0]
         self.may_be = [before, self.trees[sha]]
@@ -75,7 +75,7 @@ class Person:
             self.may_be = [before]
 
     async def collect(self, client: Client) -> None:
-        """Lets all but a few checkpoints go; what is in the list afterwards can be gone back to."""
+        """Prune all but a few checkpoints; each one that is still listed can be rolled back to."""
         if self.chance.random() < 0.3:
             await client.collect_garbage(max_count=8)
 
@@ -104,13 +104,13 @@ class Person:
 
 @dataclass
 class CarefulPerson(Person):
-    """The same, on a machine that may lose power: what it writes is on the disk when it goes on.
+    """A user of a machine that may lose power: files are flushed before the next action.
 
-    It lets codons run, too; what their agents wrote is only known once it has been looked at.
+    It runs codons, too; the files their agents wrote are known only after a look at the work tree.
     """
 
     enough: int = 0
-    """How many events are to be heard until `has_enough`."""
+    """The number of events after which `has_enough` is set."""
     has_enough: anyio.Event = field(default_factory=anyio.Event)
     _has_ended: anyio.Event = field(default_factory=anyio.Event)
     _is_gone: bool = False
@@ -120,7 +120,7 @@ class CarefulPerson(Person):
         return (*super().deeds, self.run_a_codon)
 
     def will_have_enough(self, more: int) -> anyio.Event:
-        """Is set the moment that so many more events have been heard."""
+        """Return an event that is set when that many more events have been received."""
         self.enough = len(self.told.events) + more
         self.has_enough = anyio.Event()
         self._is_gone = False
@@ -158,7 +158,7 @@ class CarefulPerson(Person):
             self._has_ended.set()
 
     async def run_a_codon(self, client: Client) -> None:
-        """Runs the next one, if there is one; its files are then made durable by hand."""
+        """Run the next codon, if there is one; then flush its files."""
         before, self.may_be = self.may_be, []
         self._has_ended = anyio.Event()
         try:

@@ -1,4 +1,4 @@
-"""A person's git repository, and the git program as the witness of what was done to it."""
+"""A user's git repository, with the git program to check every change to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 def alone_with_git(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Lets neither git nor us find the configuration of whoever runs the tests."""
+    """Hide the user's own git configuration from git and from the server."""
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
 
@@ -54,7 +54,7 @@ class PersonRepository:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     def commit(self, message: str, files: Mapping[str, str | bytes] | None = None) -> str:
-        """Commits everything as a person does."""
+        """Commit everything as a user does."""
         self.write(files or {})
         self.git("add", "-A")
         self.git("commit", "-q", "--no-verify", "--allow-empty", "-m", message)
@@ -82,7 +82,7 @@ class PersonRepository:
         }
 
     def standing(self) -> dict[str, bytes | str]:
-        """Every file and link of the work tree, whoever knows of it."""
+        """Return every file and link of the work tree, tracked or not."""
         found: dict[str, bytes | str] = {}
         for folder, _, names in os.walk(self.root):
             for name in names:

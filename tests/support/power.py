@@ -1,8 +1,8 @@
-"""A machine whose power can be cut: its disk is an image, and what was not on it is gone.
+"""A machine whose power can be cut: its disk is an image, and unwritten data is lost.
 
-`FS_IOC_SHUTDOWN` stops a file system at once and drops what its journal has not written. It is then
-unmounted and mounted again, as a machine finds it when it comes up. What this does not model: disks
-that lie about what they have flushed, and torn sectors.
+`FS_IOC_SHUTDOWN` stops a file system at once and drops the part of its journal that is not written.
+It is then unmounted and mounted again, as at a boot. Two faults are not modelled: disks that
+misreport what they have flushed, and torn sectors.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ void sync(void) {}
 
 
 class NotHere(Exception):
-    """Says which program or privilege is missing here."""
+    """A program or privilege is missing here; the message names it."""
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """A kind of file system that can be cut off."""
+    """A kind of file system that can be shut down."""
 
     name: str
     made_by: tuple[str, ...]
 
     size = 512 << 20
-    """Of an image that is nearly all hole; XFS takes none below 300 MiB."""
+    """Of an image that is nearly all hole; XFS requires at least 300 MiB."""
 
 
 EXT4 = FileSystem("ext4", ("mkfs.ext4", "-q", "-F", "-e", "remount-ro"))
@@ -56,7 +56,7 @@ XFS = FileSystem("XFS", ("mkfs.xfs", "-q", "-f"))
 class Disk:
     """A file system of its own, mounted below a folder.
 
-    Raises NotHere where such a thing cannot be made.
+    Raises NotHere where it cannot be made.
     """
 
     def __init__(self, folder: Path, kind: FileSystem) -> None:
@@ -80,7 +80,7 @@ class Disk:
         self._mount()
 
     def cut(self) -> None:
-        """The power fails: nothing more reaches the disk."""
+        """Cut the power: nothing more reaches the disk."""
         self.cuts += 1
         descriptor = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -102,18 +102,18 @@ class Disk:
             raise NotHere(f"{trigger} cannot be written: {error}") from None
 
     async def reboot(self) -> None:
-        """Finds the disk as it was left, once all that had files open on it is dead."""
+        """Mount the disk as it was left, once every process that had files open on it is dead."""
         await self._unmount()
         self._mount()
 
     async def keep(self) -> None:
-        """Remembers the disk as it is now."""
+        """Save a copy of the disk's present content."""
         await self._unmount()
         _copy(self._image, self._kept)
         self._mount()
 
     async def lay_out(self) -> None:
-        """Makes the disk again as it was kept."""
+        """Restore the disk from the saved copy."""
         if self.place.is_mount():
             await self._unmount()
 
@@ -121,7 +121,7 @@ class Disk:
         self._mount()
 
     def throw_away(self) -> None:
-        """Whatever still lives on it: its device goes with the last who does."""
+        """Unmount it even if processes still use it: its device is freed with the last of them."""
         if self.place.is_mount():
             subprocess.run(["umount", "--lazy", self.place], check=True)
 
@@ -147,10 +147,10 @@ class Disk:
 
 
 async def kernel_that_commits(disk: Disk, chance: random.Random) -> None:
-    """Lets the file system write its journal, now and then, until the power fails.
+    """Make the file system write its journal now and then, until the power fails.
 
-    A kernel does so every few seconds: names reach the disk before the content they name. A
-    stranger's flush makes it happen as often within a short life.
+    A kernel does so every few seconds: names reach the disk before the content that they name. A
+    flush by another process has the same effect within a short life.
     """
     try:
         with (disk.place / "stranger").open("wb", buffering=0) as stranger:
@@ -163,7 +163,7 @@ async def kernel_that_commits(disk: Disk, chance: random.Random) -> None:
 
 
 def without_flushes(folder: Path) -> list[str]:
-    """The words before a command whose flushes all succeed, and do nothing.
+    """Return the words before a command whose flushes all succeed without effect.
 
     Raises NotHere where there is no C compiler.
     """

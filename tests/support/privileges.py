@@ -1,4 +1,4 @@
-"""Root's right to read and write everything, taken away as an ordinary user lacks it."""
+"""Drop root's right to read and write everything, so that tests run as an ordinary user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Data(ctypes.Structure):
 
 @contextmanager
 def as_ordinary_user() -> Iterator[None]:
-    """For the calling thread alone; nothing changes for who is not root."""
+    """Drop them for the calling thread only; a caller that is not root is unaffected."""
     if os.geteuid() != 0:
         yield
         return
@@ -45,7 +45,7 @@ def as_ordinary_user() -> Iterator[None]:
 
 
 def ordinary_command(*words: str) -> list[str]:
-    """The same for a program; root without `setpriv` keeps its rights."""
+    """Return the words that do the same for a program; root without `setpriv` keeps its rights."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return [*words]
 

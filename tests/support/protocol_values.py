@@ -1,6 +1,6 @@
-"""Any value of the protocol, made from the types themselves: what a shape allows can come.
+"""Any value of the protocol, generated from the types themselves.
 
-A field that is added to a shape is covered from then on; nobody has to remember it here.
+A field that is added to a type is covered automatically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hankweave_protocol.queries import Condition
 from hankweave_protocol.transitions import TRANSITIONS
 
 often_enough = settings(max_examples=25)
-"""For claims that are made about each of many shapes: together they are thousands of values."""
+"""For claims about each of many types: together they check thousands of values."""
 
 INT64 = 2**63
 
@@ -59,7 +59,7 @@ conditions = st.recursive(
 
 @cache
 def values_of(kind: type) -> st.SearchStrategy[Any]:
-    """Makes values of a shape."""
+    """Generate values of a type."""
     return _of(shapes.type_info(kind))
 
 

@@ -1,7 +1,7 @@
-"""The examples and tables of `protocol/README.md`, read as what they claim to be.
+"""The examples and tables of `protocol/README.md`, parsed as their labels demand.
 
-Every fenced ```json block there stands under a comment that names its kind, for instance
-`<!-- example: command -->`; `decoded` reads the block with the codec that a client would use.
+Every fenced ```json block there follows a comment that names its kind, for instance `<!-- example:
+command -->`; `decoded` reads the block with the codec that a client would use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|(?P<rest>.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One block, and what the comment above it says that it is."""
+    """One block, with the kind that the comment above it names."""
 
     line: int
     kind: str | None
@@ -49,11 +49,11 @@ class Example:
 
 
 class Wrong(Exception):
-    """An example that is not what its comment says."""
+    """An example that does not match its comment."""
 
 
 def examples(path: Path = README) -> list[Example]:
-    """Returns every JSON block of the page, in order."""
+    """Return every JSON block of the page, in order."""
     page = path.read_text()
     found = []
     for block in _BLOCK.finditer(page):
@@ -65,7 +65,7 @@ def examples(path: Path = README) -> list[Example]:
 
 
 def rows(path: Path = README) -> Mapping[str, list[str]]:
-    """Returns what stands in the tables behind each name that begins a row."""
+    """Return the table cells that follow each name at the start of a row."""
     found: dict[str, list[str]] = {}
     for row in _ROW.finditer(path.read_text()):
         found.setdefault(row["name"], []).append(row["rest"])
@@ -74,7 +74,7 @@ def rows(path: Path = README) -> Mapping[str, list[str]]:
 
 
 def decoded(example: Example) -> object:
-    """Reads an example with the codec; raises Wrong where it is not what its comment says."""
+    """Read an example with the codec; raise Wrong if it does not match its comment."""
     if example.kind is None:
         raise Wrong("nothing says what this is")
 

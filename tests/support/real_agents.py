@@ -1,7 +1,7 @@
-"""The agents that people use, started by tests: with our models and keys, and a home of their own.
+"""Real agents started by tests, with the tests' models and keys, and a home of their own.
 
-`scripts/test --agents` brings the programs: Claude Code inside a Python package, the others by npm
-into a folder that git ignores. What is missing is skipped, and says so.
+`scripts/test --agents` installs the programs: Claude Code inside a Python package, the others by
+npm into a folder that git ignores. A test of a missing agent is skipped with a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = "HANKWEAVE_AGENT_ROOT"
 
 Environment = dict[str, str]
 End = tuple[str, bool] | Literal["completed"]
-"""How a codon ends: the kind of its failure and whether to try again, or completed."""
+"""How a codon ends: the kind of its failure and whether it is retryable, or completed."""
 
 OVER_TIME = ("timeout", True)
 UNKNOWN = ("unknown", True)
@@ -44,23 +44,23 @@ class Kind:
 
     name: str
     program: str
-    """What the server looks for on its search path."""
+    """The name that the server looks up on its search path."""
     find: Callable[[], Path | None]
     model: str
     key: str
-    """The one that it is to show to the endpoint."""
+    """The key that it must send to the endpoint."""
     spec: Callable[[Endpoint], Mapping[str, Any]]
-    """`agent` of a codon."""
+    """The `agent` of a codon."""
     environment: Callable[[Endpoint, Path], Environment]
-    """What the server is started with; the path is the agent's HOME."""
+    """The server's environment; the path is the agent's HOME."""
     quiet: int = 6
-    """Seconds; the longest that it is silent at its beginning, on a machine that has much to do."""
+    """Seconds; the longest silence at its start, on a busy machine."""
 
     spared: frozenset[Trouble] = frozenset()
-    """The troubles that it is not tried with, for it is slow and another has the same adapter."""
+    """Troubles not tested with it, because it is slow and another agent has the same adapter."""
 
     ends: Mapping[Trouble, End] = field(default_factory=dict)
-    """Where it ends a trouble otherwise than most do, and cannot be blamed for it."""
+    """Troubles whose end differs from that of most agents, for a legitimate reason."""
 
     is_real: bool = True
 
@@ -70,7 +70,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Grounds:
-    """Where one test starts agents."""
+    """The environment in which one test starts agents."""
 
     endpoint: Endpoint
     folder: Path
@@ -87,7 +87,7 @@ class Grounds:
 
     @property
     def environment(self) -> Environment:
-        """The server's: every kind's keys, and the folder with the programs before all others."""
+        """Return the server's environment: every kind's keys; the programs first on the PATH."""
         composed: Environment = {}
         for kind in self.kinds:
             composed |= kind.environment(self.endpoint, self._folder("home"))
@@ -128,7 +128,7 @@ class Grounds:
 
 
 def why_not(kind: Kind, *, asked_for: bool) -> str | None:
-    """The reason for which a kind of agent cannot be tried here; None: it can."""
+    """Return the reason why a kind of agent cannot be tested here; None: it can."""
     if not kind.is_real:
         return None
 
@@ -144,8 +144,10 @@ def why_not(kind: Kind, *, asked_for: bool) -> str | None:
 def processes_of(
     execution: Path, *, keepers: bool = True
 ) -> list[tuple[psutil.Process, Environment]]:
-    """All processes that belong to agents of an execution, whoever their parents are by now, with
-    what they have in their environment; with the keepers, which are ours and end the others."""
+    """Return the processes of an execution's agents, whatever their parents, with environments.
+
+    The keepers, which belong to the server and end the others, are included.
+    """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -162,14 +164,14 @@ def processes_of(
 
 
 def assert_no_secrets(grounds: Grounds) -> None:
-    """No key stands in any file of an execution: homes of agents, logs, journal and state."""
+    """Assert that no file of an execution has a key: homes of agents, logs, journal and state."""
     files = {path: path.read_bytes() for path in grounds.execution.rglob("*") if path.is_file()}
     assert files
     for kind in grounds.kinds:
         assert [path for path, data in files.items() if kind.key.encode() in data] == []
 
 
-# --- each of them ---------------------------------------------------------------------------------
+# --- each agent -----------------------------------------------------------------------------------
 
 
 def _claude() -> Path | None:
@@ -181,7 +183,7 @@ def _claude() -> Path | None:
 
 
 def _opencode() -> Path | None:
-    """The program for this machine: npm does not run the script that would put it in its place."""
+    """Return the program for this machine: npm does not run the script that would install it."""
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return _existing(NPM / f"opencode-{sys.platform}-{machine}" / "bin" / "opencode")
 
@@ -211,7 +213,7 @@ def _codex_spec(endpoint: Endpoint) -> Mapping[str, Any]:
     config = {
         "model_provider": '"scripted"',
         "model_providers.scripted": f"{{ {written} }}",
-        # These would look for their makers' hosts, and wait for them.
+        # Agents would otherwise contact their makers' hosts, and wait for them.
         "analytics.enabled": "false",
         "features.plugins": "false",
     }
@@ -275,9 +277,9 @@ OPENCODE = Kind(
     key="key-of-opencode",
     quiet=12,
     ends={
-        # It makes its conversation smaller, and goes on.
+        # It compacts its conversation, and continues.
         Trouble.CONTEXT_FULL: "completed",
-        # It tries again for longer than we have time.
+        # It retries for longer than the test can wait.
         Trouble.DROPPED_STREAM: OVER_TIME,
     },
     spared=frozenset(

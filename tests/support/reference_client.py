@@ -1,10 +1,10 @@
-"""A client of Hankweave 0.12 at every server of a test: it listens, and parses all that it gets.
+"""A client of Hankweave 0.12 on every server of a test: it parses each frame it receives.
 
 It sends no `protocolVersion` and changes nothing. Servers are found by their lock files below a
-folder, so that it does not matter how a test starts them. It asks for the whole journal, because a
-server that lives for a moment would have nothing to tell who came late, and for the replies that
-Hankweave gives to who only reads. Every frame is held against `reference_schema`; and every line of
-the journals is projected once more, to find events that should have come and had the wrong shape.
+folder, so that it does not matter how a test starts them. It requests the whole journal, because a
+short-lived server would have no events for a client that connects late, and the replies that
+Hankweave sends to readers. Every frame is checked with `reference_schema`; and every line of the
+journals is projected once more, to find events that were not sent because their shape was wrong.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from support.reference_schema import faults_of
 
 BETWEEN_LOOKS = 0.05
 DEEPEST = 4
-"""Levels below a test's folder on which executions lie."""
+"""Levels below a test's folder that are searched for executions."""
 
 NOT_ENTERED = frozenset({".git", ".hankweave", "agentRoot", "read_only_data_source", "rigArchive"})
 HANDSHAKE = {"mode": "readonly", "sendPreviousEvents": True, "sinceSeq": 0}
 QUESTIONS = ("ping", "checkpoint.list", "history.sync")
 LAST_WORDS = 5.0
-"""Seconds that a server may still take to end when its test has."""
+"""Seconds that a server may still take to end after its test."""
 
 
 @dataclass
 class Heard:
-    """What reference clients have received."""
+    """The frames that reference clients have received."""
 
     events: int = 0
     servers: int = 0
@@ -59,7 +59,7 @@ class Heard:
 
 
 class ReferenceClients:
-    """Follows each server that appears below a folder, in a thread of its own."""
+    """Followers of each server that appears below a folder, in a thread of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.heard = Heard()
@@ -133,13 +133,13 @@ class ReferenceClients:
         self.heard.faults += [f"{execution.name}: {fault}" for fault in faults_of(frame)]
 
     def _misfits(self) -> Iterator[str]:
-        """Name the events that Hankweave has and that could not be told in its shape."""
+        """Name the events that Hankweave has but that could not be sent in its shape."""
         for execution in sorted(self._executions):
             journal = execution / ".hankweave" / "events" / "events.jsonl"
             with contextlib.suppress(OSError):
                 lines = journal.read_bytes().splitlines()
                 if lines and b'"seq":' not in lines[0]:
-                    continue  # An older Hankweave wrote it, and no server of ours has told it.
+                    continue  # An older Hankweave wrote it; this server has not sent it.
 
                 for line in lines:
                     try:

@@ -1,10 +1,10 @@
-"""A validator of what a client of Hankweave 0.12 receives, written from that project's schemas.
+"""A validator of the frames a client of Hankweave 0.12 receives, from that project's schemas.
 
 It shares nothing with the server: the tables below restate `server/schemas/event-schemas.ts` (event
 schema version 2), with the rules of its validation library: a field is required unless its name
 ends with `?`, an optional field may be absent but is never null, numbers are not booleans. It is
 stricter in one way: a field that the schemas do not name is a fault as well, where the original
-would pass over it.
+ignores it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Check = Callable[[Any, str], Iterator[str]]
-"""Yields what is wrong with a value at a path."""
+"""Yields the faults of a value at a path."""
 
 
 # --- building blocks ------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def record(inner: Check) -> Check:
 
 
 def fields(**named: Check) -> Check:
-    """An object; a name that ends with `_` is optional."""
+    """Check an object; a name that ends with `_` is optional."""
     required = {name: check for name, check in named.items() if not name.endswith("_")}
     optional = {name.removesuffix("_"): each for name, each in named.items() if name.endswith("_")}
 
@@ -183,7 +183,7 @@ TOKENS = fields(
 
 
 def node(value: Any, at: str) -> Iterator[str]:
-    """A file has a date, a folder has none."""
+    """Check a node: a file has a date, a folder has none."""
     common: dict[str, Check] = {
         "name": string,
         "path": string,
@@ -221,7 +221,7 @@ FAILED_PATHS = array(fields(path=string, error=string))
 
 
 def assistant_action(value: Any, at: str) -> Iterator[str]:
-    """A call of a tool names the tool, and the call itself by an id that is not empty."""
+    """Check an action: a tool call has the tool's name and an id of the call that is not empty."""
     yield from fields(
         codonId=string,
         action=one_of("thinking", "message", "tool_use"),
@@ -518,7 +518,7 @@ DATA: dict[str, Check] = {
 
 
 def event(value: Any, at: str = "$") -> Iterator[str]:
-    """Yield what keeps an event from being one of Hankweave 0.12."""
+    """Yield the faults of an event in the format of Hankweave 0.12."""
     kind = value.get("type") if isinstance(value, dict) else None
     data = DATA.get(kind) if isinstance(kind, str) else None
     if kind == "history.batch":
@@ -544,7 +544,7 @@ HANDSHAKE = fields(
 
 
 def faults_of(frame: str | bytes) -> list[str]:
-    """List what is wrong with a frame that a server sends to a client of Hankweave 0.12."""
+    """List the faults of a frame that a server sends to a client of Hankweave 0.12."""
     value = json.loads(frame)
     if isinstance(value, dict) and value.get("type") == "handshake.response":
         return [f"handshake.response: {fault}" for fault in HANDSHAKE(value, "$")]

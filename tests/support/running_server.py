@@ -1,4 +1,4 @@
-"""The real server as a real process: started, talked to over a real socket, killed."""
+"""The real server as a real process: start it, talk to it over a real socket, kill it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_DEADLINE = 30.0
 STOP_DEADLINE = 20.0
 
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
-"""Coverage is: then `measured_server` is started, which can be killed and tell what ran of it."""
+"""True if coverage is measured: then `measured_server` runs, which saves its data when killed."""
 
 _PACKAGES = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 _ABSOLUTE = os.pathsep.join(map(os.path.abspath, _PACKAGES))
@@ -53,11 +53,11 @@ class RunningServer:
             yield client
 
     def kill(self) -> None:
-        """kill -9: the server gets no chance to say goodbye."""
+        """Send SIGKILL: the server cannot shut down in order."""
         self.process.send_signal(signal.SIGKILL)
 
     async def stop(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return await self.ended()
 
@@ -67,10 +67,10 @@ class RunningServer:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """A server's environment in tests: ours, without what would change its behaviour.
+    """Return the environment of the tests without variables that change a server's behaviour.
 
-    Nor may it be told to keep no bytecode: each of thousands of starts would compile all modules.
-    What size of terminal the tests were started with is no matter of those that they open.
+    A variable that disables bytecode is removed: each of thousands of starts would compile all
+    modules. The size of the tests' own terminal must not reach those that they open.
     """
     without = ("HANKWEAVE", "GIT_", "PYTHONDONTWRITEBYTECODE", "COLUMNS", "LINES")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(without)}
@@ -78,7 +78,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def command(*arguments: str, trace: Path | None = None) -> list[str]:
-    """The console script as it is installed; from a bare checkout, the module behind it."""
+    """Return the installed console script; in a bare checkout, the module behind it."""
     if trace is not None:
         traced = Path(__file__).with_name("traced_server.py")
         return [sys.executable, str(traced), str(trace), *arguments]
@@ -104,10 +104,10 @@ async def running_server(
     may_end: bool = False,
     trace: Path | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Starts `hankweave run` and waits until it serves; kills it at the end if it still lives.
+    """Start `hankweave run` and wait until it serves; kill it at the end if it still lives.
 
-    Its stdout is a pipe, so that it would end with its plan; it serves on unless it `may_end`.
-    With `trace` it is a `traced_server`, and that is where it writes its trace.
+    Its stdout is a pipe, so it would end with its plan; it keeps serving unless it `may_end`. With
+    `trace` it is a `traced_server` that writes its trace to that file.
     """
     if not may_end and not {"--headless", "--exit-on-complete", "--no-exit-on-complete"} & set(
         options
@@ -160,7 +160,7 @@ async def _read(server: RunningServer, ready: anyio.Event) -> None:
 
 
 def journal(execution: Path) -> list[Event]:
-    """Every event of an execution's journal, as it lies on the disk."""
+    """Return every event of an execution's journal, as stored on the disk."""
     path = execution / ".hankweave" / "events" / "events.jsonl"
     return [codec.decode_event(line) for line in path.read_bytes().splitlines()]
 
@@ -170,7 +170,7 @@ def state(execution: Path) -> State:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its content."""
+    """Return every file below a folder with its content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -179,7 +179,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 async def appears(path: Path, deadline: float = START_DEADLINE) -> None:
-    """Waits until a file that another process makes is there."""
+    """Wait until a file that another process creates exists."""
     with anyio.fail_after(deadline):
         while not path.exists():  # noqa: ASYNC110  # nobody tells us of a foreign process's file
             await anyio.sleep(0.01)

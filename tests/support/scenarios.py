@@ -1,4 +1,4 @@
-"""What servers do while they are struck: everything that writes."""
+"""Actions of servers under fault injection: every operation that writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _hank(folder: Path) -> Path:
     return write_hank(folder / "hank", ONE, TWO)
 
 
-# --- what is there before -------------------------------------------------------------------------
+# --- initial states -------------------------------------------------------------------------------
 
 
 async def nothing_yet(folder: Path) -> None:
@@ -41,7 +41,7 @@ async def nothing_yet(folder: Path) -> None:
 
 
 async def begun(folder: Path) -> None:
-    """A plan of which nothing has run."""
+    """Prepare a plan of which nothing has run."""
     async with running_server(
         _hank(folder), None, folder / "execution", "--no-autostart"
     ) as server:
@@ -49,7 +49,7 @@ async def begun(folder: Path) -> None:
 
 
 async def done(folder: Path) -> None:
-    """A plan that has run, and a person's edits that no checkpoint holds."""
+    """Prepare a plan that has run, and a user's edits that no checkpoint has."""
     async with (
         running_server(_hank(folder), None, folder / "execution") as server,
         server.client(since_seq=0) as client,
@@ -64,13 +64,13 @@ async def done(folder: Path) -> None:
 
 
 async def changed(folder: Path) -> None:
-    """The same, and the hank is another one by now."""
+    """Prepare the same with a changed hank."""
     await done(folder)
     write_hank(folder / "hank", ONE, TWO | {"name": "Two, as it is now"})
 
 
 async def travelled(folder: Path) -> None:
-    """The same, and a rollback of it that can be undone."""
+    """Prepare the same with a rollback that can be undone."""
     await done(folder)
     async with (
         running_server(None, None, folder / "execution", "--no-autostart") as server,
@@ -84,7 +84,7 @@ async def travelled(folder: Path) -> None:
 
 
 async def undone(folder: Path) -> None:
-    """A rollback that was taken back, and can be done again."""
+    """Prepare a rollback that was undone and can be redone."""
     await travelled(folder)
     async with (
         running_server(None, None, folder / "execution", "--no-autostart") as server,
@@ -95,7 +95,7 @@ async def undone(folder: Path) -> None:
 
 
 async def cut_short(folder: Path) -> None:
-    """A rollback that was killed in the midst of its restore."""
+    """Prepare a rollback that was killed in the middle of its restore."""
     killed = Scenario("a rollback, to be killed", done, back)
     grounds = Grounds(folder, killed, Tally())
     counted = await grounds.build()
@@ -111,13 +111,13 @@ async def cut_short(folder: Path) -> None:
 
 
 def _is_half_restored(work_tree: Path) -> bool:
-    """Something of the target is there, and something of what it replaces."""
+    """Return True if a part of the target and a part of the replaced files exist."""
     back_again = (work_tree / "gone" / "c.txt").exists()
     return back_again != ((work_tree / "a.txt").read_text() == "one")
 
 
 async def crashed(folder: Path) -> None:
-    """A codon whose server was killed while its agent worked."""
+    """Prepare a codon whose server was killed while its agent worked."""
     gate = folder / "gate"
     hank = write_hank(folder / "hank", ONE, codon("two", writes("a.txt", "2"), waits_for(gate)))
     written = folder / "execution" / "agentRoot" / "a.txt"
@@ -134,7 +134,7 @@ async def crashed(folder: Path) -> None:
         await server.ended()
 
 
-# --- what is done then ----------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------
 
 
 async def run_a_codon(client: Client, told: Told) -> None:
@@ -178,7 +178,7 @@ async def branch(client: Client, told: Told) -> None:
 
 
 async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
-    """A branch is there if it was told of, can be started then, and has no other name."""
+    """Check a branch: if it was reported it exists, can be started, and has no other name."""
     found = sorted(path.name for path in (execution.with_name(BESIDE)).iterdir())
     made = [event for event in journal(execution) if isinstance(event.data, ExecutionBranched)]
     if found != ["branch"] * len(made):
@@ -196,7 +196,7 @@ async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
 
 
 async def stands_on_one_line(execution: Path, told: Told) -> list[str]:
-    """What ran is what the plan begins with, and nothing of before a new beginning is after it."""
+    """Check that the completed codons begin the plan, and none precedes a new beginning."""
     stands = state(execution)
     entries = thread(stands)
     ran = [entry.codon.codon_id for entry in entries]
@@ -231,4 +231,4 @@ SPREAD = tuple(
     for scenario in SCENARIOS
     if scenario.name not in ("a start", "a rollback of paths", "an undo", "a redo")
 )
-"""For the fast tier: of those that are much alike, one."""
+"""For the fast tier: one of each group of similar scenarios."""

@@ -1,4 +1,4 @@
-"""A terminal of a size and the real console script on it, as a person has it."""
+"""A terminal of a given size with the real console script on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Screen:
-    """A terminal of a size, and the program that runs on it."""
+    """A terminal of a given size, and the program that runs on it."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Screen:
         env: Mapping[str, str] | None = None,
         program: Sequence[str] = (),
     ) -> None:
-        """The console script with these words, or another program."""
+        """Start the console script with these words, or another program."""
         self.master, slave = os.openpty()
         self.resize(columns, lines)
         self.before = termios.tcgetattr(slave)
@@ -50,11 +50,11 @@ class Screen:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def press(self, keys: str) -> None:
-        """Types, as a person does."""
+        """Type text, as a user does."""
         os.write(self.master, keys.encode())
 
     def forget(self) -> None:
-        """Forgets what was shown: what is waited for next is new."""
+        """Discard the output so far: later waits see only new output."""
         self.bytes = b""
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Small hanks for tests, whose agents do exactly what their script says."""
+"""Small hanks for tests, whose agents follow their script exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Mapping[str, Any]
 def codon(
     name: str, /, *steps: Step, tracked: Sequence[str] = ("**",), **fields: Any
 ) -> dict[str, Any]:
-    """One codon of a scripted agent."""
+    """Return one codon with a scripted agent."""
     return {
         "id": name,
         "name": f"Codon {name}",
@@ -31,12 +31,12 @@ def writes(path: str, text: str) -> Step:
 
 
 def waits_for(path: Path) -> Step:
-    """The agent waits until the test makes the file."""
+    """Return a step in which the agent waits until the test creates the file."""
     return {"waitForFile": str(path)}
 
 
 def write_hank(folder: Path, *codons: Mapping[str, Any], **fields: Any) -> Path:
-    """Writes hank.json into a folder and returns its path."""
+    """Write hank.json into a folder and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "hank.json"
     path.write_text(json.dumps({"hank": list(codons), **fields}, indent=2))

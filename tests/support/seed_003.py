@@ -1,4 +1,4 @@
-"""What seed 003 shows and several tests run, word for word."""
+"""Examples of seed 003 that several tests run, word for word."""
 
 PIPELINE = """\
 steps:

@@ -1,6 +1,6 @@
-"""The commands and programs of the documents this project was made from, word for word.
+"""The commands and programs of the original specifications, word for word.
 
-Tests replace names that stand for something (`RUN_ID`, `abc123`), and nothing else.
+Tests replace only placeholder names (`RUN_ID`, `abc123`).
 """
 
 CONFIGURE_GIT = """\

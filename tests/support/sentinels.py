@@ -1,4 +1,4 @@
-"""A room for sentinels in tests: time that the test moves, models that do what they are told."""
+"""An environment for sentinels in tests, with manual time and scripted models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEADLINE = 10.0
 
 
 class ManualTime:
-    """A clock and the waiting by it: nothing passes unless `advance` is called."""
+    """A clock and its waits: no time passes unless `advance` is called."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -65,7 +65,7 @@ class ManualTime:
 
 @dataclass
 class Actor:
-    """A model played by the test; it admits no network, and answers only when it may."""
+    """A model played by the test; it uses no network, and answers only when it may."""
 
     answer: Callable[[ModelCall], str | Exception] = lambda call: (
         f"heard {call.messages[-1].content}"
@@ -95,7 +95,7 @@ class Actor:
 
 @dataclass
 class Cast:
-    """Opens the actors by their names."""
+    """A registry that opens the actors by their names."""
 
     actors: Mapping[str, Actor]
 
@@ -108,7 +108,7 @@ class Cast:
 
 @dataclass
 class Stage:
-    """A watch, and all that it told."""
+    """A watch, and everything that it reported."""
 
     watch: Watch
     report: LoadReport
@@ -137,7 +137,7 @@ class Stage:
 
     @property
     def state(self) -> SentinelState:
-        """As the last transition told it."""
+        """Return the state according to the last transition."""
         told: list[SentinelStatesUpdated] = self.says(SentinelStatesUpdated)
         return told[-1].sentinels.loaded[0]
 
@@ -162,7 +162,7 @@ def info(message: str) -> Info:
 
 
 def a_sentinel(**fields: Any) -> dict[str, Any]:
-    """A configuration that is told every `info`, field by field as in a file."""
+    """Return a configuration that watches every `info`, field by field as in a file."""
     sentinel: dict[str, Any] = {
         "id": "narrator",
         "name": "Narrator",
@@ -202,7 +202,7 @@ async def on_stage(
     price: Callable[[str, Tokens], float | None] = lambda model, tokens: 0.25,
     persists: bool = True,
 ) -> AsyncIterator[Stage]:
-    """Loads sentinels in a folder of their own; the folder is the hank's directory too."""
+    """Load sentinels in a folder of their own; the folder is the hank's directory too."""
     layout = Layout.of_execution(folder)
     layout.work_tree.mkdir(parents=True, exist_ok=True)
     time, player, told = ManualTime(), actor or Actor(), list[EventData | Transition]()
@@ -232,7 +232,7 @@ async def on_stage(
 
 
 def write(folder: Path, name: str, content: str | dict[str, Any]) -> str:
-    """Writes a file of the hank; returns its reference."""
+    """Write a file of the hank; return its reference."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))

@@ -1,4 +1,4 @@
-"""States to be shown: a run with some codons, under a plan of others."""
+"""States for display tests: a run with some codons, under a plan of others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_protocol.state import EMPTY_STATE, CodonExecution, State
 from support.histories import MOMENT, a_plan, a_run
 
 NOW = from_text(MOMENT) + timedelta(seconds=90)
-"""A minute and a half after everything began."""
+"""A minute and a half after the start."""
 
 
 def state_of(*codons: CodonExecution, plan: tuple[str, ...]) -> State:

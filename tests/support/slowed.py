@@ -1,4 +1,4 @@
-"""A slow machine: the server is stopped most of the time, so that little work takes long."""
+"""A slow machine: the server is stopped most of the time, so that short work takes long."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from support.running_server import RunningServer
 STOPPED_SECONDS = 0.19
 
 HARDLY = 0.01
-"""Seconds at work in between, for what a server does in a moment: a twentieth of the time."""
+"""Seconds of work between pauses, for short operations: a twentieth of the time."""
 
 A_LITTLE = 0.06
-"""The same for what takes it a second."""
+"""The same for operations that take the server a second."""
 
 
 @asynccontextmanager
 async def slowed(server: RunningServer, at_work: float = HARDLY) -> AsyncIterator[None]:
-    """Lets the server work for so long at a time, and then rest, while the block runs.
+    """Let the server work for this long at a time, and then pause, while the block runs.
 
-    Its clocks go on meanwhile, as those of a busy machine do; it takes no such pause for a sleep.
+    Its clocks advance meanwhile, as those of a busy machine do; the server does not treat such a
+    pause as a suspend.
     """
 
     async def hinder() -> None:

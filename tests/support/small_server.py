@@ -1,6 +1,7 @@
-"""The real transport over small doors: a journal that is a list, and commands that are callables.
+"""The real transport over a small server: a journal that is a list, commands that are callables.
 
-What is unrealistic: nothing is durable, and an event is published the moment it is appended.
+It is unrealistic in two ways: nothing is durable, and an event is published the moment it is
+appended.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class SmallRest:
     hub: Hub | None = None
 
     def publish(self, data: EventData | None = None) -> int:
-        """Appends an event and tells all clients; returns its seq."""
+        """Append an event and send it to all clients; return its seq."""
         seq = len(self.lines) + 1
         data = data or Info(message=f"event {seq}")
         event = Event(id=f"e{seq}", seq=EventSeq(seq), timestamp=NOON, type=data.TYPE, data=data)
@@ -103,7 +104,7 @@ class SmallRest:
 
 @dataclass(frozen=True)
 class SmallServer:
-    """A listening transport and what stands behind it."""
+    """A listening transport and the objects behind it."""
 
     rest: SmallRest
     listener: Listener
@@ -123,7 +124,7 @@ class SmallServer:
 
     @asynccontextmanager
     async def raw(self, **hello: Any) -> AsyncIterator[RawClient]:
-        """A client that speaks JSON by hand; greeted if it is given a handshake's data."""
+        """Connect a client that speaks JSON by hand; send a handshake if its data is given."""
         async with connect_websocket(
             f"{self.url}?token={self.controller}", proxy=None, compression=None, max_size=None
         ) as socket:
@@ -137,7 +138,7 @@ class SmallServer:
 
     @asynccontextmanager
     async def follower(self, **hello: Any) -> AsyncIterator[RawClient]:
-        """A client of our protocol, which sees each event as it stands in the journal."""
+        """Connect a client of this protocol, which sees each event as it is in the journal."""
         async with self.raw(protocolVersion=1, **hello) as client:
             assert (await client.hear())["type"] == "state.snapshot"
             yield client
@@ -158,7 +159,7 @@ class RawClient:
 
 
 async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Waits until something holds that nothing tells of, or fails after a deadline."""
+    """Wait until a condition without a notification holds, or fail after a deadline."""
     with anyio.fail_after(seconds):
         while not holds():  # noqa: ASYNC110 - there is no event for what a socket of the OS does.
             await anyio.sleep(0.005)

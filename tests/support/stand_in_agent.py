@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Stands in for Claude Code where that is not installed: same arguments, same lines, same files.
+"""A stand-in for Claude Code: same arguments, same lines, same files.
 
-It talks to a model over HTTP, has four tools, resumes and forks conversations from a transcript of
-its own. What is unrealistic: it asks nobody for leave, tries again but once, and does not stream.
+It talks to a model over HTTP, has four tools, and resumes and forks conversations from a transcript
+of its own. It is unrealistic in three ways: it asks no permission, retries only once, and does not
+stream.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Refused(Exception):
 
 
 class Overloaded(Refused):
-    """It may the next time."""
+    """A later request may succeed."""
 
 
 def main() -> None:
@@ -173,7 +174,7 @@ def _done(call: Message) -> Message:
 
 
 def _performed(tool: str, arguments: Mapping[str, str]) -> tuple[str, bool]:
-    """Do what a tool does; returns its output and whether it failed."""
+    """Execute a tool; return its output and whether it failed."""
     if tool == "Bash":
         ran = subprocess.run(arguments["command"], shell=True, capture_output=True, text=True)
         return ran.stdout + ran.stderr, ran.returncode != 0

@@ -1,4 +1,4 @@
-"""Servers that are struck at a system call, started again, and held against the invariants."""
+"""Servers that are struck at a system call, started again, and checked for the invariants."""
 
 from __future__ import annotations
 
@@ -42,60 +42,61 @@ from support.tally import Tally
 DEADLINE = 30.0
 
 PATIENCE = 10.0
-"""Seconds until a server that cannot go on has ended."""
+"""Seconds until a server that cannot continue has ended."""
 
 ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9, 128 + 15})
-"""What a fault of the disk may come to: done, unavailable, cannot create, I/O error; or killed.
+"""Exit codes after a disk fault: done, unavailable, cannot create, I/O error; or killed.
 
-Killed also by a SIGTERM that comes while it ends of itself, and listens for none any more.
+The last one is a SIGTERM that arrives during the server's own exit, when it no longer handles
+signals.
 """
 
 ONE_MORE = "One more."
 
 DEEDS: dict[Deed, str] = {"kill": "killed in", "fail": "a call fails in", "cut": "short writes in"}
-"""How the campaigns are called in the table."""
+"""The names of the campaigns in the table."""
 
 BESIDE = "beside"
-"""The folder next to an execution in which branches of it lie."""
+"""The folder next to an execution that holds its branches."""
 
 Tree = dict[str, bytes]
 
 Act = Callable[[Client, Told], Awaitable[None]]
 Aftermath = Callable[[Path, Told], Awaitable[list[str]]]
-"""What is wrong besides, with an execution that has been started again."""
+"""Returns additional faults of an execution that has been started again."""
 
 Lost = (ConnectionError, OSError, TimeoutError, CommandRefused)
-"""What a client gets from a server that dies or refuses under it."""
+"""Errors of a client whose server dies or refuses during a call."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a server does while it is struck."""
+    """The work of a server while it is struck."""
 
     name: str
     prepare: Callable[[Path], Awaitable[None]]
-    """Writes the hank, and makes the execution as it is before; no server runs at its end."""
+    """Write the hank, and create the initial execution; no server runs at its end."""
     act: Act | None = None
-    """None: what is struck is the whole life of a server, from its start to its stop."""
+    """None: the whole life of a server is struck, from its start to its stop."""
     aftermath: Aftermath | None = None
     flags: tuple[str, ...] = ("--no-autostart",)
-    """How the server is started that is struck."""
+    """The options of the server that is struck."""
 
     @property
     def is_at_work(self) -> bool:
-        """Codons run in the life that is struck; each of them is done, or has not begun."""
+        """Return True if codons run while the server is struck; each is done, or has not begun."""
         return "--no-autostart" not in self.flags
 
 
 @dataclass
 class Output:
-    """What a process prints, and the moment a word is in it."""
+    """A process's output, with a wait for a word in it."""
 
     process: anyio.abc.Process
     lines: list[str] = field(default_factory=list)
 
     async def until(self, word: str) -> bool:
-        """Reads up to a line with the word in it; False where the process ended before."""
+        """Read up to a line with the word in it; return False if the process ended before."""
         assert self.process.stdout is not None
         rest = b""
         with anyio.fail_after(DEADLINE):
@@ -115,7 +116,7 @@ class Output:
 
 @asynccontextmanager
 async def process_of(words: list[str]) -> AsyncIterator[Output]:
-    """A process whose output is read; killed at the end if it still lives."""
+    """Run a process whose output is read; kill it at the end if it still lives."""
     async with await anyio.open_process(
         words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
@@ -126,8 +127,7 @@ async def process_of(words: list[str]) -> AsyncIterator[Output]:
 
 
 def kill(process: anyio.abc.Process) -> None:
-    # Not `process.kill()`: that looks whether it has died, and so takes its exit code away from
-    # whoever waits for it.
+    # Not `process.kill()`: that polls for the exit, and so takes the exit code from its waiter.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGUSR2 if IS_MEASURED else signal.SIGKILL)
@@ -135,7 +135,7 @@ def kill(process: anyio.abc.Process) -> None:
 
 @asynccontextmanager
 async def session(execution: Path, since_seq: int | None = None) -> AsyncIterator[Client]:
-    """A client that is told when its server is gone."""
+    """Connect a client that notices when its server is gone."""
     address = discover(execution)
     async with connect(
         address.url, token=address.token, since_seq=since_seq, reconnect=False
@@ -144,7 +144,7 @@ async def session(execution: Path, since_seq: int | None = None) -> AsyncIterato
 
 
 class Grounds:
-    """One scenario, laid out again for every strike."""
+    """One scenario, restored from a copy for every strike."""
 
     def __init__(self, folder: Path, scenario: Scenario, tally: Tally) -> None:
         self.folder = folder
@@ -154,7 +154,7 @@ class Grounds:
         self.tally = tally
         self._template = folder / "template"
         self._prepared = folder / "prepared"
-        """Stands once the template does: scenarios that begin alike share a folder."""
+        """Exists once the template is complete: scenarios that begin alike share a folder."""
         self._armed = folder / "armed"
         self._before: Tree = {}
         self._after: Tree = {}
@@ -163,7 +163,7 @@ class Grounds:
         self._found: list[str] = []
 
     async def build(self) -> dict[str, int]:
-        """Prepares, acts once without a fault, and counts the calls of each group."""
+        """Prepare, act once without a fault, and count the calls of each group."""
         if not self._prepared.exists():
             await self.scenario.prepare(self.folder)
             if self.execution.exists():
@@ -195,9 +195,9 @@ class Grounds:
         )
 
     async def survive(self, strike: Strike, *, arrives: bool = False) -> bool:
-        """Strikes, starts again, checks; False where there was no such call any more.
+        """Strike, start again, check; return False if there was no such call any more.
 
-        `arrives` says that the fault is no reason for not having done it.
+        With `arrives` the fault is no excuse for an incomplete action.
         """
         told = await self._act(strike)
         is_a_start = self.scenario.act is None and not self.scenario.is_at_work
@@ -220,23 +220,23 @@ class Grounds:
         return strike.was_met
 
     async def only_struck(self, strike: Strike) -> None:
-        """Strikes, and leaves all as it is then."""
+        """Strike, and leave everything unchanged afterwards."""
         await self._act(strike)
 
     def forget(self) -> None:
-        """Lets other grounds be laid in the same folder."""
+        """Free the folder for other grounds."""
         shutil.rmtree(self._template, ignore_errors=True)
         self._prepared.unlink()
 
     def _expected(self, arrives: bool) -> list[Tree]:
-        """What the files may be: of a journey it is known, a codon may have written or not."""
+        """Return the possible files: known for a rollback; a codon may have written or not."""
         if arrives:
             return [self._after]
 
         return [self._before] if self._travels else [self._before, self._after]
 
     def _has_travelled(self) -> bool:
-        """Whether a journey had begun for good: a start then has to bring it to its end."""
+        """Return True if a rollback had been committed, so that a start has to complete it."""
         intent = Layout.of_execution(self.execution).rollback_intent
         return intent.exists() or len(_journeys(self.execution)) > self._journeys
 
@@ -247,7 +247,7 @@ class Grounds:
         if self._template.exists():
             shutil.copytree(self._template, self.execution, symlinks=True)
 
-    # --- struck -------------------------------------------------------------------------------
+    # --- under the strike ---------------------------------------------------------------------
 
     async def _act(self, strike: Strike) -> Told:
         self._lay_out()
@@ -305,21 +305,21 @@ class Grounds:
                 self._judge(strike, code, server)
 
     async def _goes_on_or_ends(self, server: Output, told: Told) -> None:
-        """After a fault that has passed the server works, or it has ended; nothing between."""
+        """Check that the server either works after a temporary fault or has ended."""
         with anyio.move_on_after(PATIENCE):
             while server.process.returncode is None:
                 await self._listening(told, _one_more)
                 if told.checkpoints and told.checkpoints[-1].label == ONE_MORE:
                     return
 
-                with anyio.move_on_after(0.2):  # A disk that was full is not looked at each moment.
+                with anyio.move_on_after(0.2):  # The server checks a full disk only at intervals.
                     await server.process.wait()
 
         if server.process.returncode is None:
             self._found.append("It lives on after the fault, and takes no checkpoint.")
 
     def _judge(self, strike: Strike, code: int, output: Output) -> None:
-        """Whoever ends because of a fault says why, in a sentence."""
+        """Check that a server that ends because of a fault gives the reason in a sentence."""
         if any("Traceback" in line for line in output.lines):
             lines = [line for line in output.lines if not line.startswith('{"')]
             self._found.append("\n".join(["It ended with a traceback:", *lines[-40:]]))
@@ -328,7 +328,7 @@ class Grounds:
             self._found.append(f"It ended with exit code {code}.")
 
     async def _listening(self, told: Told, act: Act) -> None:
-        """Acts, and notes all that is heard meanwhile."""
+        """Act, and record all events meanwhile."""
         try:
             async with (
                 session(self.execution, since_seq=0) as client,
@@ -341,7 +341,7 @@ class Grounds:
             return
 
     async def _hear(self, client: Client, told: Told) -> None:
-        """Notes what is told; somebody frees some space as soon as the server says it has none."""
+        """Record the events; free some space when the server reports a full disk."""
         try:
             async for event in client.events():
                 told.hear(event)
@@ -350,7 +350,7 @@ class Grounds:
         except Lost:
             return
 
-    # --- started again ------------------------------------------------------------------------
+    # --- after the restart --------------------------------------------------------------------
 
     async def _start_again(self, told: Told, *expected: Tree) -> list[str]:
         try:
@@ -375,7 +375,7 @@ class Grounds:
         return [*found, *violations(self.execution, told)]
 
     async def _left_over(self) -> list[str]:
-        """What a start has left; a server that has just begun may be saving its state."""
+        """Return leftovers of a start; a server that has just begun may be saving its state."""
         for _ in range(20):
             if not leftovers(self.execution, serving=True):
                 return []
@@ -386,12 +386,12 @@ class Grounds:
 
 
 async def _nothing(client: Client, told: Told) -> None:
-    """A client that only connects."""
+    """Only connect a client."""
     await client.status()
 
 
 async def _rest(client: Client, told: Told) -> None:
-    """A client that waits until the plan is at its end."""
+    """Wait until the plan has ended."""
     while not told.is_at_rest:
         await client.status()
         await anyio.sleep(0.01)
@@ -412,7 +412,7 @@ async def _acted(client: Client, told: Told, act: Act) -> None:
 
 
 def ends_rollback(data: object) -> bool:
-    """Return whether it is the last event of a rollback: the one that has the report."""
+    """Return True for the last event of a rollback: the one with the report."""
     if isinstance(data, CheckpointRollback):
         return data.report is not None
 
@@ -420,7 +420,7 @@ def ends_rollback(data: object) -> bool:
 
 
 def _journeys(execution: Path) -> list[Event]:
-    """The journeys that the journal tells the end of; its last line may be torn."""
+    """Return the rollbacks whose end is in the journal; its last line may be torn."""
     kinds = (RollbackCompleted, CheckpointRollback)
     names = tuple(json.dumps(kind.TYPE).encode() for kind in kinds)
     path = Layout.of_execution(execution).journal
@@ -429,6 +429,6 @@ def _journeys(execution: Path) -> list[Event]:
 
     torn = path.read_bytes().rpartition(b"\n")[2]
     if torn:
-        return []  # A batch is one write: what is torn was the journey itself.
+        return []  # A batch is one write: the torn part was the rollback itself.
 
     return [event for event in journal(execution) if ends_rollback(event.data)]

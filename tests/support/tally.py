@@ -1,4 +1,4 @@
-"""What the campaigns came to: a row for each, and one table of them all."""
+"""The results of the campaigns: a row for each, and one table of them all."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Row:
 
     done: int = 0
     of: str = "rounds"
-    """What was counted: rounds, points, cuts, cases, inputs."""
+    """The counted unit: rounds, points, cuts, cases, inputs."""
     acknowledged: int = 0
-    """Answers and events that clients had, each looked for afterwards."""
+    """Replies and events that clients had received, each checked afterwards."""
     violations: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    """Why something of it was not done here."""
+    """Reasons why parts of it were not done here."""
 
 
 @dataclass
 class Tally:
-    """All campaigns of one run of the tests, in the order they began."""
+    """All campaigns of one test run, in the order in which they began."""
 
     rows: dict[str, Row] = field(default_factory=dict)
 
@@ -38,7 +38,7 @@ class Tally:
         acknowledged: int = 0,
         violations: Collection[str] = (),
     ) -> None:
-        """Notes rounds that have been done, however they came out."""
+        """Record completed rounds, whatever their result."""
         row = self.rows.setdefault(campaign, Row())
         row.done += rounds
         row.of = of
@@ -55,7 +55,7 @@ class Tally:
         return [violation for row in self.rows.values() for violation in row.violations]
 
     def table(self) -> Iterator[str]:
-        """The rows, their sum, what was violated, and how much that is: the last line."""
+        """Return the rows, their sum, the violations, and as the last line the number of these."""
         width = max(len(name) for name in [HEAD[0], "all", *self.rows])
         line = f"{{:{width}}}  {{:>14}}  {{:>12}}  {{:>10}}  {{}}"
         yield line.format(*HEAD, "skipped").rstrip()

@@ -1,4 +1,4 @@
-"""How much of a campaign is to be done: a stride in the fast tier, everything in the long one."""
+"""The size of a campaign: a stride in the fast tier, every point in the long one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Tier:
     rounds: int
     """Random kills."""
     sampled: float | None = None
-    """Seconds for each scenario of the long tier; None: every point, all night."""
+    """Seconds for each scenario of the long tier; None: every point, without a time limit."""
 
     @property
     def is_whole(self) -> bool:
-        """Every point is to be tried, and one beyond."""
+        """Return True if every point is tried, and one beyond."""
         return self.is_long and self.sampled is None
 
     def within(self, seconds: float) -> Callable[[], bool]:
-        """Tells whether there is time for another point; `seconds` are those of the fast tier."""
+        """Return True if there is time for another point; `seconds` are those of the fast tier."""
         end = time.monotonic() + (self.sampled or seconds)
         return lambda: self.is_whole or time.monotonic() < end

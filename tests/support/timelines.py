@@ -1,4 +1,4 @@
-"""States with a past of several runs, and the checkpoints that such a past leaves."""
+"""States with a past of several runs, and the checkpoints of such a past."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INITIAL = sha(0xA0)
 
 
 def a_state(*runs: Run, plan: tuple[PlanEntry, ...] = (), initial: Sha | None = INITIAL) -> State:
-    """The state after these runs, oldest first; all of them have ended."""
+    """Return the state after these runs, oldest first; all of them have ended."""
     return State(
         runs=tuple(reversed(runs)),
         current_run_id=None,
@@ -38,7 +38,7 @@ def a_state(*runs: Run, plan: tuple[PlanEntry, ...] = (), initial: Sha | None = 
 
 
 def ended(name: str, *codons: CodonExecution) -> Run:
-    """A fresh run that is over."""
+    """Return a fresh run that is over."""
     return msgspec.structs.replace(a_run(name, codons=codons), status="completed", end_time=LATER)
 
 
@@ -50,7 +50,7 @@ def continued(
     at: Sha | None,
     reason: Literal["rollback", "retry", "continue"] = "rollback",
 ) -> Run:
-    """A run that went on from an earlier one, after a codon and at a checkpoint of it."""
+    """Return a run that continued an earlier one, after a codon and at a checkpoint of it."""
     source = ContinuationSource(
         run_id=RunId(of), after_codon=None if after is None else CodonId(after), checkpoint_sha=at
     )
@@ -60,13 +60,13 @@ def continued(
 
 
 def going_on(state: State, conditions: StartingConditions, *codons: CodonExecution) -> State:
-    """The state after a run that began under these conditions."""
+    """Return the state after a run that began under these conditions."""
     run = msgspec.structs.replace(ended("next", *codons), starting_conditions=conditions)
     return msgspec.structs.replace(state, runs=(run, *state.runs))
 
 
 def rigged(codon: TerminalCodon, number: int) -> TerminalCodon:
-    """The same execution, with a rig that has a checkpoint."""
+    """Return the same execution, with a rig that has a checkpoint."""
     return msgspec.structs.replace(codon, rig_setup_checkpoint=sha(number))
 
 
@@ -77,7 +77,7 @@ def in_session(codon: TerminalCodon, session: str, messages: int = 3) -> Termina
 
 
 def checkpoints_of(state: State) -> dict[Sha, CheckpointRecord]:
-    """What the shadow repository holds of a state, oldest first."""
+    """Return the shadow repository's checkpoints for a state, oldest first."""
     found: dict[Sha, CheckpointRecord] = {}
     if state.initial_checkpoint is not None:
         first = state.runs[-1].run_id
@@ -104,7 +104,7 @@ def with_extra(
     *,
     behind: Sha,
 ) -> dict[Sha, CheckpointRecord]:
-    """The same checkpoints and one more, taken next after another one."""
+    """Return the same checkpoints and one more, taken next after another one."""
     extra = record(kind, RunId(run), None if codon is None else CodonId(codon), sha(number))
     order: dict[Sha, CheckpointRecord] = {}
     for each in known.values():

@@ -1,6 +1,6 @@
-"""A server that writes down which of its functions are called, and in which order.
+"""A server that records which of its functions are called, and in which order.
 
-Its first argument names the file of the trace, the rest is what `hankweave` is given. The first
+Its first argument names the file of the trace, the rest are the arguments of `hankweave`. The first
 SIGUSR2 begins a trace, the second one writes it: a line for each call, `module.py Qualified.name`,
 the module relative to the package. A coroutine is listed where it begins, not where it resumes.
 """
@@ -21,7 +21,7 @@ PACKAGE = f"{Path(hankweave_server.__file__).parent}{os.sep}"
 
 
 class Trace:
-    """The calls of one stretch of time, from all threads, in their order."""
+    """The calls of one period, from all threads, in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class Trace:
         unfinished.rename(self._path)
 
     def note(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """Take down a call; called by the interpreter for each."""
+        """Record a call; the interpreter calls this for each."""
         if self._is_on and event == "call" and _begins(frame):
             code = frame.f_code
             if code.co_filename.startswith(PACKAGE):
@@ -49,7 +49,7 @@ class Trace:
 
 
 def _begins(frame: FrameType) -> bool:
-    """Tell the start of a function from the resumption of a coroutine: RESUME 0 and RESUME n."""
+    """Distinguish a function's start from a coroutine's resumption: RESUME 0 and RESUME n."""
     at = frame.f_lasti
     return at < 0 or frame.f_code.co_code[at + 1] & 3 == 0
 
@@ -59,7 +59,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, trace.toggle)
     threading.setprofile(trace.note)
     sys.setprofile(trace.note)
-    del sys.path[0]  # The folder of this file, which would come before everything else.
+    del sys.path[0]  # The folder of this file would precede all others.
     from hankweave_server.cli.app import main as hankweave
 
     hankweave()

@@ -22,20 +22,20 @@ RUN = "1736000000000-x7a2b"
 TIMES = [f"2025-01-04T12:00:{second:02}.000Z" for second in range(60)]
 TOKENS = {"inputTokens": 1, "outputTokens": 2, "cacheCreationTokens": 0, "cacheReadTokens": 0}
 BODY = "# Notes\n" + 'She said "ä\u2028\x01\t/\\" \U0001f40d\n' * 400
-"""A file of 4 KiB and more, with what JSON escapes and what it does not."""
+"""A file of 4 KiB and more, with characters that JSON escapes and ones that it does not."""
 
 Version = Literal["0.4", "0.10", "0.12"]
 
 
 @dataclass(frozen=True, slots=True)
 class TypescriptExecution:
-    """Where one is, and what it consists of."""
+    """The location of an execution, and its parts."""
 
     root: Path
     hank: Path
     data: Path
     sha: str
-    """Of the checkpoint after the first codon."""
+    """The checkpoint after the first codon."""
     journal: bytes
     """The events as they were first written."""
 
@@ -48,7 +48,7 @@ class TypescriptExecution:
         return self.state_folder / "events"
 
     def compress(self) -> None:
-        """Do as 0.11 does at the end of a run: bodies to `cas`, the rest to one file."""
+        """Compress as 0.11 does at the end of a run: bodies to `cas`, the rest to one file."""
         plain = self.events / "events.jsonl"
         pointers = b"\n".join(self._pointer(line) for line in self.journal.split(b"\n"))
         (self.events / "events.jsonl.zst").write_bytes(
@@ -146,7 +146,7 @@ def _meta(version: Version, hank: Path, data: Path, *, copy: bool) -> dict[str, 
 
 
 def _checkpoints(state: Path, tree: Path) -> str:
-    """Make the shadow repository as Hankweave does, by calling git."""
+    """Create the shadow repository as Hankweave does, by calling git."""
     folder = state / "checkpoints"
     folder.mkdir()
     (folder / ".gitconfig").write_text(
@@ -216,7 +216,7 @@ def _state(state: Path, hank: Path, sha: str) -> dict[str, Any]:
 
 
 def _events(sha: str, version: Version) -> Sequence[Mapping[str, Any]]:
-    """Return what happened: one of each kind that matters to a reader."""
+    """Return the events: one of each kind that matters to a reader."""
     file: dict[str, Any] = {"path": "a.txt", "filename": "a.txt", "content": BODY}
     file |= {"action": "created"}
     told: list[tuple[str, dict[str, Any]]] = [

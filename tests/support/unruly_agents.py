@@ -1,7 +1,7 @@
 """Agents that misbehave, as programs of a hank's `command` agent.
 
-Each is a Python program. What it starts announces itself in the work tree: a file `alive/NAME` that
-holds its pid, which nobody removes.
+Each is a Python program. A process that it starts announces itself in the work tree, by a file
+`alive/NAME` that holds its pid and is never removed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ STAYING: dict[str, str] = {
         "while True: os.write(1, bytes(range(128, 256)) + b'\\n'); time.sleep(.01)"
     ),
 }
-"""Agents that do not end; by what they are."""
+"""Agents that do not end, by their behaviour."""
 
 STDOUT_HELD = "os.fork() or stay('holder'); announce('agent'); print('done')"
 """Ends at once, and leaves a child that holds its stdout."""
@@ -99,7 +99,7 @@ announce('agent')
 os.kill(os.getppid(), signal.SIGKILL)
 time.sleep(600)
 """
-"""Kills who watches it, after a child has hidden: no environment, a session of its own."""
+"""Kills its watcher, after a child has hidden: no environment, a session of its own."""
 
 BOMB = """
 [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 3, 15)]
@@ -119,13 +119,13 @@ def program(source: str) -> list[str]:
 
 
 def hank_of(folder: Path, source: str, prompt: str = "Begin.", **fields: Any) -> Path:
-    """A hank of one codon, `unruly`, that is done by this agent."""
+    """Return a hank of one codon, `unruly`, that this agent executes."""
     agent = {"type": "command", "command": program(source)}
     return write_hank(folder, codon("unruly", agent=agent, promptText=prompt, **fields))
 
 
 async def announced(execution: Path, *names: str, deadline: float = 30.0) -> dict[str, int]:
-    """Waits until these processes have said that they live."""
+    """Wait until these processes have announced themselves."""
     alive = execution / "agentRoot" / "alive"
     with anyio.fail_after(deadline):
         while not all((alive / name).exists() for name in names):  # noqa: ASYNC110
@@ -140,7 +140,7 @@ def names_of(source: str) -> list[str]:
 
 
 def below(pid: int) -> dict[int, float]:
-    """The processes below one, by the moment they were made: a pid alone names nobody."""
+    """Return the processes below one, with their start times: a pid alone is ambiguous."""
     with contextlib.suppress(psutil.NoSuchProcess):
         found = psutil.Process(pid).children(recursive=True)
         return {each.pid: each.create_time() for each in found}
@@ -164,7 +164,7 @@ def lives(pid: int, moment: float | None = None) -> bool:
 
 
 async def all_dead(processes: dict[int, float], deadline: float) -> list[int]:
-    """Waits until none of them lives; returns those that do after the deadline."""
+    """Wait until none of them lives; return those that do after the deadline."""
     with anyio.move_on_after(deadline):
         while any(lives(*each) for each in processes.items()):  # noqa: ASYNC110
             await anyio.sleep(0.01)
@@ -173,7 +173,7 @@ async def all_dead(processes: dict[int, float], deadline: float) -> list[int]:
 
 
 def zombies_of(pid: int) -> int:
-    """Counts the dead below a process that nobody has waited for."""
+    """Count the dead processes below one that have not been reaped."""
     found = psutil.Process(pid).children(recursive=True)
     return sum(_is_zombie(each) for each in found)
 
@@ -186,12 +186,12 @@ def _is_zombie(process: psutil.Process) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes of a process that no other one shares; /proc's VmHWM would keep what is given back."""
+    """Return the bytes that only this process uses; /proc's VmHWM would include freed memory."""
     return int(psutil.Process(pid).memory_info().rss)
 
 
 def descriptors_of(pid: int) -> tuple[int, int]:
-    """Counts what a process holds open: the packs of its store, and all else."""
+    """Count a process's open descriptors: the packs of its store, and all others."""
     paths = [_target(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     packs = sum(path.endswith(".pack") for path in paths)
     return packs, sum(path != "" for path in paths) - packs
@@ -213,7 +213,7 @@ def processes_in(group: Path) -> list[int]:
 
 @contextlib.contextmanager
 def limited_processes(most: int) -> Iterator[Path | None]:
-    """A cgroup in which at most so many processes live; None where there can be none."""
+    """Create a cgroup with at most that many processes; None where that is impossible."""
     group = Path("/sys/fs/cgroup/pids") / f"hankweave-test-{os.getpid()}"
     try:
         group.mkdir()

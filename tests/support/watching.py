@@ -1,4 +1,4 @@
-"""Waiting for what a server tells, with a deadline."""
+"""Waits for events of a server, with a deadline."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DEADLINE = 30.0
 
 
 async def idle(client: Client, reason: str = "all-codons-completed") -> Event:
-    """Waits until the server has nothing to do, for this reason."""
+    """Wait until the server is idle for this reason."""
     return await client.until(
         ServerIdle, lambda event: getattr(event.data, "reason", None) == reason, timeout=DEADLINE
     )
 
 
 async def started(client: Client, codon_id: str) -> Event:
-    """Waits until the agent of a codon speaks."""
+    """Wait until the agent of a codon prints something."""
     return await client.until(
         CodonStartedEvent,
         lambda event: getattr(event.data, "codon_id", None) == codon_id,
@@ -39,7 +39,7 @@ async def started(client: Client, codon_id: str) -> Event:
 
 
 async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
-    """Waits for the next checkpoint of a kind."""
+    """Wait for the next checkpoint of a kind."""
     found: list[CheckpointRecord] = []
 
     def is_one(event: Event) -> bool:
@@ -55,11 +55,11 @@ async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
 
 
 async def listed(client: Client) -> tuple[CheckpointRecord, ...]:
-    """The checkpoints, newest first."""
+    """Return the checkpoints, newest first."""
     return (await client.ask(ListCheckpoints())).checkpoints
 
 
 def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
-    """The data of all journaled events of a type."""
+    """Return the data of all journaled events of a type."""
     events = (event for event in journal(execution) if event.seq > since)
     return [event.data for event in events if isinstance(event.data, kind)]

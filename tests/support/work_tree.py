@@ -1,7 +1,7 @@
-"""A work tree that tests arrange and disturb, step by step, and look at from outside.
+"""A work tree that tests arrange and disturb, step by step, and inspect from outside.
 
 A step is a value: `write("a", b"1")` does nothing until it is applied to a tree. In paths and in
-the text of links, `OUTSIDE` stands for a folder beside the work tree that nobody may touch.
+the text of links, `OUTSIDE` stands for a folder beside the work tree that must not be touched.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PathLike = str | bytes
 
 @dataclass(frozen=True)
 class Seen:
-    """What lies at one path."""
+    """The entry at one path."""
 
     kind: str
     permissions: int
     content: bytes
-    """A file's digest, a link's text, nothing for the rest."""
+    """A file's digest, a link's text, empty for the rest."""
     identity: tuple[int, int]
-    """mtime in nanoseconds and inode: they tell whether somebody wrote it anew."""
+    """mtime in nanoseconds and inode: they show whether the file was rewritten."""
 
     @property
     def value(self) -> tuple[str, int, bytes]:
@@ -46,14 +46,14 @@ Picture = dict[bytes, Seen]
 
 @dataclass(frozen=True)
 class WorkTree:
-    """The agent's folder, and a stranger's beside it."""
+    """The agent's folder, and an unrelated one beside it."""
 
     root: bytes
     outside: bytes
 
     @classmethod
     def beside(cls, root: Path) -> WorkTree:
-        """The tree at a path, with a stranger's folder next to the execution."""
+        """Return the tree at a path, with an unrelated folder next to the execution."""
         outside = root.parent.parent / "outside"
         root.mkdir(parents=True, exist_ok=True)
         outside.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ class WorkTree:
             step(self)
 
     def wipe(self) -> None:
-        """Empties the tree, whatever is in it."""
+        """Empty the tree, whatever is in it."""
         for name in os.listdir(self.root):
             remove(os.path.join(self.root, name))
 
@@ -86,7 +86,7 @@ Step = Callable[[WorkTree], None]
 
 
 def picture_of(root: bytes) -> Picture:
-    """Everything below a folder, folders included and links not followed."""
+    """Return everything below a folder, folders included and links not followed."""
     found: Picture = {}
     for folder, folders, files in os.walk(root):
         for name in folders + files:
@@ -172,7 +172,7 @@ def pipe(path: PathLike) -> Step:
 
 
 def device(path: PathLike) -> Step:
-    """The null device; only root can make one."""
+    """Create the null device; only root can."""
     return lambda tree: os.mknod(
         _made_room(tree, path), stat.S_IFCHR | 0o600, device=os.makedev(1, 3)
     )
@@ -180,7 +180,7 @@ def device(path: PathLike) -> Step:
 
 def unix_socket(path: PathLike) -> Step:
     def step(tree: WorkTree) -> None:
-        # The way over /proc keeps the address below the 108 bytes that a socket's may have.
+        # A path over /proc keeps the address below the 108 bytes that a socket's may have.
         place, name = os.path.split(_made_room(tree, path))
         descriptor = os.open(place, os.O_RDONLY)
         try:
@@ -193,7 +193,7 @@ def unix_socket(path: PathLike) -> Step:
 
 
 def sparse(path: PathLike, size: int) -> Step:
-    """A file of nothing but a hole, with one byte at its end."""
+    """Create a sparse file with one byte at its end."""
 
     def step(tree: WorkTree) -> None:
         with open(_made_room(tree, path), "wb") as stream:
@@ -204,7 +204,7 @@ def sparse(path: PathLike, size: int) -> Step:
 
 
 def edit_in_disguise(path: PathLike, content: bytes) -> Step:
-    """Writes over a file in place and puts its mtime back."""
+    """Overwrite a file in place and restore its mtime."""
 
     def step(tree: WorkTree) -> None:
         status = os.stat(tree.at(path))
@@ -217,12 +217,12 @@ def edit_in_disguise(path: PathLike, content: bytes) -> Step:
 
 
 def touch(path: PathLike, seconds: int) -> Step:
-    """Sets a time far from now, so that a file written anew cannot have it by chance."""
+    """Set a time far from now, so that a rewritten file cannot have it by chance."""
     return lambda tree: os.utime(tree.at(path), (seconds, seconds), follow_symlinks=False)
 
 
 def repository(path: PathLike) -> Step:
-    """`git init`."""
+    """Run `git init`."""
 
     def step(tree: WorkTree) -> None:
         os.makedirs(tree.at(path), exist_ok=True)
@@ -232,7 +232,7 @@ def repository(path: PathLike) -> Step:
 
 
 def commit(path: PathLike) -> Step:
-    """`git commit` of everything in a repository of the agent's."""
+    """Run `git commit` for everything in a repository of the agent's."""
 
     def step(tree: WorkTree) -> None:
         _git(tree.at(path), "add", "-A")

@@ -1,7 +1,7 @@
-"""A scripted model endpoint on loopback, for agents that are real.
+"""A scripted model endpoint on loopback, for real agents.
 
-A test says what the model is to do in `turns`, the `script` hands one turn to each request of an
-agent, one module per provider speaks its dialect, and `endpoint` serves them all and writes down
-what the model was shown. Nothing here knows an agent: which tool an act needs is read from the
-tools that the agent offers (`offered`).
+A test lists the model's actions in `turns`, the `script` hands one turn to each request of an
+agent, one module per provider implements its protocol, and `endpoint` serves them all and records
+the requests. No code here depends on an agent: the tool for an action is chosen from the tools that
+the agent offers (`offered`).
 """

@@ -74,7 +74,7 @@ class Anthropic:
 
 
 def counted(body: Body) -> Reply:
-    """The answer of `count_tokens`."""
+    """Return the answer of `count_tokens`."""
     count = json.dumps({"input_tokens": len(text_in(body)) // 4}).encode()
     return Reply(200, (count,), _JSON)
 

@@ -10,7 +10,7 @@ from support.models.offered import Tool
 from support.models.openai_errors import JSON, STREAM, refusal
 from support.models.turns import Trouble
 
-# What providers say who speak this dialect without being OpenAI, whose own words are retried.
+# Compatible providers report this error; OpenAI's own wording would be retried.
 _NO_CREDITS = b'{"error": {"message": "Insufficient credits. Add more to go on.", "code": 402}}'
 
 

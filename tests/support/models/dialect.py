@@ -1,4 +1,4 @@
-"""What the endpoint needs of a provider's protocol."""
+"""The interface between the endpoint and a provider's protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 
 def new_id(prefix: str) -> str:
-    """One that no other answer of this process has."""
+    """Return an id that no other answer of this process has."""
     return f"{prefix}{next(_numbers):08}"
 
 
@@ -30,7 +30,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, as far as all dialects have it."""
+    """A request, reduced to the fields common to all dialects."""
 
     model: str
     messages: tuple[Message, ...]
@@ -39,13 +39,13 @@ class Asked:
 
     @property
     def shown(self) -> str:
-        """All text of the conversation that the model is shown."""
+        """Return all text of the conversation that the model gets."""
         return "\n".join(message.text for message in self.messages)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP answer; the parts are sent one by one where it streams."""
+    """An HTTP answer; the parts are sent one by one if it streams."""
 
     status: int
     parts: tuple[bytes, ...]
@@ -58,7 +58,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Spoken:
-    """What the model does in one turn, with its tool already chosen."""
+    """The model's output in one turn, with its tool already chosen."""
 
     text: str
     call: Call | None = None
@@ -70,24 +70,24 @@ class Dialect(Protocol):
     name: str
 
     def accepts(self, path: str) -> bool:
-        """Whether a POST to this path, without its query, asks a model in this dialect."""
+        """Return True if a POST to this path, without its query, is a model request."""
 
     def read(self, path: str, body: Body) -> Asked: ...
 
     def answer(self, asked: Asked, spoken: Spoken) -> Reply: ...
 
     def trouble(self, asked: Asked, trouble: Trouble) -> Reply | None:
-        """The provider's own words; None for what is no answer at all, or half of one."""
+        """Return the provider's own error; None if there is no answer at all, or half of one."""
 
 
 def halves(text: str) -> list[str]:
-    """A stream says a text in pieces, and an agent must put them together."""
+    """Split a text in two, because a stream sends it in pieces that an agent must join."""
     middle = (len(text) + 1) // 2
     return [piece for piece in (text[:middle], text[middle:]) if piece]
 
 
 def text_in(value: Any) -> str:
-    """All text of a message, deep down: words, arguments of tools and their results."""
+    """Return all text of a message, at any depth: words, arguments of tools and their results."""
     return "\n".join(_texts(value))
 
 

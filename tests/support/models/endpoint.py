@@ -48,7 +48,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it came, and what it got."""
+    """One request as received, and its reply."""
 
     dialect: str
     path: str
@@ -56,18 +56,18 @@ class Seen:
     """Names in lower case."""
     body: Body
     asked: Asked | None
-    """None for what asks no model, such as a list of them."""
+    """None for a request that is not for a model, such as a list of models."""
     turn: Turn | None
-    """None for a request aside of the script."""
+    """None for a request outside the script."""
 
     @property
     def shown(self) -> str:
-        """All text of the conversation that the model was shown."""
+        """Return all text of the conversation that the model received."""
         return self.asked.shown if self.asked is not None else ""
 
     @property
     def keys(self) -> set[str]:
-        """What the agent has shown to be let in."""
+        """Return the credentials that the agent sent."""
         names = ("authorization", "x-api-key", "x-goog-api-key")
         given = (self.headers[name] for name in names if name in self.headers)
         return {key.removeprefix("Bearer ") for key in given}
@@ -75,13 +75,13 @@ class Seen:
 
 @dataclass
 class Endpoint:
-    """What a test holds of it."""
+    """The endpoint from a test's point of view."""
 
     port: int
     script: Script
     seen: list[Seen] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What the script could not do; a test that leaves the endpoint with one fails."""
+    """Actions that the script could not do; a test that ends with one fails."""
     closing: threading.Event = field(default_factory=threading.Event)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
@@ -91,7 +91,7 @@ class Endpoint:
 
     @property
     def turns(self) -> list[Seen]:
-        """The requests that the script has answered, oldest first."""
+        """Return the requests that the script has answered, oldest first."""
         with self._news:
             return [seen for seen in self.seen if seen.turn is not None]
 
@@ -101,7 +101,7 @@ class Endpoint:
             self._news.notify_all()
 
     def wait_for(self, holds: Callable[[], bool], deadline: float = DEADLINE) -> None:
-        """Blocks until something holds of what was seen; raises TimeoutError."""
+        """Block until a condition on the requests holds; raise TimeoutError."""
         with self._news:
             if not self._news.wait_for(holds, deadline):
                 raise TimeoutError(
@@ -109,7 +109,7 @@ class Endpoint:
                 )
 
     def reply_to(self, path: str, headers: Mapping[str, str], body: Body) -> _Sending:
-        """Decides what a request gets, and writes it down."""
+        """Choose the reply to a request, and record both."""
         for suffix, module in _COUNTERS.items():
             if path.endswith(suffix):
                 self.note(Seen("", path, headers, body, None, None))
@@ -163,19 +163,19 @@ class _Sending:
 
 
 def _other(path: str) -> Reply:
-    """Lists of models, and all that the makers of agents would like to know besides."""
+    """Answer lists of models, and other requests to the makers of agents."""
     found = _MODELS if path.endswith("/models") else {}
     return Reply(200, (json.dumps(found).encode(),), {"content-type": "application/json"})
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A thread that is silent for an agent must not hold the test up at its end.
+    # A thread that keeps an agent waiting must not block the test's end.
     block_on_close = False
     endpoint: Endpoint
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no fault; an error of ours fails the test."""
+        """Ignore a client that disconnected; any other error fails the test."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
             self.endpoint.faults.append(f"{type(error).__name__}: {error}")
@@ -203,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what came is in `seen`."""
+        """Do nothing: requests are recorded in `seen`."""
 
     def _send(self, sending: _Sending) -> None:
         reply = sending.reply
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _drop(self, reply: Reply) -> None:
-        """Sends the first half, then resets the connection as a lost peer does."""
+        """Send the first half, then reset the connection as a lost peer does."""
         self._chunk(reply.body[: len(reply.body) // 2])
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.connection.close()
@@ -256,7 +256,7 @@ def _object(data: bytes) -> Body:
 
 @contextmanager
 def scripted_models(*turns: Turn) -> Iterator[Endpoint]:
-    """Serves while the block runs; afterwards fails for what the script could not do."""
+    """Serve while the block runs; afterwards fail if the script could not do an action."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.endpoint = endpoint = Endpoint(server.server_address[1], Script(turns))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -87,7 +87,7 @@ class Gemini:
 
 
 def counted(body: Body) -> Reply:
-    """The answer of `countTokens`."""
+    """Return the answer of `countTokens`."""
     return Reply(200, (json.dumps({"totalTokens": len(text_in(body)) // 4}).encode(),), _JSON)
 
 

@@ -1,7 +1,7 @@
-"""Which of the tools that an agent offers does an act, and with which arguments.
+"""Choose the tool that an agent offers for an action, and its arguments.
 
-No agent is named here: tools are known by what they are called, and arguments by the names that
-the tool's own schema gives them.
+No agent is named here: tools are identified by their names, and arguments by the names in the
+tool's own schema.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Tool:
     name: str
     schema: Schema = field(default_factory=dict)
     is_free_form: bool = False
-    """Takes one text instead of arguments."""
+    """True if it takes one text instead of arguments."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What the model calls: `arguments`, or for a free-form tool its one text."""
+    """A call by the model: `arguments`, or for a free-form tool its one text."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -62,11 +62,11 @@ class Call:
 
 
 class NoSuchTool(Exception):
-    """The agent offers nothing that could do the act."""
+    """The agent offers no tool for the action."""
 
 
 def call_for(act: Act, tools: Iterable[Tool], shown: str = "") -> Call:
-    """Chooses a tool and fills its arguments; raises NoSuchTool.
+    """Choose a tool and fill its arguments; raise NoSuchTool.
 
     `shown`: all text of the conversation.
     """
@@ -129,7 +129,7 @@ def _ends_with(offered: str, name: str) -> bool:
 
 
 def _filled(tool: Tool, values: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
-    """Every property that means one of `values`, and something for each other required one."""
+    """Fill every property that means one of `values`, and each other required one."""
     properties: Mapping[str, Schema] = tool.schema.get("properties", {})
     required = tool.schema.get("required", ())
     filled: dict[str, Any] = {}
@@ -154,7 +154,7 @@ def _anything(schema: Schema) -> Any:
 
 
 def _is(schema: Schema, kind: str) -> bool:
-    """Gemini writes types in capitals, and JSON Schema allows a list of them."""
+    """Compare types: Gemini writes them in capitals, and JSON Schema allows a list of them."""
     said = schema.get("type", "")
     kinds: list[str] = said if isinstance(said, list) else [said]
     lower: Callable[[str], str] = str.lower

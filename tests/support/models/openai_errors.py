@@ -1,4 +1,4 @@
-"""OpenAI's words for trouble, the same for both of its protocols."""
+"""OpenAI's error responses, the same for both of its protocols."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from support.models.openai_errors import JSON, STREAM, error_of, refusal
 from support.models.turns import Trouble
 
 _FOUND_LATE = (Trouble.CONTEXT_FULL, Trouble.REFUSAL)
-"""The troubles that are found when the stream has begun."""
+"""The errors that are reported after the stream has begun."""
 
 
 class Responses:

@@ -1,4 +1,4 @@
-"""Hands out the turns of a script, one for each request that goes on with the agent's work."""
+"""Hand out the turns of a script, one for each request that continues the agent's work."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ NOTHING_MORE = Says("The script has no more turns.")
 
 
 class Script:
-    """Turns in their order; a trouble stands first for as many requests as it says."""
+    """Turns in order; a trouble stays first for its number of requests."""
 
     def __init__(self, turns: tuple[Turn, ...]) -> None:
         self._turns = deque(turns)
         self._by_words: dict[str, deque[Turn]] = {}
         self._guard = threading.Lock()
         self.has_run_over = False
-        """A request came for which the test has written nothing."""
+        """True after a request for which the test has no turn."""
 
     def add(self, *turns: Turn) -> None:
         with self._guard:
             self._turns.extend(turns)
 
     def on(self, words: str, *turns: Turn) -> None:
-        """Turns of their own for the conversation in which these words were said last."""
+        """Add turns that only a conversation in which these words came last gets."""
         with self._guard:
             self._by_words.setdefault(words, deque()).extend(turns)
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left but troubles without an end."""
+        """Return True if only endless troubles are left."""
         with self._guard:
             left = [turn for turns in self._queues() for turn in turns]
             return all(isinstance(turn, Fails) and turn.times is None for turn in left)
 
     def next(self, shown: str) -> Turn:
-        """The turn for a model that is shown this conversation."""
+        """Return the turn for a model that receives this conversation."""
         with self._guard:
             turns = self._turns_for(shown)
             if not turns:
@@ -68,5 +68,5 @@ class Script:
 
 
 def is_aside(asked: Asked) -> bool:
-    """Agents also ask for titles, summaries and quotas: then they offer the model no tools."""
+    """Return True for requests for titles, summaries and quotas, which offer the model no tools."""
     return not asked.tools

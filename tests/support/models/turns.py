@@ -1,4 +1,4 @@
-"""What a scripted model does, one turn for each request of an agent; the same in every dialect."""
+"""A scripted model's actions, one turn for each request of an agent, in any dialect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 
 class Trouble(Enum):
-    """What a provider does instead of answering."""
+    """An error of a provider in place of an answer."""
 
     RATE_LIMIT = "rate-limit"
     OVERLOAD = "overload"
@@ -21,18 +21,18 @@ class Trouble(Enum):
     WRONG_KEY = "wrong-key"
     CONTEXT_FULL = "context-full"
     REFUSAL = "refusal"
-    """The model will not do what it was asked, and says so in its provider's way."""
+    """The model refuses the request, in its provider's way."""
     DROPPED_STREAM = "dropped-stream"
     """Half of an answer, then a reset of the connection."""
     MALFORMED_STREAM = "malformed-stream"
-    """An answer that is not what its provider's protocol says."""
+    """An answer that violates its provider's protocol."""
     SILENCE = "silence"
-    """The request is taken and never answered."""
+    """The request is accepted and never answered."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer cost, in tokens; those read from a cache are not part of `input`."""
+    """The cost of an answer in tokens; those read from a cache are not part of `input`."""
 
     input: int = 100
     output: int = 20
@@ -49,10 +49,10 @@ class Says:
 
 @dataclass(frozen=True)
 class Writes:
-    """A call of whatever tool of the agent writes a file."""
+    """A call of the agent's tool that writes a file."""
 
     path: Path
-    """Absolute, for most agents want it so."""
+    """Absolute, because most agents require it."""
     content: str
     saying: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -60,22 +60,22 @@ class Writes:
 
 @dataclass(frozen=True)
 class Reads:
-    """A call of whatever tool of the agent reads a file; its shell, where it has no such tool."""
+    """A call of the agent's tool that reads a file; of its shell, if it has no such tool."""
 
     path: Path
-    """Absolute, for most agents want it so."""
+    """Absolute, because most agents require it."""
     saying: str = ""
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True)
 class Edits:
-    """A call of whatever tool of the agent replaces a text in a file."""
+    """A call of the agent's tool that replaces a text in a file."""
 
     path: Path
-    """Absolute, for most agents want it so."""
+    """Absolute, because most agents require it."""
     old: str
-    """A whole line, without its end."""
+    """A whole line, without its newline."""
     new: str
     saying: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -83,7 +83,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Runs:
-    """A call of whatever tool of the agent runs a shell command."""
+    """A call of the agent's tool that runs a shell command."""
 
     command: str
     saying: str = ""
@@ -92,18 +92,18 @@ class Runs:
 
 @dataclass(frozen=True)
 class Calls:
-    """A call of a tool by name; what stands before the name (`mcp__server__`) does not matter."""
+    """A call of a tool by name; a prefix of the name (`mcp__server__`) does not matter."""
 
     tool: str
     arguments: Arguments | Callable[[str], Arguments] = field(default_factory=dict)
-    """Or they are made of all text that the model was shown until then."""
+    """A function is called with all text that the model has received so far."""
     saying: str = ""
     usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True)
 class Fails:
-    """Trouble for so many requests; None: for each one from now on."""
+    """Trouble for a number of requests; None: for every one from now on."""
 
     trouble: Trouble
     times: int | None = None
@@ -115,7 +115,7 @@ Answer: TypeAlias = Says | Act
 
 @dataclass(frozen=True)
 class Held:
-    """An answer that the model thinks about until the test lets it go."""
+    """An answer that the model delays until the test releases it."""
 
     answer: Answer
     until: threading.Event
