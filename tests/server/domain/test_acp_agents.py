@@ -1,4 +1,4 @@
-"""Claims about ACP agents that are known: by what they are found, and which of them ask."""
+"""Known ACP agents: how they are recognised, and which of them ask for permission."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPENCODE = ("opencode", "acp")
 def test_an_agent_is_known_however_it_is_started(
     command: tuple[str, ...], known: str | None
 ) -> None:
-    """By a name, a path, or as a package of npm."""
+    """An agent is known by a name, a path, or an npm package."""
     assert known_as(command) == known
 
 
@@ -45,5 +45,6 @@ def test_an_agent_is_known_however_it_is_started(
 def test_only_who_was_seen_to_ask_is_known_to(
     command: tuple[str, ...], mode: str | None, asks: bool
 ) -> None:
-    """OpenCode is told to, Gemini CLI does but in two of its modes; of others nothing is known."""
+    """OpenCode is told to ask; Gemini CLI asks except in two modes; nothing is known about
+    others."""
     assert is_known_to_ask(command, mode) is asks

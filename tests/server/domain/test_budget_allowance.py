@@ -1,4 +1,4 @@
-"""Claims about what a codon may use, and when it has used it."""
+"""Budget allowances: how much a codon may spend, and when the allowance is spent."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def three(budget: ContainerBudget, **own: CodonBudget) -> Hank:
     return a_hank(*(a_codon(name, budget=own.get(name)) for name in NAMES), budget=budget)
 
 
-# --- the check ----------------------------------------------------------------------------------
+# --- Checks -------------------------------------------------------------------------------------
 
 
 def test_without_a_budget_nothing_is_limited() -> None:
-    """And nothing is ever exceeded."""
+    """Without a budget nothing is ever exceeded."""
     hank = a_hank(a_codon("a"))
     assert of(hank, "a") == UNLIMITED
     assert UNLIMITED.exceeded_by(Spending(1e9, 1e9, 10**9, 10**9)) is None
@@ -75,7 +75,7 @@ def test_without_a_budget_nothing_is_limited() -> None:
     ],
 )
 def test_a_limit_is_exceeded_when_it_is_reached(spent_now, currency, limit, used) -> None:
-    """`used >= limit`, and of several the first is told."""
+    """The check is `used >= limit`, and of several exceeded limits the first is reported."""
     budget = CodonBudget(
         max_dollars=2, max_time_seconds=30, max_output_tokens=500, max_context_tokens=9_000
     )
@@ -90,7 +90,7 @@ def test_a_limit_is_exceeded_when_it_is_reached(spent_now, currency, limit, used
 
 
 def test_the_owner_of_the_limit_says_what_happens() -> None:
-    """A failure by budget is permanent: another attempt would begin with less."""
+    """A budget failure is permanent, since another attempt would start with less."""
     own = CodonBudget(max_dollars=5)
     hank = three(ContainerBudget(max_dollars=1, on_exceeded="fail"), a=own)
     overrun = of(hank, "a").exceeded_by(Spending(dollars=1))
@@ -111,17 +111,17 @@ def test_the_owner_of_the_limit_says_what_happens() -> None:
 def test_nothing_left_is_seen_before_the_codon_begins(
     budget: ContainerBudget, before: float
 ) -> None:
-    """No money is spent to find out that there is none."""
+    """An exhausted budget is detected before the codon starts, so that no money is spent."""
     hank = three(budget)
     state = a_state(spent(hank, "a", before))
     assert of(hank, "b", state).exceeded_by(NOTHING) is not None
 
 
-# --- a codon's own caps -------------------------------------------------------------------------
+# --- Caps of a codon ----------------------------------------------------------------------------
 
 
 def test_caps_hold_for_each_iteration() -> None:
-    """What iteration 0 used is not taken from iteration 1."""
+    """Iteration 1 is not charged for the spending of iteration 0."""
     hank = a_hank(
         a_loop("loop", a_codon("r", budget=CodonBudget(max_dollars=1, max_output_tokens=9)))
     )
@@ -130,7 +130,7 @@ def test_caps_hold_for_each_iteration() -> None:
 
 
 def test_automatic_retries_share_the_money_but_not_the_time() -> None:
-    """Money that a failed attempt used is gone; how long the next may take is its own matter."""
+    """A failed attempt's money counts against the next attempt; its time does not."""
     own = CodonBudget(
         max_dollars=5, max_time_seconds=60, max_output_tokens=100, max_context_tokens=50
     )
@@ -148,7 +148,7 @@ def test_automatic_retries_share_the_money_but_not_the_time() -> None:
     ]
 
 
-# --- ceilings -----------------------------------------------------------------------------------
+# --- Ceilings -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_automatic_retries_share_the_money_but_not_the_time() -> None:
     [(None, None, None), (3, None, 3), (None, 2, 2), (3, 2, 2), (2, 3, 2), (3, 0, 0)],
 )
 def test_of_hank_and_command_line_the_lower_counts(own, ceiling, lower) -> None:
-    """In money and in time."""
+    """The lower ceiling applies, in money and in time."""
     hank = a_hank(
         a_codon("a"), budget=ContainerBudget(max_dollars=own, max_time_seconds=own or None)
     )
@@ -166,7 +166,7 @@ def test_of_hank_and_command_line_the_lower_counts(own, ceiling, lower) -> None:
 
 
 def test_a_ceiling_holds_without_any_budget_in_the_hank() -> None:
-    """And counts what prior codons used."""
+    """A ceiling counts the spending of earlier codons, even if the hank has no budget."""
     hank = a_hank(a_codon("a"), a_codon("b"))
     state = a_state(spent(hank, "a", 1.25, seconds=40))
     found = of(hank, "b", state, Ceilings(2.0, 100.0))
@@ -176,18 +176,18 @@ def test_a_ceiling_holds_without_any_budget_in_the_hank() -> None:
     )
 
 
-# --- allocation ---------------------------------------------------------------------------------
+# --- Allocation ---------------------------------------------------------------------------------
 
 
 def test_shared_money_is_for_whoever_comes() -> None:
-    """Each codon may use the whole rest."""
+    """Each codon may use all that is left."""
     hank = three(ContainerBudget(max_dollars=10))
     assert dollars(hank, "a") == 10
     assert dollars(hank, "b", a_state(spent(hank, "a", 7, sentinels=1))) == 2
 
 
 def test_strict_shares_evaporate() -> None:
-    """What a codon leaves nobody gets."""
+    """What a codon does not use is lost to the others."""
     hank = three(
         ContainerBudget(max_dollars=10, allocation="proportional-strict", shares={"a": 0.5})
     )
@@ -196,7 +196,7 @@ def test_strict_shares_evaporate() -> None:
 
 
 def test_proportional_shares_flow_back() -> None:
-    """What a codon leaves is divided among those to come, by their shares."""
+    """What a codon does not use is divided among the following ones, by their shares."""
     shares = {"a": 0.5, "b": 0.375, "c": 0.125}
     hank = three(ContainerBudget(max_dollars=8, allocation="proportional", shares=shares))
     assert [dollars(hank, name) for name in NAMES] == [4, 6, 8]
@@ -207,14 +207,14 @@ def test_proportional_shares_flow_back() -> None:
 
 
 def test_a_codons_cap_caps_its_share() -> None:
-    """The lower one of the two counts."""
+    """The lower of cap and share applies."""
     budget = ContainerBudget(max_dollars=9, allocation="proportional-strict")
     hank = three(budget, a=CodonBudget(max_dollars=1), b=CodonBudget(max_dollars=100))
     assert [dollars(hank, name) for name in NAMES] == [1, 3, 3]
 
 
 def test_time_is_one_pool_whatever_the_shares() -> None:
-    """Shares are of money (Hankweave, container budgets)."""
+    """Shares apply only to money (Hankweave, container budgets)."""
     budget = ContainerBudget(
         max_dollars=8, max_time_seconds=100, allocation="proportional-strict", shares={"a": 0.1}
     )
@@ -223,7 +223,7 @@ def test_time_is_one_pool_whatever_the_shares() -> None:
 
 
 def test_a_loop_is_one_member_of_the_hank_and_has_members_itself() -> None:
-    """Both budgets hold, and all iterations draw on the loop's."""
+    """Both budgets apply, and all iterations share the loop's."""
     loop = a_loop(
         "loop",
         a_codon("r"),
@@ -232,24 +232,24 @@ def test_a_loop_is_one_member_of_the_hank_and_has_members_itself() -> None:
     )
     whole = ContainerBudget(max_dollars=10, allocation="proportional-strict", shares={"loop": 0.2})
     hank = a_hank(a_codon("a"), loop, budget=whole)
-    assert dollars(hank, "r#0") == 2  # the loop's part of the hank
-    assert dollars(hank, "m#0", a_state(spent(hank, "r#0", 0.5))) == 1  # its share of the loop
+    assert dollars(hank, "r#0") == 2  # The loop's share of the hank's budget.
+    assert dollars(hank, "m#0", a_state(spent(hank, "r#0", 0.5))) == 1  # Its share of the loop.
     used = [spent(hank, "r#0", 0.5), spent(hank, "m#0", 0.75), spent(hank, "r#1", 0.5)]
     assert dollars(hank, "m#1", a_state(*used)) == 0.25
 
 
 def test_in_a_loop_nothing_flows_back_before_its_last_iteration() -> None:
-    """A codon that comes again still needs its part."""
+    """A codon with iterations left keeps its share."""
     budget = ContainerBudget(max_dollars=6, allocation="proportional")
     hank = a_hank(a_loop("loop", a_codon("r"), a_codon("m"), budget=budget, limit=2))
     first = a_state(spent(hank, "r#0", 1))
     assert dollars(hank, "m#0", first) == 3
     last = with_spent(first, [spent(hank, "m#0", 1), spent(hank, "r#1", 1)])
-    assert dollars(hank, "m#1", last) == 3  # 6, less 2 of r, less the 1 of its own
+    assert dollars(hank, "m#1", last) == 3  # 6, less 2 of r, less the 1 it has used itself.
 
 
 def test_what_one_used_beyond_its_part_nobody_else_may_use_again() -> None:
-    """A last message can cost more than was left; the whole still holds."""
+    """A last message can exceed the allowance; the others get less, so that the total holds."""
     for allocation in ("proportional", "proportional-strict"):
         budget = ContainerBudget(max_dollars=6, allocation=allocation)
         hank = a_hank(a_loop("loop", a_codon("r"), a_codon("m"), budget=budget))
@@ -257,14 +257,14 @@ def test_what_one_used_beyond_its_part_nobody_else_may_use_again() -> None:
 
 
 def test_a_loop_without_a_limit_has_no_last_iteration() -> None:
-    """So each codon keeps its part to the end."""
+    """Without a last iteration each codon keeps its share to the end."""
     budget = ContainerBudget(max_dollars=6, allocation="proportional")
     hank = a_hank(a_loop("loop", a_codon("r"), a_codon("m"), budget=budget, limit=None))
     assert dollars(hank, "m#7", a_state(spent(hank, "r#7", 1), spent(hank, "m#6", 2))) == 1
 
 
 def test_a_codon_that_the_hank_has_no_more_is_under_its_budget() -> None:
-    """A hank that was changed in the middle does not open the purse."""
+    """A change of the hank during an execution does not lift the budget."""
     old = three(ContainerBudget(max_dollars=3, allocation="proportional-strict"))
     new = a_hank(a_codon("z"), budget=ContainerBudget(max_dollars=3, allocation="proportional"))
     state = a_state(spent(old, "a", 1))
@@ -272,7 +272,7 @@ def test_a_codon_that_the_hank_has_no_more_is_under_its_budget() -> None:
 
 
 def test_what_runs_now_does_not_lower_its_own_allowance() -> None:
-    """Asked again in the middle of a codon, the answer is the same."""
+    """The allowance of a running codon stays the same when it is computed again."""
     hank = three(ContainerBudget(max_dollars=3))
     state = a_state(spent(hank, "a", 1))
     before = of(hank, "b", state)
@@ -281,7 +281,7 @@ def test_what_runs_now_does_not_lower_its_own_allowance() -> None:
     assert of(hank, "b", replace(state, runs=(newest,))) == before
 
 
-# --- properties ---------------------------------------------------------------------------------
+# --- Properties ---------------------------------------------------------------------------------
 
 amounts = st.floats(0, 100, allow_nan=False).map(lambda number: round(number, 4))
 allocations = st.sampled_from(["shared", "proportional", "proportional-strict"])
@@ -289,7 +289,7 @@ allocations = st.sampled_from(["shared", "proportional", "proportional-strict"])
 
 @st.composite
 def hanks(draw: st.DrawFn) -> Hank:
-    """Two codons around a loop of two, each container divided in any way."""
+    """Return two codons around a loop of two, with any allocation in each container."""
 
     def container(members: tuple[str, ...]) -> ContainerBudget:
         allocation = draw(allocations)
@@ -314,7 +314,7 @@ ORDER = ("a", "r#0", "m#0", "r#1", "m#1", "z")
 
 
 def obedient(hank: Hank, appetites: list[float]) -> State:
-    """Runs the plan; each codon takes what it likes, or all it may if that is less."""
+    """Run the plan; each codon spends any amount up to its allowance."""
     state = NO_CODONS
     for number, (name, appetite) in enumerate(zip(ORDER, appetites, strict=True)):
         most = dollars(hank, name, state)
@@ -330,8 +330,8 @@ appetites = st.lists(amounts, min_size=len(ORDER), max_size=len(ORDER))
 
 @given(hank=hanks(), appetites=appetites)
 def test_nobody_together_uses_more_than_the_ceiling(hank: Hank, appetites: list[float]) -> None:
-    """Whatever the allocation, if each keeps to its allowance all keep to the hank's and the
-    loop's."""
+    """Whatever the allocation, if each codon keeps to its allowance, the totals keep to the hank's
+    and the loop's budgets."""
     state = obedient(hank, appetites)
     whole = capped(hank, NO_CEILINGS)
     assert whole.max_dollars is not None
@@ -346,7 +346,8 @@ def test_nobody_together_uses_more_than_the_ceiling(hank: Hank, appetites: list[
 def test_who_spends_more_never_raises_an_allowance_of_others(
     hank: Hank, appetites: list[float], before: int, more: float
 ) -> None:
-    """Monotone: spent money is never found again, overspent money even less."""
+    """Allowances are monotone: more spending, or overspending, never raises that of another
+    codon."""
     less = [spent(hank, name, appetites[i], number=i + 2) for i, name in enumerate(ORDER[:before])]
     most = [
         spent(hank, name, appetites[i] + more, number=i + 2)
@@ -367,7 +368,8 @@ def test_who_spends_more_never_raises_an_allowance_of_others(
 def test_in_proportion_the_last_gets_all_that_is_left(
     whole: float, shares: dict[str, float], spends: list[float]
 ) -> None:
-    """Unspent money flows back, so none of the shares is lost; strictly, it never gets more."""
+    """With `proportional`, the last codon gets all that is left; with `proportional-strict`, it
+    never gets more."""
     flowing = ContainerBudget(max_dollars=whole, allocation="proportional", shares=shares)
     strict = replace(flowing, allocation="proportional-strict")
     named = sum(shares_of(flowing, NAMES).values())

@@ -1,4 +1,4 @@
-"""Claims about the tables of budgets: before the plan runs, and after."""
+"""Budget tables: before the plan runs, and after."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HANK = a_hank(
 
 
 def test_each_codon_has_the_tightest_of_its_limits() -> None:
-    """Own caps, shares and the command line's ceilings, as they stand before anything ran."""
+    """A row has the tightest of the codon's caps, shares and ceilings before anything has run."""
     rows = planned_budgets(HANK, Ceilings(max_time_seconds=600))
     found = [
         (row.codon_id, row.loop_id, row.max_dollars, row.max_time_seconds, row.max_output_tokens)
@@ -45,14 +45,14 @@ def test_each_codon_has_the_tightest_of_its_limits() -> None:
 
 
 def test_a_hank_without_budgets_limits_nothing() -> None:
-    """Its rows are there, and empty."""
+    """Without budgets the rows exist but are empty."""
     row = planned_budgets(a_hank(a_codon("a")))[0]
     assert not row.is_limited
     assert row.figures == BudgetFigures()
 
 
 def test_a_summary_tells_what_each_codon_used() -> None:
-    """A row for each codon that began, its attempts together; totals and the ceiling beside it."""
+    """Each started codon has a row, all attempts combined; totals and ceiling are included."""
     over = replace(
         spent(HANK, "r#0", 1.25, seconds=10),
         budget_exceeded=BudgetExceeded(currency="cost", limit=1, used=1.25),
@@ -81,7 +81,7 @@ def test_a_summary_tells_what_each_codon_used() -> None:
 
 
 def test_every_way_a_codon_can_stand_has_its_word() -> None:
-    """Failed, skipped, running and failed by its budget."""
+    """Failed, skipped, running and budget-failed codons each have a status word."""
     exceeded = BudgetExceeded(currency="duration", limit=1, used=1)
     failed = spent(HANK, "a", status="failed")
     assert _status(a_state(failed)) == "failed"
@@ -97,7 +97,7 @@ def _status(state) -> str:
 
 
 def test_where_nothing_is_limited_there_is_nothing_to_report() -> None:
-    """A limit anywhere, or a ceiling of the command line, is something."""
+    """There is a report if any limit or command line ceiling is set."""
     assert is_budgeted(HANK)
     assert is_budgeted(a_hank(a_loop("l", a_codon("a", budget=CodonBudget(max_context_tokens=1)))))
     free = a_hank(a_codon("a"), a_loop("l", a_codon("b")))

@@ -1,4 +1,4 @@
-"""Claims about which executions budgets count, and what each of them has used."""
+"""Which executions of codons count against budgets, and their spending."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def going_on(
 
 
 def test_an_execution_uses_money_time_and_tokens() -> None:
-    """Its sentinels' money is in it: it is paid by the same person."""
+    """The cost of sentinels counts too, because the same user pays it."""
     state = a_state(spent(HANK, "one", 1.5, seconds=90.25, output=70, sentinels=0.25))
     assert [each.spent for each in counted(state)] == [Spending(1.75, 90.25, 70)]
     assert total(counted(state)) == Spending(1.75, 90.25, 70)
@@ -54,7 +54,8 @@ def test_an_execution_uses_money_time_and_tokens() -> None:
 
 
 def test_amounts_add_up_but_the_context_does_not() -> None:
-    """Of the context the fullest turn counts, cached tokens included."""
+    """Money, time and tokens are summed; the context is that of the fullest turn, cached tokens
+    included."""
     turn = Tokens(
         input_tokens=10, output_tokens=5, cache_creation_tokens=100, cache_read_tokens=1000
     )
@@ -65,14 +66,15 @@ def test_amounts_add_up_but_the_context_does_not() -> None:
 
 
 def test_what_runs_is_told_by_the_caller() -> None:
-    """The record knows money and tokens; time and the fullest turn are not in it."""
+    """The record of a running codon has money and tokens; the caller adds time and the fullest
+    turn."""
     codon = replace(running(), current_cost=0.5)
     assert spent_by(codon, seconds=3.0, context_tokens=7) == Spending(0.5, 3.0, 0, 7)
     assert counted(state_of(a_run(codons=(codon,)))) == ()
 
 
 def test_prior_runs_count_after_a_restart() -> None:
-    """Going on in a new run forgets nothing that was used."""
+    """Spending of earlier runs still counts after the plan resumes in a new run."""
     state = state_of(
         a_run("run-1", codons=(spent(HANK, "one", 1, number=2),)),
         going_on("run-2", "run-1", "one", 2, "continue", spent(HANK, "two", 1, number=3)),
@@ -81,7 +83,7 @@ def test_prior_runs_count_after_a_restart() -> None:
 
 
 def test_every_failed_attempt_counts() -> None:
-    """Retried in the same run or, after a person's redo, in one of its own."""
+    """Failed attempts count, in the same run or, after a redo, in a new one."""
     failed = spent(HANK, "two", 1, status="failed", number=3)
     state = state_of(
         a_run("run-1", codons=(spent(HANK, "one", 1, number=2), failed)),
@@ -91,7 +93,7 @@ def test_every_failed_attempt_counts() -> None:
 
 
 def test_what_a_person_took_back_does_not_count() -> None:
-    """Rolled back, it is to be done again: a budget that is used up would forbid that."""
+    """Codons that a user rolled back do not count: they run again and need a budget."""
     first = a_run(
         "run-1", codons=(spent(HANK, "one", 1, number=2), spent(HANK, "two", 1, number=3))
     )
@@ -100,7 +102,7 @@ def test_what_a_person_took_back_does_not_count() -> None:
 
 
 def test_a_crash_grants_no_new_budget() -> None:
-    """Recovery rolls files back as well, but the money of what died is gone."""
+    """Spending before a crash counts, although recovery rolls the files back."""
     died = replace(spent(HANK, "one", 4, status="failed", seconds=999), error_checkpoint=None)
     crashed = replace(a_run("run-1", codons=(died,)), status="crashed")
     state = state_of(crashed, going_on("run-2", "run-1", None, 1, "rollback"))
@@ -109,5 +111,5 @@ def test_a_crash_grants_no_new_budget() -> None:
 
 
 def test_a_clock_that_was_set_back_gives_no_time() -> None:
-    """An execution never used less than nothing."""
+    """Spending is never negative, even if the clock was set back."""
     assert total(counted(a_state(spent(HANK, "one", seconds=-50)))).seconds == 0

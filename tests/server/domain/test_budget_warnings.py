@@ -1,4 +1,4 @@
-"""Claims about budgets that are valid and will surprise: each is told, with its place."""
+"""Warnings about valid budgets with surprising effects, each with its place."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Hank, list[str]]] = {
         a_hank(a_loop("l", a_codon("a", exhaust_with_prompt="Go on."), budget=capped(None, 60))),
         ["$.hank[0].codons[0].exhaustWithPrompt"],
     ),
-    # What is right is not complained about.
+    # Sensible budgets give no warning.
     "no budget": (a_hank(a_codon("a", model="grok", on_failure="retry")), []),
     "a sound budget": (
         a_hank(
@@ -98,14 +98,14 @@ CASES: dict[str, tuple[Hank, list[str]]] = {
 
 @pytest.mark.parametrize(("hank", "paths"), CASES.values(), ids=CASES.keys())
 def test_what_will_surprise_is_told_with_its_place(hank: Hank, paths: list[str]) -> None:
-    """And nothing else is."""
+    """Each surprising budget gives exactly its warning, with its place."""
     found = warnings(hank, PRICES)
     assert [each.path for each in found] == paths
     assert all(each.message.endswith(".") for each in found)
 
 
 def test_ceilings_of_the_command_line_are_seen() -> None:
-    """They cap what the hank says, so they make its caps unreachable."""
+    """A ceiling can make the hank's own caps unreachable, which is reported."""
     hank = a_hank(a_codon("a", budget=own(3)))
     assert warnings(hank, PRICES, NO_CEILINGS) == ()
     assert [each.path for each in warnings(hank, PRICES, Ceilings(2.0))] == [
@@ -114,7 +114,7 @@ def test_ceilings_of_the_command_line_are_seen() -> None:
 
 
 def test_a_price_that_is_missing_names_the_model_and_the_cure() -> None:
-    """A person has to know what to put into the list."""
+    """The warning tells the user what to add to the price list."""
     found = warnings(a_hank(a_codon("a", budget=own(3))), NO_PRICES)
     assert "'sonnet'" in found[0].message
     assert "--prices" in found[0].message

@@ -1,4 +1,4 @@
-"""Claims about what the journal says of checkpoints."""
+"""Checkpoints on record in the journal."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def pruned(*numbers: int) -> bytes:
 
 
 def test_what_was_made_stands_until_it_is_pruned() -> None:
-    """Standing are those that were made and not pruned since."""
+    """A checkpoint is on record if it was made and not pruned afterwards."""
     found = on_record([made(1), made(2), made(3), pruned(1, 3)])
     assert found == OnRecord(frozenset({sha(2)}), frozenset({sha(1), sha(3)}))
 
 
 def test_the_last_word_counts() -> None:
-    """A checkpoint that is on record again after it was pruned stands."""
+    """A checkpoint that is recorded again after it was pruned is on record."""
     found = on_record([made(1), pruned(1), made(1)])
     assert found == OnRecord(frozenset({sha(1)}), frozenset())
 
 
 def test_what_an_agent_prints_is_no_record() -> None:
-    """The words in a tool's input, quoted or as keys, neither make nor prune a checkpoint."""
+    """Event names in a tool's input, quoted or as keys, neither add nor remove a checkpoint."""
     action = AssistantAction(
         codon_id=CodonId("one"),
         action="tool_use",
@@ -68,6 +68,6 @@ def test_what_an_agent_prints_is_no_record() -> None:
 
 
 def test_a_line_that_is_no_event_is_said() -> None:
-    """Damage in a line that matters is raised, not passed over."""
+    """Damage in a relevant line raises an error."""
     with pytest.raises(msgspec.MsgspecError):
         on_record([b'{"type": "checkpoint.pruned", "data": {}}'])

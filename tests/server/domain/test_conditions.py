@@ -1,4 +1,4 @@
-"""Claims about the language of conditions."""
+"""The condition language."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def holds(text: str) -> bool:
     ],
 )
 def test_it_holds(text: str):
-    """Each of these holds."""
+    """Each of these conditions is true."""
     assert holds(text)
 
 
@@ -104,12 +104,12 @@ def test_it_holds(text: str):
     ],
 )
 def test_it_does_not_hold(text: str):
-    """Each of these does not; what nobody has defined holds in no way."""
+    """Each of these conditions is false; an undefined name is false and equals nothing."""
     assert not holds(text)
 
 
 def test_a_documented_comparison_is_a_comparison():
-    """A4 [run]: `run_review == 'true'` always ran, whatever the variable was."""
+    """A4 [run]: in Architect `run_review == 'true'` always ran, whatever the variable was."""
     condition = parse("run_review == 'true'")
     assert condition.holds({"run_review": "true"})
     assert not condition.holds({"run_review": "false"})
@@ -117,7 +117,7 @@ def test_a_documented_comparison_is_a_comparison():
 
 
 def test_a_placeholder_that_nobody_fills_does_not_run_the_step():
-    """A4 [run]: `{{missing}}` always ran."""
+    """A4 [run]: in Architect `{{missing}}` always ran."""
     assert not parse("{{missing}}").holds({})
     assert not parse("{{missing}} == 'true'").holds({})
 
@@ -130,7 +130,7 @@ def test_a_value_by_itself_holds_as_architect_has_it(value: str):
 
 @pytest.mark.parametrize("value", ["false", "No", "0", "", " \n"])
 def test_a_value_by_itself_does_not_hold_as_architect_has_it(value: str):
-    """False, no, 0 and nothing skip it."""
+    """False, no, 0 and empty values skip the step."""
     assert not parse("flag").holds({"flag": value})
 
 
@@ -139,7 +139,7 @@ def test_a_value_by_itself_does_not_hold_as_architect_has_it(value: str):
     ["test -f x", "exit 0", "grep -q a b", "[ -f x ]", "./check.sh", "npm test", "test -f a && b"],
 )
 def test_a_shell_command_is_no_condition(text: str):
-    """The shell is never asked by surprise: the error says that `checks` run commands."""
+    """The shell is never run for a condition: the error suggests `checks` for commands."""
     with pytest.raises(ConditionError) as caught:
         parse(text)
 
@@ -172,7 +172,7 @@ def test_a_shell_command_is_no_condition(text: str):
     ],
 )
 def test_a_fault_is_told_with_its_place(text: str, offset: int, words: str):
-    """The offset is that of the first character that cannot be there."""
+    """The offset is that of the first unexpected character."""
     with pytest.raises(ConditionError) as caught:
         parse(text)
 
@@ -181,19 +181,19 @@ def test_a_fault_is_told_with_its_place(text: str, offset: int, words: str):
 
 
 def test_parentheses_side_by_side_are_not_deep():
-    """Only those inside of each other count."""
+    """Only nested parentheses count against the depth limit."""
     assert holds(" and ".join(["(word)"] * (DEEPEST + 8)))
 
 
 def test_the_names_are_those_that_are_read():
-    """Names inside quotes are among them, and those that `defined` asks about are told apart."""
+    """Quoted placeholders are included, and names inside `defined` are listed separately."""
     condition = parse("a == 'x{{b}}' and defined(c) and not {{d}} or 'e' in \"f\"")
     assert condition.names == {"a", "b", "c", "d"}
     assert condition.asked == {"c"}
 
 
 class Watched(dict[str, str]):
-    """Variables that remember who was asked for."""
+    """A mapping of variables that records the names looked up."""
 
     def __init__(self, values: dict[str, str]) -> None:
         super().__init__(values)
@@ -206,7 +206,7 @@ class Watched(dict[str, str]):
 
 @given(text=st.text(alphabet="ab(){}'\"=!<> \\01.-andortif", max_size=60) | st.text(max_size=40))
 def test_a_text_is_a_condition_or_its_fault_is_told(text: str):
-    """Whatever the text: an answer for any variables, of the names it lists, or ConditionError."""
+    """Any text gives an answer that depends only on its listed names, or ConditionError."""
     condition = outcome(ConditionError, parse, text)
     if isinstance(condition, ConditionError):
         assert 0 <= condition.offset <= len(text)
@@ -218,14 +218,14 @@ def test_a_text_is_a_condition_or_its_fault_is_told(text: str):
     assert variables.read <= condition.names
 
 
-# --- a model ------------------------------------------------------------------------------------
+# --- A reference model --------------------------------------------------------------------------
 
 VARIABLES = {"p": "1", "q": "02", "r": "b", "s": "no", "t": ""}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A condition, and what a reader would say that it does."""
+    """A condition with its expected value."""
 
     text: str
     expected: bool
@@ -293,14 +293,14 @@ def grown(children: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
 
 @given(case=st.recursive(atoms(), grown, max_leaves=6))
 def test_it_holds_as_a_reader_would_say(case: Case):
-    """Any expression agrees with the plain reading of its parts."""
+    """Every expression agrees with the straightforward evaluation of its parts."""
     condition: ParsedCondition = parse(case.text)
     assert condition.holds(VARIABLES) is case.expected
 
 
 @given(parts=st.lists(st.tuples(atoms(), st.sampled_from(["and", "or"])), min_size=1, max_size=5))
 def test_and_binds_tighter_than_or(parts: list[tuple[Case, str]]):
-    """Without parentheses a condition is a choice between what `and` has joined."""
+    """Without parentheses a condition is a disjunction of conjunctions."""
     groups: list[list[bool]] = [[]]
     text = ""
     for index, (case, word) in enumerate(parts):

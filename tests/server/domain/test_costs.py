@@ -1,4 +1,4 @@
-"""Claims about costs: per run, and in all."""
+"""Costs per run and in total."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATE = replace(
 
 
 def test_costs_are_told_by_run_and_in_all() -> None:
-    """A run's cost and the total include sentinels, and the work of every attempt."""
+    """Run costs and the total include sentinels and every attempt."""
     assert [run_cost(run) for run in STATE.runs] == [4.75, 12.0]
     assert total_cost(STATE) == 16.75
     assert total_cost(EMPTY_STATE) == 0
@@ -37,13 +37,13 @@ def test_costs_are_told_by_run_and_in_all() -> None:
 
 @pytest.mark.parametrize("codon", EVERY_STATE, ids=lambda codon: type(codon).__name__)
 def test_every_state_can_be_asked_for_its_sentinels(codon) -> None:
-    """Loaded or executed, or none before there are any."""
+    """Loaded and executed sentinels are returned, or none before any exist."""
     assert sentinels_of(codon) == ()
 
 
 def test_a_total_is_right_whatever_was_asked_before() -> None:
-    """What was added up last is remembered; a state with fewer, other or changed codons, and the
-    same state again, are added up as if nothing were."""
+    """Sums are cached; a state with fewer, other or changed codons, or the same state again, gives
+    the right total."""
     states = [
         STATE,
         replace(STATE, runs=STATE.runs[1:]),

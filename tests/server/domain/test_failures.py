@@ -1,4 +1,4 @@
-"""Claims about what a failure's text tells, over messages that providers and agents do print."""
+"""Classification of failures by the messages that providers and agents print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_server.domain.failures import RULES, classify, is_context_full
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 MESSAGES: list[tuple[str, str, bool]] = [
-    # Rate limits: worth another try.
+    # Rate limits are transient.
     (
         'API Error: 429 {"type":"error","error":{"type":"rate_limit_error","message":"This request'
         " would exceed your organization's rate limit of 40,000 input tokens per minute.\"}}",
@@ -37,7 +37,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
         True,
     ),
     ("status 429", "rate-limit", True),
-    # Money: no try helps.
+    # Billing problems are permanent.
     ("Credit balance is too low", "api-error", False),
     (
         "Error code: 429 - {'error': {'message': 'You exceeded your current quota, please check "
@@ -50,7 +50,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("402 Payment Required", "api-error", False),
     ("Quota exceeded. Check your plan and billing details.", "api-error", False),
     ("Budget has been exceeded! Current cost: 10.2, Max budget: 10.0", "api-error", False),
-    # AWS: no try helps, a person can.
+    # AWS problems are permanent until a user acts.
     (
         "UnrecognizedClientException: The security token included in the request is invalid.",
         "api-error",
@@ -78,7 +78,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
         "api-error",
         False,
     ),
-    # A full context: the same prompt is as long next time.
+    # A full context is permanent: the same prompt is as long next time.
     ("Prompt is too long", "api-error", False),
     (
         "Error code: 400 - {'error': {'message': \"This model's maximum context length is 400000 "
@@ -93,7 +93,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
         "api-error",
         False,
     ),
-    # The model does not want to, and will not want to next time.
+    # A refusal by the model is permanent.
     (
         "API Error: Sonnet 5.5's safeguards flagged this message. This sometimes happens with safe,"
         " normal conversations. Claude Code can't respond to this message with Sonnet 5.5.",
@@ -109,12 +109,12 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("The response was blocked by the provider's content filter", "api-error", False),
     ("The model response was blocked due to safety settings.", "api-error", False),
     ("The model refused to continue (refusal).", "api-error", False),
-    # Time.
+    # Time limits.
     ("API Error: Request timed out.", "timeout", True),
     ("connection timeout", "timeout", True),
     ("connect ETIMEDOUT 160.79.104.10:443", "timeout", True),
     ("504 Deadline Exceeded", "timeout", True),
-    # Keys and malformed requests.
+    # Keys and malformed requests are permanent.
     ("Invalid API key · Please run /login", "api-error", False),
     ("Authentication failed: 401", "api-error", False),
     (
@@ -128,7 +128,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
     ("HTTP 400 bad request", "api-error", False),
     ("API Error: 404 not_found_error: model: claude-nonesuch", "api-error", False),
     ("413 request_too_large", "api-error", False),
-    # Servers and networks.
+    # Server and network problems are transient.
     ('API Error: 529 {"type":"overloaded_error","message":"Overloaded"}', "api-error", True),
     ("Selected model is at capacity. Please try a different model.", "api-error", True),
     (
@@ -168,7 +168,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
         True,
     ),
     ("socket hang up", "api-error", True),
-    # What nobody knows.
+    # Unknown messages.
     ("port 14010 is fine, the tests are not", "unknown", True),
     ("AssertionError: 5290 != 5291", "unknown", True),
     ("the parentheses are unbalanced", "unknown", True),
@@ -178,7 +178,8 @@ MESSAGES: list[tuple[str, str, bool]] = [
 
 @pytest.mark.parametrize(("text", "kind", "retriable"), MESSAGES, ids=lambda each: str(each)[:40])
 def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
-    """Rate limits, servers and networks are worth another try; money, keys and rights are not."""
+    """Rate limit, server and network failures are retriable; money, keys and permissions are
+    not."""
     reason = classify(text, 1, had_session=True)
     assert (reason.type, reason.retriable) == (kind, retriable)
     assert reason.message is not None
@@ -186,7 +187,7 @@ def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: boo
 
 
 def test_every_rule_has_a_message_of_its_own() -> None:
-    """A rule that no real message reaches would be a guess."""
+    """Each rule matches a real message, so that no rule is a guess."""
     reached = set()
     for text, _, _ in MESSAGES:
         found = [number for number, rule in enumerate(RULES) if rule.words.search(text)]
@@ -196,25 +197,25 @@ def test_every_rule_has_a_message_of_its_own() -> None:
 
 
 def test_what_nobody_knows_is_tried_again_only_with_a_session() -> None:
-    """An agent that never got as far as a session will not next time either."""
+    """An agent that failed before its session started would fail again."""
     assert not classify("nonsense", 1, had_session=False).retriable
     assert classify("Overloaded", 1, had_session=False).retriable
 
 
 def test_a_failure_without_words_says_its_exit_code() -> None:
-    """There is always a sentence for a person."""
+    """A failure without a message gets one that names its exit code."""
     assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."
 
 
 def test_a_person_is_told_what_to_do_about_aws() -> None:
-    """The message itself stays, the advice comes after it."""
+    """The original message stays, and the advice follows it."""
     message = classify("The security token included in the request is expired", 1, had_session=True)
     assert message.message is not None
     assert message.message.endswith("sign in again (aws sso login), then redo the codon.")
 
 
 def test_what_the_provider_asks_to_wait_is_part_of_the_reason() -> None:
-    """And only where another try helps, and the moment is known."""
+    """The delay is added only if a retry can help and the time is known."""
     text = "429 Too Many Requests\nRetry-After: Sat, 21 Nov 2026 12:00:20 GMT"
     assert classify(text, 1, had_session=True, now=NOW).retry_after_ms == 20_000
     assert classify(text, 1, had_session=True).retry_after_ms is None
@@ -242,5 +243,5 @@ def test_what_the_provider_asks_to_wait_is_part_of_the_reason() -> None:
     ],
 )
 def test_a_full_context_is_known_by_its_words(text: str, is_full: bool) -> None:
-    """The marks that Claude Code, OpenAI, Google and Bedrock leave."""
+    """The wording of Claude Code, OpenAI, Google and Bedrock is recognised."""
     assert is_context_full(text) is is_full

@@ -1,4 +1,4 @@
-"""Claims about checkpoint ids that Hankweave recorded in short."""
+"""Expansion of abbreviated checkpoint ids that Hankweave recorded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def completed_of(first: Sha) -> Sha | None:
 
 
 def test_a_unique_beginning_becomes_the_whole_id() -> None:
-    """Seven digits are what `git commit` prints."""
+    """An abbreviation is the seven digits that `git commit` prints."""
     assert completed_of(Sha("aaaaaaa")) == ONE
 
 
 def test_anything_else_stays_as_it_is() -> None:
-    """Ambiguous, unknown, empty and whole ids."""
+    """Ambiguous, unknown, empty and full ids stay unchanged."""
     for text in ("bbbbbbb", "ccccccc", "", "a" * 40, "f" * 40):
         assert completed_of(Sha(text)) == text

@@ -1,4 +1,4 @@
-"""Claims about the execution thread: which codons led to now, and what follows from them."""
+"""The execution thread: the codons that led to the present, and what follows from them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def names(state: State) -> list[str]:
 
 
 def ignoring(plan: tuple[PlanEntry, ...], name: str) -> tuple[PlanEntry, ...]:
-    """The plan with one codon whose failure is ignored."""
+    """Return the plan with one codon whose failure is ignored."""
     return tuple(
         msgspec.structs.replace(
             entry, codon=msgspec.structs.replace(entry.codon, on_failure="ignore")
@@ -56,30 +56,31 @@ def ignoring(plan: tuple[PlanEntry, ...], name: str) -> tuple[PlanEntry, ...]:
     )
 
 
-# --- the thread -----------------------------------------------------------------------------------
+# --- The thread -----------------------------------------------------------------------------------
 
 
 def test_a_fresh_run_is_its_own_thread() -> None:
-    """Without a continuation the thread is the newest run alone, whatever ran before it."""
+    """Without a continuation the thread is the newest run alone, whatever ran before."""
     assert names(a_state(FIRST, ended("second", completed("one", 21)))) == ["second/one"]
 
 
 def test_a_thread_crosses_continuations_up_to_the_codon_gone_on_after() -> None:
-    """Of each parent the thread holds what the next run went on after, and nothing later."""
+    """Of each parent run, the thread has the codons up to the one that the next run continued
+    after."""
     second = continued("second", completed("two", 22), of="first", after="one", at=sha(11))
     third = continued("third", completed("three", 33), of="second", after="two", at=sha(22))
     assert names(a_state(FIRST, second, third)) == ["first/one", "second/two", "third/three"]
 
 
 def test_a_continuation_may_go_on_from_its_grandparents_codon() -> None:
-    """A run may name a parent that owns the checkpoint only by its own past."""
+    """A run may name a parent that has the checkpoint only through its own parent."""
     second = continued("second", of="first", after="one", at=sha(11))
     third = continued("third", completed("two", 32), of="second", after="one", at=sha(11))
     assert names(a_state(FIRST, second, third)) == ["first/one", "third/two"]
 
 
 def test_a_rollback_to_a_rig_keeps_the_codons_before_it() -> None:
-    """Going back to the third codon's rig leaves the first two in the thread: the third is next."""
+    """A rollback to the third codon's rig keeps two codons in the thread, and the third is next."""
     first = ended("first", ONE, TWO, rigged(failed("three", sha(13)), 23))
     state = a_state(first, continued("second", of="first", after="two", at=sha(23)))
     assert names(state) == ["first/one", "first/two"]
@@ -87,7 +88,7 @@ def test_a_rollback_to_a_rig_keeps_the_codons_before_it() -> None:
 
 
 def test_a_rollback_to_the_first_codons_rig_empties_the_thread() -> None:
-    """Nothing lies before the first codon."""
+    """No codon precedes the first codon's rig."""
     first = ended("first", rigged(ONE, 21), TWO)
     state = a_state(first, continued("second", of="first", after=None, at=sha(21)))
     assert names(state) == []
@@ -95,7 +96,7 @@ def test_a_rollback_to_the_first_codons_rig_empties_the_thread() -> None:
 
 
 def test_a_rollback_to_an_error_runs_the_failed_codon_again() -> None:
-    """The files hold broken work, so the codon that failed is next, and not the one after it."""
+    """The files contain the broken work, so the failed codon is next, not the one after it."""
     first = ended("first", ONE, failed("two", sha(12)))
     state = a_state(first, continued("second", of="first", after="one", at=sha(12)))
     assert names(state) == ["first/one"]
@@ -103,7 +104,7 @@ def test_a_rollback_to_an_error_runs_the_failed_codon_again() -> None:
 
 
 def test_the_checkpoint_decides_between_two_executions_of_one_codon() -> None:
-    """Where a codon ran twice in a run, the thread goes on from the execution that was restored."""
+    """If a codon ran twice in a run, the thread continues from the restored execution."""
     first = ended("first", ONE, TWO, completed("one", 21))
     early = a_state(first, continued("second", of="first", after="one", at=sha(11)))
     late = a_state(first, continued("second", of="first", after="one", at=sha(21)))
@@ -113,12 +114,12 @@ def test_the_checkpoint_decides_between_two_executions_of_one_codon() -> None:
 
 @pytest.mark.parametrize("parent", ["nobody", "second"])
 def test_a_thread_ends_at_a_missing_parent_and_at_a_cycle(parent: str) -> None:
-    """A state that names a lost run, or itself, still has a thread."""
+    """A state that names a missing run, or itself, still has a thread."""
     second = continued("second", completed("two", 22), of=parent, after="two", at=sha(22))
     assert names(a_state(FIRST, second))[-1] == "second/two"
 
 
-# --- what comes next ------------------------------------------------------------------------------
+# --- What comes next ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -137,26 +138,27 @@ def test_a_thread_ends_at_a_missing_parent_and_at_a_cycle(parent: str) -> None:
 def test_the_plan_goes_on_after_what_is_done_and_again_with_what_is_not(
     newest: TerminalCodon, expected: str | None
 ) -> None:
-    """Completed or skipped: the entry after it; failed or cut short: the same; at the end: none."""
+    """After a completed or skipped codon the next entry follows; a failed or interrupted one
+    repeats; none follows the end."""
     assert next_codon(a_state(ended("first", ONE, newest))) == expected
 
 
 def test_an_ignored_failure_is_gone_on_from() -> None:
-    """With `onFailure: ignore` the plan goes on after the failed codon."""
+    """With `onFailure: ignore` the plan continues after the failed codon."""
     plan = ignoring(a_plan("one", "two", "three"), "two")
     state = a_state(ended("first", ONE, failed("two", sha(12))), plan=plan)
     assert next_codon(state) == "three"
 
 
 def test_an_execution_without_a_past_begins_with_the_plan() -> None:
-    """No run yet: the first entry; no plan yet: nothing."""
+    """Without a run the first entry is next; without a plan, nothing is."""
     assert next_codon(a_state()) == "one"
     assert next_codon(State(runs=(), current_run_id=None, execution_plan=())) is None
 
 
 @pytest.mark.parametrize("codon", EVERY_STATE)
 def test_only_the_current_runs_unfinished_codon_is_active(codon: TerminalCodon) -> None:
-    """A codon that is not terminal is active while its run is the current one."""
+    """Only a codon of the current run that is not terminal is active."""
     run = a_run("first", codons=(codon,))
     closed = a_state(run)
     current = msgspec.structs.replace(closed, current_run_id=run.run_id)
@@ -165,11 +167,11 @@ def test_only_the_current_runs_unfinished_codon_is_active(codon: TerminalCodon) 
     assert active_codon(closed) is None
 
 
-# --- how a new run begins -------------------------------------------------------------------------
+# --- How a new run starts -------------------------------------------------------------------------
 
 
 def test_going_on_continues_after_the_newest_codon() -> None:
-    """The new run's source is the newest codon's run, codon and checkpoint."""
+    """The new run starts from the newest codon's run, codon and checkpoint."""
     state = a_state(ended("first", ONE, TWO))
     conditions = starting_conditions(state, CodonId("three"), "continue")
     assert isinstance(conditions, Continuation)
@@ -180,7 +182,7 @@ def test_going_on_continues_after_the_newest_codon() -> None:
 
 @pytest.mark.parametrize("newest", [TWO, failed("two", sha(12)), failed("two")])
 def test_a_redo_continues_from_before_the_codons_newest_execution(newest: TerminalCodon) -> None:
-    """The thread never holds two executions of one step, however the first one ended."""
+    """The thread never has two executions of one entry, however the first one ended."""
     state = a_state(ended("first", ONE, newest))
     conditions = starting_conditions(state, CodonId("two"), "retry")
     assert isinstance(conditions, Continuation)
@@ -190,7 +192,7 @@ def test_a_redo_continues_from_before_the_codons_newest_execution(newest: Termin
 
 
 def test_a_redo_of_a_redo_still_holds_the_codon_once() -> None:
-    """However often a codon is redone, the thread holds its newest execution alone."""
+    """However often a codon is redone, the thread has only its newest execution."""
     state = a_state(ended("first", ONE, failed("two")))
     for number in (22, 32):
         conditions = starting_conditions(state, CodonId("two"), "retry")
@@ -204,7 +206,7 @@ def test_a_redo_of_a_redo_still_holds_the_codon_once() -> None:
 
 
 def test_a_redo_of_the_first_codon_continues_from_the_initial_checkpoint() -> None:
-    """Nothing lies before the first codon but the state before any codon."""
+    """Only the initial checkpoint precedes the first codon."""
     conditions = starting_conditions(a_state(ended("first", ONE)), CodonId("one"), "retry")
     assert isinstance(conditions, Continuation)
     assert conditions.source.after_codon is None
@@ -217,17 +219,17 @@ def test_the_first_run_of_all_is_fresh() -> None:
     assert conditions == FreshStart(initial_checkpoint_sha=INITIAL)
 
 
-# --- sessions -------------------------------------------------------------------------------------
+# --- Sessions -------------------------------------------------------------------------------------
 
 
 def test_the_session_before_is_the_newest_other_codons() -> None:
-    """`continue-previous` resumes what the codon before it said."""
+    """`continue-previous` resumes the session of the preceding codon."""
     state = a_state(ended("first", in_session(ONE, "a"), in_session(TWO, "b")))
     assert previous_session(state, CodonId("three")) == "b"
 
 
 def test_a_redone_codon_resumes_the_session_before_itself() -> None:
-    """A codon never resumes its own earlier attempts, in this run or in the one before."""
+    """A codon never resumes its own earlier attempts, in this run or the previous one."""
     state = a_state(ended("first", in_session(ONE, "a"), in_session(failed("two"), "b")))
     assert previous_session(state, CodonId("two")) == "a"
     conditions = starting_conditions(state, CodonId("two"), "retry")
@@ -236,7 +238,7 @@ def test_a_redone_codon_resumes_the_session_before_itself() -> None:
 
 
 def test_a_rollback_finds_the_session_of_the_run_it_left() -> None:
-    """After a rollback to a rig, the session before it is still found in the parent run."""
+    """After a rollback to a rig, the preceding session is found in the parent run."""
     first = ended("first", in_session(ONE, "a"), rigged(in_session(TWO, "b"), 22))
     state = a_state(first, continued("second", preparing("two"), of="first", after="one", at=None))
     assert previous_session(state, CodonId("two")) == "a"
@@ -246,7 +248,7 @@ def test_a_rollback_finds_the_session_of_the_run_it_left() -> None:
 def test_a_skipped_codon_has_a_session_if_its_agent_spoke(
     messages: int, expected: str | None
 ) -> None:
-    """What was skipped before it said anything cannot be resumed."""
+    """A codon skipped before its agent wrote anything has no session to resume."""
     codon = in_session(skipped("two"), "b", messages)
     state = a_state(ended("first", in_session(ONE, "a"), codon))
     assert previous_session(state, CodonId("three")) == expected
@@ -256,7 +258,8 @@ def test_a_skipped_codon_has_a_session_if_its_agent_spoke(
 def test_a_codon_without_a_budget_leaves_the_conversation_where_it_was(
     mode: Literal["continue-previous", "fresh"], expected: str | None
 ) -> None:
-    """It never began: who continues it continues what it would have continued, if anything."""
+    """A codon without a budget never started: its successor continues the conversation that it
+    would have continued, if any."""
     plan = tuple(
         msgspec.structs.replace(
             entry, codon=msgspec.structs.replace(entry.codon, continuation_mode=mode)
@@ -268,17 +271,18 @@ def test_a_codon_without_a_budget_leaves_the_conversation_where_it_was(
 
 
 def test_a_failed_codon_before_leaves_no_session() -> None:
-    """An ignored failure is no conversation to go on with, and nobody looks further back."""
+    """An ignored failure gives no session to continue, and earlier codons are not searched."""
     state = a_state(ended("first", in_session(ONE, "a"), in_session(failed("two"), "b")))
     assert previous_session(state, CodonId("three")) is None
     assert previous_session(a_state(), CodonId("one")) is None
 
 
-# --- beginning again ------------------------------------------------------------------------------
+# --- Restarted plans ------------------------------------------------------------------------------
 
 
 def test_where_a_plan_began_again_is_known_while_the_thread_goes_through_it() -> None:
-    """It stays after retries and later rollbacks, and goes with a rollback to before it."""
+    """The restart is kept through retries and later rollbacks, and dropped by a rollback to before
+    it."""
     anew = continued(
         "anew", completed("two", 22), of="first", after="one", at=sha(90), reason="continue"
     )
@@ -295,7 +299,7 @@ def test_where_a_plan_began_again_is_known_while_the_thread_goes_through_it() ->
 
 
 def test_what_goes_on_after_a_codon_has_not_begun_again() -> None:
-    """A continuation with the files that the codon before it left is none."""
+    """A continuation with the previous codon's own files is not a restart."""
     on = continued(
         "on", completed("two", 22), of="first", after="one", at=sha(11), reason="continue"
     )

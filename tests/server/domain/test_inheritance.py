@@ -1,4 +1,4 @@
-"""Claims about what a branch takes over: for every past, what a rollback would go on with."""
+"""The history that a branch inherits equals what a rollback would continue with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = ("one", "two", "three")
 
 @dataclass
 class Past:
-    """An execution that grows run by run, with the commits that its checkpoints are."""
+    """An execution that grows run by run, with the commits of its checkpoints."""
 
     state: State
     known: dict[Sha, CheckpointRecord] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Past:
         return sha(0x1000 + self.count)
 
     def work(self, how: str, *, with_rig: bool, with_tool: bool) -> None:
-        """Runs the next codon in the newest run, and takes its checkpoints."""
+        """Run the next codon in the newest run, and take its checkpoints."""
         run = self.state.runs[0]
         name = next_codon(self.state)
         if name is None or (run.codons and run.codons[-1].codon_id == name):
@@ -136,7 +136,7 @@ def _is_active(codon: CodonExecution) -> bool:
 
 
 def folded(inheritance: Inheritance, after_seq: int) -> State:
-    """The state that its transitions lead to, each told by an event of its own."""
+    """Fold the transitions, one event each, into a state."""
     state = msgspec.structs.replace(EMPTY_STATE, last_event_seq=after_seq)
     for transition in inheritance.transitions(after_seq):
         state = apply(state, transition, state.last_event_seq + 1)
@@ -170,7 +170,8 @@ def a_past(steps: list[tuple[str, bool, bool] | int]) -> Past:
 
 @given(STEPS)
 def test_a_branch_stands_where_a_rollback_would(steps: list[tuple[str, bool, bool] | int]) -> None:
-    """From every checkpoint of every past: the same thread and the same next codon."""
+    """From every checkpoint of every history, branch and rollback have equal thread and next
+    codon."""
     past = a_past(steps)
     for at in list(past.known):
         target = target_of(past.state, past.known, at)
@@ -184,8 +185,8 @@ def test_a_branch_stands_where_a_rollback_would(steps: list[tuple[str, bool, boo
 
 @given(STEPS)
 def test_a_branch_names_only_what_it_has(steps: list[tuple[str, bool, bool] | int]) -> None:
-    """Its state is valid, names no checkpoint outside of its history, and no run of it works but
-    its own first one."""
+    """A branch's state is valid, names only checkpoints in its history, and has no running run
+    except its own first one."""
     past = a_past(steps)
     for at in list(past.known):
         history = past.history_of(at)
@@ -204,7 +205,7 @@ def test_a_branch_names_only_what_it_has(steps: list[tuple[str, bool, bool] | in
 def test_an_inherited_coordinate_names_the_end_of_the_past(
     steps: list[tuple[str, bool, bool] | int], after_seq: int
 ) -> None:
-    """Its seq is that of the last event before the branch's own first run."""
+    """The inherited seq is that of the last event before the branch's own first run."""
     past = a_past(steps)
     at = list(past.known)[-1]
     target = target_of(past.state, past.known, at)
@@ -218,7 +219,7 @@ def test_an_inherited_coordinate_names_the_end_of_the_past(
 
 
 def test_a_codon_at_work_is_left_behind_with_its_rig() -> None:
-    """From a rig checkpoint: the codon is failed there, knows its rig, and costs nothing."""
+    """After a branch from a rig checkpoint the codon is failed, has its rig, and costs nothing."""
     done = rigged(completed("one", 0x11), 0x10)
     state = State(
         runs=(ended("run-0", done),),
@@ -238,7 +239,7 @@ def test_a_codon_at_work_is_left_behind_with_its_rig() -> None:
 
 
 def test_a_journal_that_is_no_branchs_has_inherited_nothing() -> None:
-    """An empty one, and one that begins like any other."""
+    """An empty journal and that of a normal execution have inherited nothing."""
     assert list(inherited_coordinates(())) == []
     line = b'{"id":"1","seq":1,"timestamp":"t","type":"info","data":{"message":"x"}}'
     assert list(inherited_coordinates((line, b"never read"))) == []

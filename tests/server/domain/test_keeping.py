@@ -1,4 +1,4 @@
-"""Claims about what is kept whatever the limits, and about the reasons that are given."""
+"""Checkpoints that are kept whatever the limits, and the reported reasons."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def taken(
     codon: str | None,
     number: int,
 ) -> dict[Sha, CheckpointRecord]:
-    """The same checkpoints, and a newest one."""
+    """Return the checkpoints with a new one added."""
     return with_extra(known, kind, run, codon, number, behind=list(known)[-1])
 
 
 def test_the_thread_keeps_all_that_it_names_and_took() -> None:
-    """Ends, rigs, the initial one and those taken while its codons ran; not those of dead ends."""
+    """Ends, rigs, the initial checkpoint and those taken during its codons are kept, not dead
+    ends."""
     state = a_state(FIRST, SECOND, plan=PLAN)
     known = taken(checkpoints_of(state), "manual", "second", "two", 0x41)
     known = taken(known, "manual", "first", "two", 0x42)
@@ -43,14 +44,15 @@ def test_the_thread_keeps_all_that_it_names_and_took() -> None:
 
 
 def test_the_origin_of_a_run_without_codons_is_kept() -> None:
-    """Right after a rollback nothing but the starting conditions names the restored moment."""
+    """Right after a rollback only the starting conditions name the restored checkpoint."""
     back = continued("second", of="first", after="one", at=sha(0x55))
     state = a_state(FIRST, back, plan=PLAN)
     assert sha(0x55) in thread_needs(state, checkpoints_of(state))
 
 
 def test_what_the_next_undo_and_redo_go_to_is_kept() -> None:
-    """The newest journeys' safety and source, of both stacks, and the newest safety in any case."""
+    """The safety checkpoint and source of the newest undo and redo, and the newest safety
+    checkpoint, are kept."""
     state = a_state(FIRST, plan=PLAN)
     known = checkpoints_of(state)
     assert journeys_need(state, known) == frozenset()
@@ -66,7 +68,7 @@ def test_what_the_next_undo_and_redo_go_to_is_kept() -> None:
 
 
 def test_each_that_stays_has_the_first_reason_that_holds() -> None:
-    """pinned, completed, thread, undo, kind, ancestor, limits: in this order."""
+    """The order is pinned, completed, thread, undo, kind, ancestor, limits."""
     state = a_state(FIRST, SECOND, plan=PLAN)
     known = checkpoints_of(state)
     for number in (0x61, 0x62, 0x63, 0x64, 0x65):

@@ -1,4 +1,4 @@
-"""The life of a codon: which moves there are, and what each record carries on."""
+"""The states of a codon: legal transitions, and the data that each record keeps."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from support.histories import (
 
 
 def test_the_table_has_every_state_and_names_no_other():
-    """Each of seed 002's eight states stands in the table, as do all states it leads to."""
+    """The table has all eight states of seed 002, and leads only to these."""
     statuses = set(get_args(CodonStatus))
     assert set(MOVES) == statuses
     assert set().union(*MOVES.values()) <= statuses
 
 
 def test_terminal_states_lead_nowhere():
-    """Exactly the three terminal states have no way out."""
+    """Exactly the three terminal states have no successor."""
     assert {status for status, targets in MOVES.items() if not targets} == {
         "completed",
         "failed",
@@ -48,7 +48,7 @@ def test_terminal_states_lead_nowhere():
 def test_advance_allows_what_the_table_has_and_nothing_else(
     before: CodonExecution, after: CodonExecution
 ):
-    """A move is legal if and only if it stands in the table."""
+    """A transition is legal if and only if it is in the table."""
     if status_of(after) in MOVES[status_of(before)]:
         advance(before, after)
         return
@@ -65,7 +65,7 @@ def test_advance_allows_what_the_table_has_and_nothing_else(
 
 @pytest.mark.parametrize("codon", [each for each in EVERY_STATE if lifecycle.is_active(each)])
 def test_the_constructors_make_every_move_of_the_table(codon: CodonExecution):
-    """What the constructors make of an active record is legal, and covers the table."""
+    """Every transition of a constructor is legal, and together they cover the table."""
     made = successors(codon)
     for each in made:
         advance(codon, each)
@@ -75,7 +75,7 @@ def test_the_constructors_make_every_move_of_the_table(codon: CodonExecution):
 
 @pytest.mark.parametrize("codon", EVERY_STATE, ids=status_of)
 def test_every_state_is_active_or_terminal_and_survives_the_codec(codon: CodonExecution):
-    """A record is one of the two, says its status on the wire, and reads back as it was."""
+    """Every record is active or terminal, has its status on the wire, and survives decoding."""
     assert lifecycle.is_active(codon) is not lifecycle.is_terminal(codon)
     encoded = codec.encode(codon)
     assert f'"status":"{status_of(codon)}"'.encode() in encoded
@@ -83,7 +83,7 @@ def test_every_state_is_active_or_terminal_and_survives_the_codec(codon: CodonEx
 
 
 def test_a_failed_codon_carries_on_what_it_spent():
-    """Costs, tokens, messages, session, log and rig checkpoint outlive a failure."""
+    """Costs, tokens, messages, session, log and rig checkpoint are kept after a failure."""
     working = replace(
         running(),
         current_cost=0.0156,
@@ -105,7 +105,7 @@ def test_a_failed_codon_carries_on_what_it_spent():
 
 
 def test_a_codon_can_fail_before_there_is_an_agent():
-    """A rig that fails ends the codon without pid, session, costs or sentinels."""
+    """A failed rig ends the codon without pid, session, costs or sentinels."""
     failed = lifecycle.fail(
         preparing(), end_time=LATER, exit_code=-1, reason=TIMED_OUT, checkpoint=None
     )
@@ -117,7 +117,7 @@ def test_a_codon_can_fail_before_there_is_an_agent():
 
 
 def test_a_skipped_codon_keeps_where_it_was_and_what_it_cost():
-    """`skippedDuring` is the former status, and the cost so far stays."""
+    """`skippedDuring` is the former status, and the cost so far is kept."""
     working = replace(running(), current_cost=0.25, assistant_message_count=3)
     skipped = lifecycle.skip(working, end_time=LATER, checkpoint=sha(6))
     assert (skipped.skipped_during, skipped.partial_cost) == ("running", 0.25)
@@ -125,7 +125,7 @@ def test_a_skipped_codon_keeps_where_it_was_and_what_it_cost():
 
 
 def test_sentinels_are_executed_once_their_codon_ends():
-    """The key is renamed at a terminal state, and the statistics stay (seed 002)."""
+    """The key is renamed at a terminal state, and the statistics are kept (seed 002)."""
     loaded = LoadedSentinels(loaded=(a_sentinel(0.5),), total_cost=0.5)
     done = lifecycle.complete(
         replace(running(), sentinels=loaded),
@@ -141,7 +141,7 @@ def test_sentinels_are_executed_once_their_codon_ends():
 
 
 def test_the_exit_code_of_a_completed_codon_is_the_agents_own():
-    """It is stored as it was, not as 0 (a defect of Hankweave's reducer)."""
+    """The exit code is stored unchanged, not as 0 (a defect of Hankweave's reducer)."""
     done = lifecycle.complete(
         running(), end_time=LATER, exit_code=3, result_received=False, checkpoint=Sha("f" * 40)
     )
@@ -149,13 +149,13 @@ def test_the_exit_code_of_a_completed_codon_is_the_agents_own():
 
 
 def test_a_codon_that_has_not_worked_has_cost_nothing():
-    """Only a codon whose agent reported its session can have costs."""
+    """Only a codon whose agent reported a session can have costs."""
     assert lifecycle.cost_of(starting()) == 0.0
     assert lifecycle.tokens_of(starting()) == NO_TOKENS
 
 
 def test_only_an_active_codon_passes_as_active():
-    """`active` narrows, and refuses a terminal record."""
+    """`active` narrows the type, and refuses a terminal record."""
     codon = running()
     assert lifecycle.active(codon) is codon
     with pytest.raises(lifecycle.Impossible):

@@ -1,4 +1,4 @@
-"""Claims about the judgement of a lock that somebody left behind."""
+"""Deciding whether an existing lock is held or stale."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def previous_of(judgement: Judgement) -> PreviousOwner:
 
 
 def test_no_lock_means_free() -> None:
-    """Where nobody left a lock the directory is free, whatever else is known."""
+    """Without a lock file the directory is free, whatever else is known."""
     assert judged(None, ITS_WRITER, pid_alive=True, start_matches=True) == Free()
 
 
@@ -82,7 +82,8 @@ def test_no_lock_means_free() -> None:
 def test_a_lock_of_the_guards_last_owner_is_always_stale(
     alive: bool, matches: bool, boot: bool, moved: bool | None
 ) -> None:
-    """Who holds the guard need not judge: its last owner is gone whatever pids and clocks say."""
+    """A lock of the guard's last owner is stale whatever pids and clocks say, because that owner
+    has released the guard."""
     judgement = judged(
         owner=ITS_WRITER,
         pid_alive=alive,
@@ -94,7 +95,7 @@ def test_a_lock_of_the_guards_last_owner_is_always_stale(
 
 
 def test_the_previous_owner_is_told_with_its_run_and_the_age_of_its_heartbeat() -> None:
-    """A stale lock names the dead pid, its run and how old its heartbeat was."""
+    """The report has the dead pid, its run and the age of its heartbeat."""
     assert previous_of(judged(owner=ITS_WRITER)) == PreviousOwner(
         pid=12345,
         run_id=RunId("1736000000000-abc123-def456"),
@@ -118,19 +119,19 @@ def test_a_reused_pid_is_recognised_by_its_start_or_its_boot(
 
 @pytest.mark.parametrize("owner", [None, AN_EARLIER_OWNER])
 def test_a_foreign_lock_whose_process_lives_is_held(owner: GuardOwner | None) -> None:
-    """A lock that the guard's last owner did not write holds while its process lives."""
+    """A lock that the guard's last owner did not write is held while its process lives."""
     judgement = judged(owner=owner, pid_alive=True, start_matches=True)
     assert judgement == Held(RECORD, timedelta(minutes=3, seconds=30))
 
 
 def test_a_foreign_lock_without_a_process_and_with_an_old_heartbeat_is_stale() -> None:
-    """A dead pid and a heartbeat of more than two minutes ago need no watch, as in Hankweave."""
+    """A dead pid and a heartbeat older than two minutes need no watch, as in Hankweave."""
     assert previous_of(judged()).heartbeat_age == timedelta(minutes=3, seconds=30)
     assert previous_of(judged(pid_alive=True, start_matches=False)).pid_reused
 
 
 def test_a_young_heartbeat_of_no_process_here_is_unclear_until_watched() -> None:
-    """A foreign pid that is not ours to see decides nothing: its host may be another."""
+    """A pid that is not visible here decides nothing, because it may belong to another host."""
     young = NOW - timedelta(seconds=90)
     assert judged(now=young) == Unclear()
     assert judged(pid_alive=True, start_matches=False, now=young) == Unclear()
@@ -138,14 +139,14 @@ def test_a_young_heartbeat_of_no_process_here_is_unclear_until_watched() -> None
 
 
 def test_a_moving_heartbeat_holds_and_a_still_one_does_not() -> None:
-    """After the watch a foreign lock is held if its heartbeat moved, else stale."""
+    """After the watch a foreign lock is held if its heartbeat changed, otherwise stale."""
     assert isinstance(judged(heartbeat_moved=True), Held)
     assert previous_of(judged(pid_alive=True, heartbeat_moved=False)).pid_reused
 
 
 @pytest.mark.parametrize("hours", [-48, -2, 0, 2, 48])
 def test_a_jumping_clock_frees_no_lock_of_a_living_process(hours: int) -> None:
-    """The wall clock only ages the report; it never turns a held lock into a stale one."""
+    """The wall clock affects only the reported age, never whether a lock is held."""
     now = NOW + timedelta(hours=hours)
     assert isinstance(judged(pid_alive=True, start_matches=True, now=now), Held)
     age = previous_of(judged(owner=ITS_WRITER, now=now)).heartbeat_age
@@ -154,6 +155,6 @@ def test_a_jumping_clock_frees_no_lock_of_a_living_process(hours: int) -> None:
 
 
 def test_an_unreadable_heartbeat_has_no_age() -> None:
-    """A stamp that is no moment is reported as an unknown age, not as an error."""
+    """An unparsable timestamp is reported as an unknown age, not as an error."""
     record = RuntimeLock(pid=12345, run_id=None, start_time="", last_heartbeat="yesterday")
     assert previous_of(judged(record, heartbeat_moved=False)).heartbeat_age is None

@@ -1,4 +1,4 @@
-"""What server.log says of an event: seed 001's lines at info, contents of nothing."""
+"""The lines of server.log: the format of seed 001 at info level, without any contents."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_event_is_one_line(kind: str, data: dict[str, Any], level: str, text:
 def test_every_event_of_the_protocol_has_a_line(
     member: type[EventData], data: st.DataObject
 ) -> None:
-    """None of them makes the log fail, whatever stands in it."""
+    """Every event can be logged, whatever values it contains."""
     drawn = data.draw(values_of(member))
     event = Event(id="e", seq=EventSeq(1), timestamp=NOON, type=member.TYPE, data=drawn)
     line = log_line(decode_event(encode(event)), "")

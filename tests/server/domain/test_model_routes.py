@@ -1,4 +1,4 @@
-"""A model's name says which agent runs it, and what that agent calls it."""
+"""A model's name selects the agent that runs it, and the name given to that agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLAUDE = [
 
 @pytest.mark.parametrize(("model", "called"), CLAUDE)
 def test_anthropics_models_are_claude_codes(model: str, called: str) -> None:
-    """By family, alias or id, with the provider before it or without."""
+    """Claude models are matched by family, alias or id, with or without their provider."""
     assert routes_of(model) == (Route("claude", called),)
 
 
@@ -50,7 +50,7 @@ def test_anthropics_models_are_claude_codes(model: str, called: str) -> None:
     ],
 )
 def test_claude_on_bedrock_is_claude_codes_too(model: str, called: str) -> None:
-    """It is told to ask Amazon; the id stays as Amazon has it."""
+    """Claude Code is told to use Bedrock; the id is passed unchanged."""
     assert routes_of(model) == (Route("claude", called, on_bedrock=True),)
 
 
@@ -72,7 +72,8 @@ def test_claude_on_bedrock_is_claude_codes_too(model: str, called: str) -> None:
     ],
 )
 def test_openais_and_googles_models_go_to_their_makers_agents(model: str, route: Route) -> None:
-    """Without the provider, for these agents know one; effort behind the name is a setting."""
+    """The provider is dropped, since these agents have only one; an effort suffix becomes a
+    setting."""
     assert routes_of(model) == (route,)
 
 
@@ -95,7 +96,7 @@ def test_openais_and_googles_models_go_to_their_makers_agents(model: str, route:
     ],
 )
 def test_other_providers_are_reached_by_agents_of_many(model: str, routes: list[Route]) -> None:
-    """Preferred first; `opencode/` and `pi/` name the agent."""
+    """Agents are listed in order of preference; `opencode/` and `pi/` select the agent."""
     assert list(routes_of(model)) == routes
 
 
@@ -105,7 +106,7 @@ def test_a_name_that_says_nothing_leads_to_no_agent(model: str) -> None:
 
 
 def test_a_misspelt_maker_is_recognised() -> None:
-    """Other providers are not taken for a misspelling."""
+    """The names of other providers do not count as misspellings."""
     assert suggestion_for("antropic/claude-x") == "anthropic/claude-x"
     assert suggestion_for("open-ai/gpt-5") == "openai/gpt-5"
     assert suggestion_for("openrouter/x") is None

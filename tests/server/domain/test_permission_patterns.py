@@ -1,4 +1,4 @@
-"""Claims about the patterns of permissions: what they mean, and that nothing slips through."""
+"""The meaning of permission patterns, and attempts to evade them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(written: str, real: str | None = None) -> Call:
     return Call("Write", places=(PatternPlace(written, written if real is None else real),))
 
 
-# --- names ----------------------------------------------------------------------------------------
+# --- Names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def write(written: str, real: str | None = None) -> Call:
     ],
 )
 def test_a_name_means_every_call_of_that_tool(pattern: str, tool: str, fits: bool) -> None:
-    """The name is the whole name; a star at its end stands for any rest of it."""
+    """The whole name has to match; a trailing star matches any suffix."""
     assert parse(pattern).allows(Call(tool)) is fits
     assert parse(pattern).denies(Call(tool)) is fits
 
@@ -83,14 +83,14 @@ def test_a_name_means_every_call_of_that_tool(pattern: str, tool: str, fits: boo
     ],
 )
 def test_a_malformed_pattern_is_refused(text: str, fault: str) -> None:
-    """What means nothing is an error, and never a pattern that silently fits nothing."""
+    """A pattern without a meaning is an error and never silently matches nothing."""
     with pytest.raises(MalformedPattern) as raised:
         parse(text)
 
     assert fault in str(raised.value)
 
 
-# --- commands -------------------------------------------------------------------------------------
+# --- Commands -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_malformed_pattern_is_refused(text: str, fault: str) -> None:
     ],
 )
 def test_one_plain_command_is_allowed(command: str) -> None:
-    """Quotes are read as a shell reads them: a sign in a message chains nothing."""
+    """Quotes are parsed as in a shell: a metacharacter in a message chains nothing."""
     assert parse("Bash(git *)").allows(bash(command))
 
 
@@ -135,7 +135,7 @@ CHAINS = [
 
 @pytest.mark.parametrize("command", CHAINS)
 def test_a_chain_slips_through_no_pattern_and_past_no_denial(command: str) -> None:
-    """What begins as git is not allowed as git, and the rm in it is found."""
+    """A chain that starts with git is not allowed as git, and an rm in it is found."""
     assert not parse("Bash(git *)").allows(bash(command))
     assert not parse("Bash(*)").allows(bash(command))
     assert parse("Bash(rm *)").denies(bash(command))
@@ -164,7 +164,7 @@ def test_a_chain_slips_through_no_pattern_and_past_no_denial(command: str) -> No
     ],
 )
 def test_what_is_not_certainly_one_command_is_not_allowed(command: str) -> None:
-    """Redirections, expansions, open quotes and other programs fit nothing that allows git."""
+    """Redirections, expansions, open quotes and other programs match no pattern that allows git."""
     assert not parse("Bash(git *)").allows(bash(command))
 
 
@@ -198,13 +198,14 @@ def test_what_is_not_certainly_one_command_is_not_allowed(command: str) -> None:
     ],
 )
 def test_a_denied_command_is_found_wherever_it_stands(command: str) -> None:
-    """Behind wrappers and assignments, in quotes, in brackets, by its full path."""
+    """A command is found behind wrappers and assignments, in quotes, in brackets, and by full
+    path."""
     assert parse("Bash(rm *)").denies(bash(command))
 
 
 @pytest.mark.parametrize("command", ["git rm x", "rmdir x", "echo norm x", "ls rm", "docker rm x"])
 def test_another_command_is_not_denied(command: str) -> None:
-    """A word that is an argument is no command."""
+    """A word that is an argument is not a command."""
     assert not parse("Bash(rm *)").denies(bash(command))
 
 
@@ -223,7 +224,7 @@ HOSTILE = st.lists(
 @settings(max_examples=250)
 @given(rest=HOSTILE, shell=st.sampled_from(["sh", "bash"]))
 def test_a_real_shell_does_nothing_else_for_a_plain_command(rest: str, shell: str) -> None:
-    """The witness: of `: anything`, where it counts as plain, no shell ever makes a file."""
+    """For no line `: anything` that counts as plain does a real shell create a file."""
     command = f": {rest}"
     if not parse("Bash(: *)").allows(bash(command)):
         return
@@ -235,18 +236,18 @@ def test_a_real_shell_does_nothing_else_for_a_plain_command(rest: str, shell: st
 
 @given(first=HOSTILE, second=HOSTILE, joint=st.sampled_from([";", "&&", "||", "|", "&", "\n"]))
 def test_no_command_hides_behind_another_one(first: str, second: str, joint: str) -> None:
-    """Whatever stands before and behind it, a command of its own is found by a denial."""
+    """A denial finds its command whatever comes before and after it."""
     assert parse("Bash(shred *)").denies(bash(f"{first}{joint} shred y {joint}{second}"))
 
 
 @given(st.text())
 def test_any_line_is_read(line: str) -> None:
-    """Nothing that an agent says is a crash."""
+    """No line of an agent raises an exception."""
     assert isinstance(is_plain(line), bool)
     assert line.strip() in set(commands_in(line))
 
 
-# --- paths ----------------------------------------------------------------------------------------
+# --- Paths ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,13 +281,13 @@ def test_any_line_is_read(line: str) -> None:
 def test_a_path_is_matched_from_the_work_tree(
     pattern: str, path: str, allows: bool, denies: bool
 ) -> None:
-    """One star stops at a slash, two do not; what is outside has to be named absolutely."""
+    """One star stops at a slash, two do not; paths outside need an absolute pattern."""
     assert parse(f"Write({pattern})").allows(write(path)) is allows
     assert parse(f"Write({pattern})").denies(write(path)) is denies
 
 
 def test_a_link_leads_nowhere_that_is_not_allowed() -> None:
-    """To allow, what is written and where it leads both have to fit; to deny, one is enough."""
+    """To allow, both the written path and its target have to match; to deny, one is enough."""
     away, into = write("src/link", "/etc/passwd"), write("x", "secret/key")
     assert not parse("Write(src/**)").allows(away)
     assert parse("Write(/etc/**)").denies(away)
@@ -295,14 +296,14 @@ def test_a_link_leads_nowhere_that_is_not_allowed() -> None:
 
 
 def test_every_path_of_a_call_counts() -> None:
-    """A call with two paths is allowed by both, and denied by one."""
+    """A call with two paths is allowed if both match, and denied if one does."""
     call = Call("Write", places=(PatternPlace("a", "a"), PatternPlace("b", "b")))
     assert not parse("Write(a)").allows(call)
     assert parse("Write(b)").denies(call)
 
 
 def test_what_cannot_be_read_is_denied_and_not_allowed() -> None:
-    """A call without its main argument fits every denial of its tool."""
+    """A call without its main argument matches every denial of its tool."""
     for tool in ("Write", "Bash", "WebFetch"):
         pattern = parse(f"{tool}(*)")
         assert not pattern.allows(Call(tool))
@@ -314,14 +315,14 @@ def test_what_cannot_be_read_is_denied_and_not_allowed() -> None:
     st.lists(st.sampled_from(["a", "*", "**", "a*", "*b"]), min_size=1, max_size=5),
 )
 def test_what_is_allowed_is_also_what_would_be_denied(parts: list[str], wanted: list[str]) -> None:
-    """A denial is never narrower than the permission of the same pattern."""
+    """A pattern never denies fewer calls than it allows."""
     pattern, call = parse(f"Write({'/'.join(wanted)})"), write("/".join(parts))
     assert pattern.denies(call) or not pattern.allows(call)
 
 
 @given(st.text(), st.text())
 def test_a_pattern_is_read_or_refused(text: str, argument: str) -> None:
-    """Nothing that a hank says is a crash, and what is read can be asked."""
+    """Any text is parsed or raises MalformedPattern, and a parsed pattern can judge any call."""
     try:
         pattern = parse(text)
     except MalformedPattern:
@@ -332,7 +333,7 @@ def test_a_pattern_is_read_or_refused(text: str, argument: str) -> None:
 
 
 def test_texts_fit_as_a_whole() -> None:
-    """An address is matched from its first to its last letter."""
+    """A pattern has to match the whole address."""
     pattern = parse("WebFetch(https://example.org/*)")
     assert pattern.allows(Call("WebFetch", texts=("https://example.org/a/b",)))
     assert not pattern.allows(Call("WebFetch", texts=("https://example.org.evil.com/",)))
@@ -340,13 +341,13 @@ def test_texts_fit_as_a_whole() -> None:
 
 
 def test_a_long_text_is_matched_quickly() -> None:
-    """No pattern makes a line of a megabyte slow."""
+    """A line of a megabyte is matched quickly by any pattern."""
     pattern = parse("Bash(" + "a*" * 20 + "b)")
     assert not pattern.allows(bash("a" * 1_000_000))
     assert not pattern.denies(bash("sudo " + "a " * 500_000))
 
 
-# --- arguments ------------------------------------------------------------------------------------
+# --- Arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -372,5 +373,5 @@ def test_a_long_text_is_matched_quickly() -> None:
 def test_the_main_argument_is_known_by_the_tool(
     tool: str, given_: dict[str, object], found: tuple[Kind, tuple[str, ...]] | None
 ) -> None:
-    """One of the wrong type makes the whole call unreadable."""
+    """A main argument of the wrong type makes the whole call unreadable."""
     assert arguments_of(tool, given_) == found

@@ -1,4 +1,4 @@
-"""Claims about what permissions say of a call, and what the agent is told."""
+"""The decision of permissions about a call, and the message to the agent."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def judge(call: Call, **fields: Any) -> object:
 
 
 def test_a_denial_wins() -> None:
-    """Whatever the order and however narrow, what is denied is denied."""
+    """A denial wins, whatever the order of the lists and however narrow it is."""
     assert judge(LS, allow=("Bash", "Bash(ls)"), deny=("Bash(ls)",)) == Denied("Bash(ls)")
     assert judge(CHAIN, allow=("Bash",), deny=("Bash(rm *)",)) == Denied("Bash(rm *)")
 
 
 def test_the_first_pattern_that_fits_is_the_rule() -> None:
-    """The rule is told as the hank has it."""
+    """The rule is reported as written in the hank."""
     assert judge(LS, allow=("Write", "Bash(l*)", "Bash")) == Allowed("Bash(l*)")
 
 
@@ -60,12 +60,12 @@ def test_the_first_pattern_that_fits_is_the_rule() -> None:
     [("allow", Allowed("otherwise")), ("deny", Denied("otherwise"))],
 )
 def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -> None:
-    """Where no pattern fits `otherwise` decides, and is the rule."""
+    """If no pattern matches, `otherwise` decides and is reported as the rule."""
     assert judge(LS, allow=("Write",), deny=("Read",), otherwise=otherwise) == judged
 
 
 def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
-    """The reason says why: nothing fits, or what fits allows no chain."""
+    """The reason is that nothing matches, or that the matching pattern allows no chain."""
     assert judge(LS) == Unsettled("No allow or deny pattern matches this call of Bash.")
     reason = "Bash(ls*) allows one plain command, and this is not one."
     assert judge(CHAIN, allow=("Bash(ls*)",)) == Unsettled(reason)
@@ -73,12 +73,12 @@ def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
 
 @given(st.sampled_from(["Bash", "Write", "mcp__a__b"]), st.text())
 def test_without_lists_and_askers_nothing_passes(tool: str, text: str) -> None:
-    """`deny` for all the rest is that for every call there is."""
+    """Without lists, `otherwise: deny` denies every call."""
     assert judge(Call(tool, texts=(text,)), otherwise="deny") == Denied("otherwise")
 
 
 def test_a_codons_permissions_win_as_a_whole() -> None:
-    """Nothing of the hank's is mixed in."""
+    """A codon's permissions replace the hank's and are not merged with them."""
     own, common = Permissions(allow=("Read",)), Permissions(deny=("Bash",))
     fields: Any = {"id": "a", "name": "A", "model": "m", "continuation_mode": "fresh"}
     with_own, without = Codon(**fields, permissions=own), Codon(**fields)
@@ -89,7 +89,7 @@ def test_a_codons_permissions_win_as_a_whole() -> None:
 
 
 def test_who_can_be_asked_and_what_for() -> None:
-    """Agents that call their tools without asking are known, and tools that no settings free."""
+    """Agents that do not ask, and tools that never need permission, are known."""
     assert can_ask(ClaudeAgentSpec())
     assert can_ask(ScriptedAgentSpec())
     assert not can_ask(CodexAgentSpec())
@@ -103,7 +103,7 @@ def test_who_can_be_asked_and_what_for() -> None:
 
 
 def test_our_own_tools_need_no_leave_but_can_be_denied() -> None:
-    """The hank's agentTools says which an agent has; who wants fewer still lists them in deny."""
+    """The hank's `agentTools` selects an agent's tools; `deny` can remove more of them."""
     create = Call("mcp__hankweave__checkpoint_create")
     assert policy_of(Permissions(otherwise="deny")).judge(create) == Allowed("agentTools")
     assert not is_asked_for(create.tool)
@@ -112,7 +112,7 @@ def test_our_own_tools_need_no_leave_but_can_be_denied() -> None:
 
 
 def test_silence_is_an_answer_too() -> None:
-    """After the time that the hank gives, it is what the hank says."""
+    """After `timeoutSeconds` the answer is `onTimeout`."""
     policy = policy_of(Permissions(timeout_seconds=1.5, on_timeout="allow"))
     assert policy.timeout == timedelta(seconds=1.5)
     answer = for_want_of_an_answer(policy)
@@ -133,6 +133,6 @@ def test_silence_is_an_answer_too() -> None:
     ],
 )
 def test_an_agent_is_told_who_refused_it_and_why(answer: PermissionVerdict, words: str) -> None:
-    """Each kind of refusal has its sentence."""
+    """Each kind of refusal has its own message."""
     assert words in refusal("Bash", answer)
     assert refusal("Bash", answer).startswith("Hankweave did not let Bash be called: ")

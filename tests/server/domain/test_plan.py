@@ -1,4 +1,4 @@
-"""Claims about the execution plan: it grows by iterations and never holds a codon twice."""
+"""The execution plan grows by iterations and never contains a codon twice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
 
 
 def ended(name: str, minute: int = 0, **facts: Any) -> CompletedCodon:
-    """A completed execution that began at that minute and took half of one."""
+    """Return a completed execution that started at that minute and took half a minute."""
     return CompletedCodon(
         codon_id=CodonId(name),
         start_time=f"2025-01-04T12:{minute:02}:00.000Z",
@@ -82,7 +82,7 @@ def grown(*after: str) -> plans.Plan:
 
 
 def test_a_plan_begins_with_the_first_iteration_of_each_loop() -> None:
-    """Seed 002: entries are codons, never loops; ids of a body carry `#0` and their context."""
+    """Seed 002: entries are codons, never loops; ids in a loop end in `#0` and have its context."""
     plan = plans.initial_plan(HANK)
     assert names(plan) == ["observe", "review#0", "mend#0", "report"]
     contexts = [entry.loop_context for entry in plan]
@@ -94,7 +94,7 @@ def test_a_plan_begins_with_the_first_iteration_of_each_loop() -> None:
 
 
 def test_the_next_iteration_stands_between_the_one_before_and_the_rest() -> None:
-    """An iteration is inserted right after its predecessor, in the order of the body."""
+    """An iteration is inserted right after its predecessor, in the loop's order."""
     assert names(grown("mend#0", "mend#1")) == [
         "observe",
         "review#0",
@@ -108,13 +108,14 @@ def test_the_next_iteration_stands_between_the_one_before_and_the_rest() -> None
 
 
 def test_completing_an_iteration_again_does_not_insert_the_next_one_again() -> None:
-    """A redo or a rollback ends an iteration twice; Hankweave stops with duplicate ids there."""
+    """After a redo or rollback an iteration ends twice; Hankweave fails with duplicate ids
+    there."""
     assert grown("mend#0", "mend#0") == grown("mend#0")
     assert grown("mend#0", "mend#1", "mend#0") == grown("mend#0", "mend#1")
 
 
 def test_an_entry_of_another_loop_is_refused() -> None:
-    """Growing a loop by a codon outside of it is the caller's mistake."""
+    """Growing a loop by a codon outside it is a caller's error."""
     with pytest.raises(ValueError, match="observe is no codon of the loop review-loop"):
         grown("observe")
 
@@ -129,7 +130,7 @@ def test_an_entry_of_another_loop_is_refused() -> None:
     ],
 )
 def test_a_rollback_takes_out_the_iterations_after_its_target(target: str, left: list[str]) -> None:
-    """What comes next after the target stays, so that work goes on where it was."""
+    """The next entry after the target stays, so that work continues where it was."""
     plan = grown("mend#0", "mend#1")
     pruned = plans.prune_after(plan, CodonId(target))
     assert names(pruned) == left
@@ -144,20 +145,20 @@ def test_a_rollback_behind_a_loop_leaves_the_loop_as_it_ran() -> None:
 
 
 def test_work_goes_on_from_the_beginning_with_the_initial_plan() -> None:
-    """Before the first codon the plan is laid out anew; after one it is pruned to it."""
+    """Before the first codon the plan is rebuilt; after a codon it is pruned to it."""
     plan = grown("mend#0", "mend#1")
     assert plans.reentered(plan, HANK, None) == plans.initial_plan(HANK)
     assert plans.reentered(plan, HANK, CodonId("mend#0")) == grown("mend#0")
 
 
 def test_a_codon_that_a_changed_hank_lost_leaves_the_plan_whole() -> None:
-    """A target that is not in the plan any more prunes nothing."""
+    """A target that is no longer in the plan prunes nothing."""
     plan = grown("mend#0")
     assert plans.reentered(plan, HANK, CodonId("gone")) == plan
 
 
 def test_neighbours_are_found() -> None:
-    """`after` gives the following entry, none after the last and none for a stranger."""
+    """`after` returns the following entry, and None for the last and for an unknown entry."""
     plan = grown()
     assert plans.after(plan, CodonId("mend#0")) == entry_of(plan, "report")
     assert plans.after(plan, CodonId("report")) is None
@@ -176,19 +177,19 @@ def test_neighbours_are_found() -> None:
     ],
 )
 def test_patterns_accumulate_along_the_plan(upto: str, patterns: tuple[str, ...]) -> None:
-    """Codon k tracks what 1..k track, loop bodies included (DESIGN 7); no pattern comes twice."""
+    """Codon k tracks the patterns of 1..k, loops included (DESIGN 7); no pattern is repeated."""
     assert plans.tracked_patterns(grown("mend#0"), CodonId(upto)) == patterns
 
 
 def test_of_equal_patterns_the_last_one_counts() -> None:
-    """A pattern that comes again after its negation means what it means there."""
+    """A pattern that is repeated after its negation keeps its later position."""
     hank = Hank(hank=(a_codon("a", "*.ts", "!x.ts"), a_codon("b", "*.ts")))
     plan = plans.initial_plan(hank)
     assert plans.tracked_patterns(plan, CodonId("b")) == ("!x.ts", "*.ts")
 
 
 def test_a_loop_ends_at_its_limit() -> None:
-    """With a limit of 3 the last codon of iteration 2 ends the loop, and nothing before it."""
+    """With a limit of 3, the last codon of iteration 2 ends the loop, and no earlier one."""
     plan = grown("mend#0", "mend#1")
     finished = [
         name
@@ -199,7 +200,7 @@ def test_a_loop_ends_at_its_limit() -> None:
 
 
 def test_a_loop_until_the_context_is_full_ends_with_it() -> None:
-    """`contextExceeded` knows no limit, and ends at whichever codon the context is full."""
+    """`contextExceeded` has no limit, and ends at the codon whose context is full."""
     endless = a_loop("endless", a_codon("a"), a_codon("b"), limit=None)
     plan = plans.initial_plan(Hank(hank=(endless,)))
     for item in plan:
@@ -210,14 +211,14 @@ def test_a_loop_until_the_context_is_full_ends_with_it() -> None:
 
 
 def test_a_full_context_is_no_end_of_a_loop_with_a_limit() -> None:
-    """An exhausted codon of such a loop is complete, and the next iteration comes."""
+    """An exhausted codon of such a loop is complete, and the next iteration follows."""
     plan = grown()
     full = ended("mend#0", context_exceeded=True)
     assert not plans.is_loop_finished(REVIEW, entry_of(plan, "mend#0"), full)
 
 
 def test_a_spent_budget_ends_a_loop_in_mid_iteration() -> None:
-    """What was still to come of the loop leaves the plan; what stands behind the loop stays."""
+    """The rest of the loop is removed from the plan; the entries after the loop stay."""
     plan = grown("mend#0")
     spent = BudgetExceeded(currency="cost", limit=1.0, used=1.5)
     over = ended("review#0", budget_exceeded=spent)
@@ -229,7 +230,8 @@ def test_a_spent_budget_ends_a_loop_in_mid_iteration() -> None:
 
 
 def test_a_loop_is_found_by_its_entries() -> None:
-    """`loop_of` knows the loop of a body's codon; `ends_iteration` its last one."""
+    """`loop_of` returns the loop of an entry; `ends_iteration` is true for the loop's last
+    codon."""
     plan = grown()
     assert plans.loop_of(HANK, entry_of(plan, "observe")) is None
     assert plans.loop_of(HANK, entry_of(plan, "mend#0")) is REVIEW
@@ -237,7 +239,7 @@ def test_a_loop_is_found_by_its_entries() -> None:
 
 
 def test_an_iteration_lasts_from_its_first_start_to_its_end() -> None:
-    """The time between two codons of an iteration counts, other iterations do not."""
+    """The time between two codons of an iteration counts, that of other iterations does not."""
     plan = grown("mend#0")
     state = _state_after(plan, ["observe", "review#0", "mend#0", "review#1", "mend#1"])
     assert plans.iteration_duration_ms(state, entry_of(plan, "mend#0")) == 90_000
@@ -246,7 +248,8 @@ def test_an_iteration_lasts_from_its_first_start_to_its_end() -> None:
 
 @given(st.data())
 def test_growing_and_pruning_never_holds_a_codon_twice(data: st.DataObject) -> None:
-    """Any walk of iterations and rollbacks keeps ids unique, the order, and iterations gapless."""
+    """Any sequence of iterations and rollbacks keeps ids unique and ordered, and iterations
+    gapless."""
     hank = data.draw(_hanks())
     plan = plans.initial_plan(hank)
     for _ in range(data.draw(st.integers(0, 12))):
@@ -279,7 +282,7 @@ def _hanks(draw: st.DrawFn) -> Hank:
 
 
 def _in_order(hank: Hank, plan: plans.Plan) -> plans.Plan:
-    """Rebuilds a plan from nothing but the number of iterations of each loop."""
+    """Rebuild a plan from only the number of iterations of each loop."""
     built = plans.initial_plan(hank)
     for loop in (step for step in hank.hank if isinstance(step, Loop)):
         iterations = {e.loop_context.iteration for e in plan if plans.loop_of(hank, e) is loop}  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Claims about prices: what is listed is found under each of its names, and nothing is guessed."""
+"""Prices: a listed model is found under each of its names, and no price is guessed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_file(**models: object) -> PriceFile:
 
 
 def test_a_price_is_the_sum_of_four_kinds_of_tokens() -> None:
-    """Each kind has its own rate, in USD for a million."""
+    """Each kind of token has its own rate, in USD per million."""
     assert PRICES.price_of("anthropic/claude-sonnet-4-5", MILLION) == 3 + 15 + 3.75 + 0.3
     assert PRICES.price_of("anthropic/claude-sonnet-4-5", NO_TOKENS) == 0
 
@@ -46,24 +46,25 @@ def test_a_price_is_the_sum_of_four_kinds_of_tokens() -> None:
     ],
 )
 def test_a_model_is_found_under_all_its_names(name: str) -> None:
-    """Provider, date, region and version are what different programs write around one name."""
+    """Programs add provider, date, region and version to a name in different ways."""
     assert PRICES.model(name) == PACKAGED_FILE.models["anthropic/claude-opus-4-5"]
 
 
 @pytest.mark.parametrize("name", ["", "claude", "claude-opus", "claude-opus-4-5-turbo", "grok-9"])
 def test_an_unknown_model_has_no_price(name: str) -> None:
-    """No price is something else than nothing to pay."""
+    """An unknown price differs from a price of zero."""
     assert PRICES.price_of(name, MILLION) is None
     assert NO_PRICES.price_of("claude-opus-4-5", MILLION) is None
 
 
 def test_a_short_name_means_the_newest_of_its_kind() -> None:
-    """What `sonnet` means is data like the prices."""
+    """Aliases such as `sonnet` are part of the price data."""
     assert PRICES.model("sonnet") == PACKAGED_FILE.models["anthropic/claude-sonnet-5-5"]
 
 
 def test_a_long_prompt_has_rates_of_its_own() -> None:
-    """The whole message is priced by them, once its prompt, cached or not, is longer."""
+    """The long rates apply to the whole message if its prompt, cached tokens included, is
+    longer."""
     file = a_file(
         m={"input": 1, "output": 2, "longPrompt": {"aboveTokens": 5, "input": 10, "output": 20}}
     )
@@ -75,13 +76,14 @@ def test_a_long_prompt_has_rates_of_its_own() -> None:
 
 
 def test_a_kind_without_a_price_costs_as_input() -> None:
-    """Rather too much than too little: a budget must hold."""
+    """Missing rates are overestimated, so that a budget holds."""
     prices = price_list([a_file(m={"input": 3, "output": 1})])
     assert prices.price_of("m", MILLION) == 3 + 1 + 3 + 3
 
 
 def test_a_persons_own_price_counts() -> None:
-    """For the same model under whichever of its names, and for new ones; the rest stays."""
+    """A user's price replaces the model's, under any of its names, and adds new models; the rest
+    stays."""
     own = parse(
         b'{"models": {"anthropic/claude-opus-4-5": {"input": 1, "output": 1, "aliases": ["opus"]},'
         b' "local/llama": {"input": 0, "output": 0}}}'
@@ -95,13 +97,13 @@ def test_a_persons_own_price_counts() -> None:
 
 
 def test_a_bare_name_in_ones_own_list_goes_before_all() -> None:
-    """A person need not know how we call the provider."""
+    """Users need not know our name of the provider."""
     prices = price_list([PACKAGED_FILE, a_file(sonnet={"input": 7, "output": 7})])
     assert prices.price_of("sonnet", MILLION) == 28
 
 
 def test_the_first_provider_is_meant_by_a_bare_name() -> None:
-    """A second one with the same model does not change what the name has meant."""
+    """A second provider with the same model does not change the meaning of the bare name."""
     one, two = {"input": 1, "output": 1}, {"input": 2, "output": 2}
     prices = price_list([a_file(**{"a/m": one, "b/m": two})])
     assert prices.price_of("m", MILLION) == 4
@@ -109,7 +111,7 @@ def test_the_first_provider_is_meant_by_a_bare_name() -> None:
 
 
 def test_the_packaged_list_can_be_trusted() -> None:
-    """It says of which day it is, and no alias names two models."""
+    """The packaged list has a date, and no alias names two models."""
     assert PACKAGED_FILE.as_of
     assert PACKAGED_FILE.sources
     names = [name for model in PACKAGED_FILE.models.values() for name in model.aliases]
@@ -130,7 +132,7 @@ def test_the_packaged_list_can_be_trusted() -> None:
     ],
 )
 def test_a_wrong_list_says_where(text: bytes, path: str) -> None:
-    """Misspelt keys and impossible prices are faults, not silence."""
+    """Misspelt keys and impossible prices are errors with their place."""
     with pytest.raises(msgspec.ValidationError, match=r".") as fault:
         parse(text)
 

@@ -1,4 +1,4 @@
-"""Claims about answers to queries: they are what a naive look at all events gives, page by page."""
+"""Answers to queries equal those of a naive scan of all events, page by page."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hankweave_server.domain.query.evaluate import answer, everything
 from hankweave_server.domain.query.parse import checked
 from support.naive_queries import Event, at, compare, journals, naively, queries, same
 
-# --- the machine under test -----------------------------------------------------------------------
+# --- The journal under test -----------------------------------------------------------------------
 
 
 class Lines:
-    """A journal in memory, read as the ledger reads its own."""
+    """A journal in memory that is read like the ledger's."""
 
     def __init__(self, events: list[Event]) -> None:
         self.lines = [msgspec.json.encode(event) for event in events]
@@ -55,7 +55,7 @@ class Lines:
 @settings(max_examples=400)
 @given(data=st.data())
 def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject) -> None:
-    """Conditions, window, causes, order and columns: the same events, in the same order."""
+    """Conditions, window, causes, order and columns select the same events in the same order."""
     events = data.draw(journals())
     query = data.draw(queries(len(events)))
     journal = Lines(events)
@@ -68,7 +68,7 @@ def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject)
 @settings(max_examples=200)
 @given(data=st.data(), limit=st.integers(1, 4))
 def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) -> None:
-    """Whatever the size of the page, nothing is lost or told twice, even if events come between."""
+    """At any page size no event is lost or repeated, even if events are added in between."""
     events = data.draw(journals())
     query = data.draw(queries(len(events)))
     wanted = naively(events, query)
@@ -87,7 +87,7 @@ def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) ->
 @settings(max_examples=100)
 @given(data=st.data(), at_once=st.integers(1, 4))
 def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once: int) -> None:
-    """The journal is read in bounded pieces, forwards or backwards, and the answer is the same."""
+    """The journal is read in bounded chunks, in either direction, with the same answer."""
     events = data.draw(journals())
     query = data.draw(queries(len(events)))
     journal = Lines(events)
@@ -99,7 +99,7 @@ def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once
     assert journal.most_at_once <= at_once
 
 
-# --- aggregates -----------------------------------------------------------------------------------
+# --- Aggregates -----------------------------------------------------------------------------------
 
 AGGREGATES = {
     "count": len,
@@ -128,7 +128,7 @@ sort_key = cmp_to_key(lambda one, two: compare({"data": one}, {"data": two}, "da
 def test_an_aggregate_is_that_of_each_groups_values(
     events: list[Event], kind: str, field: str, groups: list[str]
 ) -> None:
-    """Every aggregate, with and without groups, against a naive fold."""
+    """Every aggregate, with and without groups, equals a naive fold."""
     query = EventsQuery(reduce=Reduction(type=kind, field=field, group_by=tuple(groups)))
     rows, _ = Lines(events).page(query)
     naive: list[tuple[list[Any], list[Any]]] = [] if groups else [([], [])]
@@ -148,12 +148,12 @@ def test_an_aggregate_is_that_of_each_groups_values(
     for row, (names, found) in zip(rows, naive, strict=True):
         assert [row[group] for group in groups] == names
         wanted = AGGREGATES[kind](found)
-        # The order in which floats are added is ours to choose.
+        # Floats may be added in any order.
         assert row[kind] == (pytest.approx(wanted) if kind in ("sum", "avg") else wanted)
 
 
 def test_a_count_without_a_field_counts_all_events_even_none() -> None:
-    """One row without groups, none with groups of nothing."""
+    """A count has one row without groups, and no row for groups of nothing."""
     counted = EventsQuery(reduce=Reduction(type="count"))
     assert Lines([]).page(counted) == ([{"count": 0}], None)
     grouped = EventsQuery(reduce=Reduction(type="count", group_by=("type",)))
@@ -161,7 +161,7 @@ def test_a_count_without_a_field_counts_all_events_even_none() -> None:
 
 
 def test_rows_are_ordered_and_paged_like_events() -> None:
-    """orderBy names a column; equal rows stay in the order of their groups."""
+    """`orderBy` names a column; equal rows keep the order of their groups."""
     journal = Lines([event(seq, f"t{seq % 3}") for seq in range(1, 9)])
     query = EventsQuery(
         reduce=Reduction(type="count", group_by=("type",)),
@@ -177,7 +177,7 @@ def test_rows_are_ordered_and_paged_like_events() -> None:
 
 @pytest.mark.parametrize("kind", ["sum", "avg"])
 def test_numbers_beyond_all_floats_end_no_server(kind: str) -> None:
-    """An agent may write a number of 400 digits: the answer is one, not an error."""
+    """A number of 400 digits from an agent gives an answer, not an error."""
     journal = Lines([{**event(1), "data": {"a": 0.5}}])
     journal.lines.append(
         journal.lines[0].replace(b'"seq":1', b'"seq":2').replace(b"0.5", b"9" * 400)
@@ -186,7 +186,7 @@ def test_numbers_beyond_all_floats_end_no_server(kind: str) -> None:
     assert row[kind] > 10**300
 
 
-# --- limits ---------------------------------------------------------------------------------------
+# --- Limits ---------------------------------------------------------------------------------------
 
 
 def event(seq: int, kind: str = "info", **data: Any) -> Event:
@@ -204,7 +204,7 @@ def event(seq: int, kind: str = "info", **data: Any) -> Event:
 def test_an_answer_that_would_be_too_large_is_refused(
     limit: str, reduction: Reduction, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exactly the limit is answered; one more is RESULT_TOO_LARGE, with what to do."""
+    """An answer at the limit is returned; one more is RESULT_TOO_LARGE with a hint."""
     monkeypatch.setattr(aggregate, limit, 5)
     journal = Lines([event(seq) for seq in range(1, 7)])
     with pytest.raises(Refused) as refused:
@@ -216,7 +216,7 @@ def test_an_answer_that_would_be_too_large_is_refused(
 
 
 def test_a_row_that_no_client_could_take_is_refused() -> None:
-    """collect of large texts: RESULT_TOO_LARGE, with what to do."""
+    """`collect` of large texts is RESULT_TOO_LARGE with a hint."""
     journal = Lines([event(seq, text="x" * 1_000_000) for seq in range(1, 6)])
     with pytest.raises(Refused) as refused:
         journal.page(EventsQuery(reduce=Reduction(type="collect", field="data.text")))
@@ -226,7 +226,7 @@ def test_a_row_that_no_client_could_take_is_refused() -> None:
 
 
 def test_a_page_ends_before_it_grows_too_large() -> None:
-    """By bytes as well as by count; an event that is larger than a page comes alone."""
+    """Pages are limited in bytes and in count; an event larger than a page is returned alone."""
     sizes = [400_000, 400_000, 400_000, 3_000_000, 10]
     journal = Lines([event(seq, text="x" * size) for seq, size in enumerate(sizes, start=1)])
     pages = [[item["seq"] for item in page] for page in journal.pages(EventsQuery())]
@@ -234,7 +234,7 @@ def test_a_page_ends_before_it_grows_too_large() -> None:
 
 
 def test_the_newest_events_are_found_from_the_journals_end() -> None:
-    """Who asks for the last ten of a long journal does not have it read from its start."""
+    """A query for the last ten events does not read a long journal from its start."""
     journal = Lines([event(seq) for seq in range(1, 2_001)])
     begins: list[int] = []
 
@@ -249,7 +249,7 @@ def test_the_newest_events_are_found_from_the_journals_end() -> None:
 
 
 def a_chain() -> Lines:
-    """Every third event leads to the next third; the others come of nothing."""
+    """Return events of which every third causes the next third; the others have no cause."""
     return Lines(
         [
             event(seq) | ({"causes": [seq - 3 or "c-1"]} if seq % 3 == 0 else {})
@@ -264,7 +264,7 @@ def a_chain() -> Lines:
 def test_descendants_of_any_depth_are_found_on_every_page(
     direction: str, field: str, root: int | str, seqs: list[int]
 ) -> None:
-    """The line of causes is followed from its root, wherever a page begins, in any order."""
+    """Causes are followed from their root, wherever a page starts, in either order."""
     query = EventsQuery(
         descendants_of=root, order_by=Order(field=field, direction=direction), limit=1
     )
@@ -273,14 +273,15 @@ def test_descendants_of_any_depth_are_found_on_every_page(
 
 
 def test_ancestors_of_any_depth_are_found() -> None:
-    """From the last link of a chain to its first, whatever the window of the page."""
+    """Causes are followed from the last event of a chain to its first, whatever the page's
+    window."""
     query = EventsQuery(ancestors_of=15, limit=1)
     assert [page[0]["seq"] for page in a_chain().pages(query)] == [3, 6, 9, 12]
 
 
 @pytest.mark.parametrize("key", ["caused_by", "descendants_of", "ancestors_of"])
 def test_a_cause_that_is_not_in_the_journal_is_refused(key: str) -> None:
-    """A seq that the journal has not reached is named with its path."""
+    """A seq beyond the journal's end is refused with the path of the field."""
     with pytest.raises(Refused) as refused:
         Lines([event(1)]).page(EventsQuery(**{key: 2}))
 
@@ -296,7 +297,7 @@ def test_a_cause_that_is_not_in_the_journal_is_refused(key: str) -> None:
 
 
 def test_a_cursor_of_another_query_or_journal_is_refused() -> None:
-    """It must be of this query; only the limit may differ."""
+    """A cursor belongs to one query, in which only the limit may differ."""
     journal = Lines([event(seq) for seq in range(1, 5)])
     _, cursor = journal.page(EventsQuery(limit=1))
     assert cursor is not None

@@ -1,4 +1,4 @@
-"""Claims about checking queries: what is wrong is named by its path, with the right word beside."""
+"""Checks of queries: each error has its path and suggests the right word."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVENT = {
 
 
 def decoded(data: Any) -> EventsQuery:
-    """The query as it comes from the wire."""
+    """Return the query as decoded from the wire."""
     frame = json.dumps({"id": "q", "type": "events.query", "data": data})
     command = codec.decode_command(frame).data
     assert isinstance(command, EventsQuery)
@@ -45,7 +45,7 @@ def decoded(data: Any) -> EventsQuery:
 
 
 def finds(where: Any) -> bool:
-    """Tells whether a query finds the one event of a journal."""
+    """Return True if the query finds the one event of a journal."""
     lines = [msgspec.json.encode(EVENT)]
     query = checked(decoded({"where": where}))
     return bool(answer(query, lambda since, limit: lines[since : since + limit], 1).events)
@@ -102,7 +102,7 @@ def a(field: str, op: str, value: Any) -> dict[str, Any]:
     ],
 )
 def test_an_operator_means_what_the_page_says(field: str, op: str, yes: Any, no: Any) -> None:
-    """Each of the operators, with a value that holds and one that does not."""
+    """Each operator is checked with a value that matches and one that does not."""
     assert finds(a(field, op, yes))
     assert not finds(a(field, op, no))
     assert finds({"not": a(field, op, no)})
@@ -111,18 +111,18 @@ def test_an_operator_means_what_the_page_says(field: str, op: str, yes: Any, no:
 @pytest.mark.parametrize("op", ["gt", "gte", "lt", "lte"])
 @pytest.mark.parametrize("field", ["data.success", "data.tags", "data.nothing", "type"])
 def test_what_has_no_order_with_the_value_is_never_beyond_it(field: str, op: str) -> None:
-    """Numbers compare with numbers; `true` is none, nor is a text."""
+    """Numbers compare only with numbers; `true` is not a number, nor is a text."""
     assert not finds(a(field, op, 0))
 
 
 def test_codebolts_name_of_op_is_understood() -> None:
-    """Its queries say `operator`."""
+    """Codebolt's queries use the key `operator`."""
     assert finds([{"field": "seq", "operator": "eq", "value": 1}])
     assert not finds([{"field": "seq", "operator": "eq", "value": 2}])
 
 
 def test_lists_of_conditions_nest() -> None:
-    """A list is an `and`; an empty one holds for all, an empty `or` for none."""
+    """A list is an `and`; an empty list matches everything, an empty `or` nothing."""
     yes, no = a("seq", "eq", 1), a("seq", "eq", 2)
     assert finds([])
     assert finds([yes, {"or": [no, yes]}])
@@ -137,7 +137,7 @@ for _ in range(16):
     DEEP = {"not": DEEP}
 
 BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
-    # what: data, path, a word of the hint
+    # Data, path, and a word of the hint.
     "an unknown operator": ({"where": [a("seq", "gte.", 1)]}, "where[0].op", "'gte'"),
     "an unknown operator, deep down": (
         {"where": {"or": [a("seq", "eq", 1), {"not": a("seq", "contians", 1)}]}},
@@ -238,7 +238,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_query_is_refused_with_its_path_and_the_right_word(what: str) -> None:
-    """INVALID_COMMAND, the JSON path into the frame, and a hint where there is a nearest word."""
+    """The error is INVALID_COMMAND with the JSON path in the frame, and a hint if a similar word
+    exists."""
     data, path, word = BAD[what]
     with pytest.raises(Refused) as refused:
         checked(decoded(data))
@@ -251,7 +252,7 @@ def test_a_bad_query_is_refused_with_its_path_and_the_right_word(what: str) -> N
 
 
 def test_a_long_text_of_a_client_is_not_repeated_to_it() -> None:
-    """An operator of a mebibyte is refused by a short sentence."""
+    """An operator of one mebibyte is refused with a short message."""
     with pytest.raises(Refused) as refused:
         checked(decoded({"where": a("seq", "x" * 1_000_000, 1)}))
 
@@ -261,12 +262,13 @@ def test_a_long_text_of_a_client_is_not_repeated_to_it() -> None:
 @settings(max_examples=300)
 @given(command=values_of(EventsQuery))
 def test_any_query_of_the_right_shape_is_checked_or_refused(command: EventsQuery) -> None:
-    """Whatever a client puts into the shape, nothing else is raised."""
+    """Any content of the right shape is accepted or raises Refused."""
     found = outcome(Refused, checked, command)
     assert not isinstance(found, Refused) or (found.path or "").startswith("$.data")
 
 
 def test_the_operators_are_codebolts_nine_and_two() -> None:
-    """None is lost, and none with a cost that its text decides (a regular expression) comes in."""
+    """All of Codebolt's nine operators are there and two more; none has a cost that depends on its
+    text, as a regular expression has."""
     nine = {"eq", "neq", "gt", "gte", "lt", "lte", "contains", "in", "between"}
     assert set(OPERATORS) == nine | {"startsWith", "exists", "containsIgnoringCase"}

@@ -1,4 +1,4 @@
-"""Claims about counting costs again from the journal: cost_mismatch is really produced."""
+"""Costs are recomputed from the journal, so that cost_mismatch can be detected."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def folded(transitions: tuple[Transition, ...]) -> State:
 
 
 def test_what_was_reported_is_added_up() -> None:
-    """Increments add, an agent's own total at its end replaces them."""
+    """Increments are added; an agent's own total at its end replaces them."""
     ticks = (*BEGUN, ticked(0.25), ticked(0.5))
     key = CodonKey(RUN, OBSERVE, 0)
     assert recounted_costs(map(told, ticks)) == {key: 0.75}
@@ -90,7 +90,8 @@ def test_what_was_reported_is_added_up() -> None:
 
 
 def test_a_wrong_cost_in_the_state_is_a_mismatch() -> None:
-    """Seed 002: cached costs that do not match re-computed values; within a cent, too."""
+    """Seed 002: cached costs that differ from the recomputed ones are reported, even below a
+    cent."""
     history = (*BEGUN, ticked(0.25))
     state, recounted = folded(history), recounted_costs(map(told, history))
     assert recounted == costs_of(state)
@@ -105,7 +106,7 @@ def test_a_wrong_cost_in_the_state_is_a_mismatch() -> None:
 
 
 def test_an_attempt_counts_for_itself() -> None:
-    """What comes after a retry is not put on the attempt before it."""
+    """Costs after a retry are not added to the previous attempt."""
     failed = successors(running())[0]
     again = replace(preparing(), attempt=2)
     later = tuple(replace(each, attempt=2) for each in (starting(), initializing(), running()))
@@ -125,7 +126,7 @@ def test_an_attempt_counts_for_itself() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_recount_is_the_fold(seed: int) -> None:
-    """For any legal history, whatever happens in it, both come to the same costs."""
+    """For any legal history, the recount and the fold have equal costs."""
     chance, state, lines = random.Random(seed), EMPTY_STATE, []
     for step in range(1, 60):
         transition = chance.choice(legal_moves(state, step))
@@ -144,11 +145,11 @@ def test_the_recount_is_the_fold(seed: int) -> None:
 
 
 def test_words_of_an_agent_are_no_costs() -> None:
-    """The names of transitions in its output move nothing."""
+    """Names of transitions in an agent's output change no costs."""
     words = AgentOutput(codon_id=OBSERVE, stream="stdout", line=str(told(ticked(9.0))))
     assert recounted_costs([*map(told, BEGUN), line(words)]) == {CodonKey(RUN, OBSERVE, 0): 0.0}
 
 
 def test_costs_of_nothing_that_runs_are_nobodys() -> None:
-    """A journal that begins in the middle is counted as far as it goes."""
+    """In a journal that starts in the middle, costs without a running codon are ignored."""
     assert recounted_costs([told(ticked(9.0))]) == {}

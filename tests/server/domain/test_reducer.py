@@ -1,4 +1,4 @@
-"""The fold: what each transition does to the state, and what it refuses."""
+"""The fold: the effect of each transition on the state, and its refusals."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def newest(state: State) -> CodonExecution:
     return state.runs[0].codons[-1]
 
 
-# --- runs -----------------------------------------------------------------------------------------
+# --- Runs -----------------------------------------------------------------------------------------
 
 
 def test_a_started_run_is_the_newest_and_the_current_one():
-    """Runs stand newest first (seed 002)."""
+    """Runs are listed newest first (seed 002)."""
     state = after(RunStarted(run=a_run("one")), RunStarted(run=a_run("two")))
     assert [run.run_id for run in state.runs] == ["two", "one"]
     assert state.current_run_id == "two"
@@ -111,7 +111,7 @@ def test_a_started_run_is_the_newest_and_the_current_one():
     ],
 )
 def test_a_run_that_ends_stays_current(ending: Transition, status: str):
-    """Why it failed and what it cost is asked when it has ended; its server's end clears it."""
+    """An ended run stays current, for its cost and failure, until its server ends."""
     state = after(ending, start=state_with())
     assert (state.runs[0].status, state.runs[0].end_time) == (status, LATER)
     assert state.current_run_id == RUN
@@ -119,7 +119,7 @@ def test_a_run_that_ends_stays_current(ending: Transition, status: str):
 
 
 def test_a_crashed_run_is_no_longer_current():
-    """Its server is gone (seed 002: null if the server is not running)."""
+    """The server of a crashed run is gone (seed 002: null if the server is not running)."""
     state = after(RunCrashed(run_id=RUN, end_time=LATER, server_pid=1), start=state_with())
     assert (state.runs[0].status, state.runs[0].end_time) == ("crashed", LATER)
     assert state.current_run_id is None
@@ -138,19 +138,19 @@ def test_the_late_end_of_another_run_leaves_the_current_one_current():
 
 
 def test_a_transition_of_an_unknown_run_is_impossible():
-    """Nothing can happen in a run that never began."""
+    """A transition of a run that was never started is refused."""
     with pytest.raises(UnknownRun):
         after(RunCompleted(run_id=RunId("nobody"), end_time=LATER), start=state_with())
 
 
 def test_a_run_cannot_start_twice():
-    """A run id names one run."""
+    """A run id names only one run."""
     with pytest.raises(Impossible):
         after(RunStarted(run=a_run()), start=state_with())
 
 
 def test_a_run_that_waits_since_a_rollback_may_begin_anew():
-    """The next rollback takes it over: it stays one run, with the new beginning."""
+    """The next rollback reuses the run that waits since the last one, with a new start."""
     waiting = continued("waiting", of=RUN, after=None, at=sha(1))
     elsewhere = continued("waiting", of=RUN, after=None, at=sha(2))
     first = after(RunStarted(run=waiting), start=state_with())
@@ -158,11 +158,11 @@ def test_a_run_that_waits_since_a_rollback_may_begin_anew():
     assert (again.runs[0], len(again.runs)) == (elsewhere, len(first.runs))
 
 
-# --- codons ---------------------------------------------------------------------------------------
+# --- Codons ---------------------------------------------------------------------------------------
 
 
 def test_a_codon_moves_through_its_states():
-    """The record is replaced by the one the transition carries."""
+    """The record is replaced by the one that the transition has."""
     state = after(
         CodonStarted(run_id=RUN, codon=preparing()),
         moved(preparing(), starting()),
@@ -176,7 +176,7 @@ def test_a_codon_moves_through_its_states():
 
 
 def test_an_illegal_move_raises_and_changes_nothing():
-    """The state before an illegal move is the state after it."""
+    """An illegal transition raises, and the state is unchanged."""
     state = state_with(starting())
     before = codec.encode(state)
     with pytest.raises(IllegalTransition):
@@ -186,13 +186,13 @@ def test_an_illegal_move_raises_and_changes_nothing():
 
 
 def test_a_move_from_a_state_the_codon_is_not_in_is_impossible():
-    """A decision made on an older state is refused, even if the table has the move."""
+    """A transition decided on an older state is refused, even if the table allows it."""
     with pytest.raises(Impossible):
         after(moved(initializing(), failed()), start=state_with(running()))
 
 
 def test_a_terminal_codon_never_moves():
-    """There is no active record to move."""
+    """A terminal codon has no active record to change."""
     with pytest.raises(NoActiveCodon):
         after(moved(completed(), failed()), start=state_with(completed()))
 
@@ -211,13 +211,13 @@ def test_transitions_address_the_newest_active_record():
 
 
 def test_one_codon_cannot_be_active_twice():
-    """A second start of an active codon is refused, for nobody could tell which one is meant."""
+    """A second start of an active codon is refused, as later transitions would be ambiguous."""
     with pytest.raises(Impossible):
         after(CodonStarted(run_id=RUN, codon=preparing()), start=state_with(running()))
 
 
 def test_costs_add_up():
-    """Every increment counts once: dollars, tokens and messages."""
+    """Every increment is counted once: dollars, tokens and messages."""
     tick = CostsIncremented(
         run_id=RUN, codon_id=OBSERVE, cost=0.25, tokens=some_tokens(10), messages=1
     )
@@ -228,7 +228,7 @@ def test_costs_add_up():
 
 
 def test_extensions_and_sentinels_are_counted_while_the_codon_works():
-    """What has no state of its own is kept on the active record."""
+    """Both are stored in the active record, as they have no state of their own."""
     sentinels = LoadedSentinels(loaded=(a_sentinel(),), total_cost=0.0012)
     state = after(
         ExtensionCountUpdated(run_id=RUN, codon_id=OBSERVE, extension_count=4),
@@ -250,14 +250,14 @@ def test_extensions_and_sentinels_are_counted_while_the_codon_works():
     ids=lambda transition: transition.TYPE,
 )
 def test_a_preparing_codon_has_nothing_to_count(transition: Transition):
-    """Costs before there is an agent are refused, not dropped."""
+    """Costs before an agent exists are refused, not dropped."""
     with pytest.raises(Impossible):
         after(transition, start=state_with(preparing()))
 
 
 @pytest.mark.parametrize("ended", [completed(), failed(), skipped()], ids=type)
 def test_the_record_of_an_ended_codon_takes_its_sentinels_last_counts(ended: CodonExecution):
-    """They hear of the codon's end when it has ended; what that costs is on record too."""
+    """Sentinels process the end of their codon after it; their cost is still recorded."""
     told = LoadedSentinels(loaded=(a_sentinel(),), total_cost=0.0012)
     state = after(
         SentinelStatesUpdated(run_id=RUN, codon_id=OBSERVE, sentinels=told),
@@ -268,7 +268,7 @@ def test_the_record_of_an_ended_codon_takes_its_sentinels_last_counts(ended: Cod
 
 
 def test_a_state_that_could_not_be_loaded_is_never_made():
-    """What validation refuses is refused before it is written: negative costs and tokens."""
+    """Negative costs and tokens, which validation refuses, are refused before they are written."""
     state = state_with(running())
     with pytest.raises(Impossible, match="cost is -1"):
         after(
@@ -286,7 +286,7 @@ def test_a_state_that_could_not_be_loaded_is_never_made():
         after(PlanSet(execution_plan=a_plan("observe", "observe")), start=state)
 
 
-# --- checkpoints ----------------------------------------------------------------------------------
+# --- Checkpoints ----------------------------------------------------------------------------------
 
 
 def with_checkpoint(kind, *codons: CodonExecution, codon_id: CodonId | None = OBSERVE) -> State:
@@ -295,7 +295,7 @@ def with_checkpoint(kind, *codons: CodonExecution, codon_id: CodonId | None = OB
 
 
 def test_a_rig_checkpoint_stands_in_the_active_record():
-    """`rigSetupCheckpoint` is set where the codon is past preparing."""
+    """`rigSetupCheckpoint` is set if the codon is past `preparing`."""
     state = with_checkpoint("rig-setup", completed(), starting())
     assert state.runs[0].codons == (
         completed(),
@@ -318,12 +318,12 @@ def test_a_rig_checkpoint_stands_in_the_active_record():
     ],
 )
 def test_a_checkpoint_is_noted_where_its_record_has_room(kind, codon, noted):
-    """A terminal record takes the checkpoint it lacks, and keeps the one it has."""
+    """A terminal record takes a missing checkpoint, and keeps an existing one."""
     assert newest(with_checkpoint(kind, codon)) == noted
 
 
 def test_a_checkpoint_of_something_unknown_moves_only_the_seq():
-    """Commits that are found at a start may be older than all the state knows."""
+    """Commits found at startup may be older than everything in the state."""
     created = CheckpointCreated(
         checkpoint=a_checkpoint("completed", RunId("long-gone"), OBSERVE), recovered=True
     )
@@ -332,13 +332,13 @@ def test_a_checkpoint_of_something_unknown_moves_only_the_seq():
 
 
 def test_only_its_own_transition_sets_the_initial_checkpoint():
-    """A checkpoint of kind `initial` is a commit on record; being the initial one is said apart."""
+    """A checkpoint of kind `initial` is not the initial checkpoint until a transition says so."""
     state = with_checkpoint("initial", codon_id=None)
     assert state.initial_checkpoint is None
     assert after(InitialCheckpointSet(checkpoint_sha=sha(7)), start=state).initial_checkpoint
 
 
-# --- sums -----------------------------------------------------------------------------------------
+# --- Sums -----------------------------------------------------------------------------------------
 
 
 def test_the_total_is_what_was_spent_by_agents_and_sentinels():
@@ -356,7 +356,7 @@ def test_the_total_is_what_was_spent_by_agents_and_sentinels():
     assert (summary.total_cost, summary.current_run_cost) == (3.5, 2.5)
 
 
-# --- folding --------------------------------------------------------------------------------------
+# --- Folding --------------------------------------------------------------------------------------
 
 
 def event(seq: int, data) -> Event:
@@ -375,12 +375,12 @@ def as_event(seq: int, transition: Transition, state: State) -> Event:
 
 
 def test_the_seq_follows_every_event():
-    """An event that changes nothing still moves `lastEventSeq`."""
+    """An event that changes nothing else still advances `lastEventSeq`."""
     assert fold([event(1, Info(message="a")), event(2, Info(message="b"))]).last_event_seq == 2
 
 
 def test_a_transition_of_a_newer_version_is_refused():
-    """It cannot be left out, for then the fold would be another state."""
+    """An unknown transition cannot be skipped, because the fold would give another state."""
     body = TransitionBody(
         type="TimeReversed", data=codec.transition_body(PlanSet(execution_plan=())).data
     )
@@ -397,7 +397,7 @@ walks = st.lists(st.integers(min_value=0, max_value=10_000), max_size=40)
 
 
 def walk(choices: list[int]) -> list[tuple[Transition, State]]:
-    """Takes one legal step per choice, and returns each with the state after it."""
+    """Apply one legal transition per choice, and return each with the state after it."""
     steps: list[tuple[Transition, State]] = []
     state = EMPTY_STATE
     for number, choice in enumerate(choices, start=1):
@@ -411,7 +411,7 @@ def walk(choices: list[int]) -> list[tuple[Transition, State]]:
 
 @given(walks)
 def test_the_fold_of_the_encoded_history_is_the_state_at_every_prefix(choices: list[int]):
-    """Through encoding and decoding, each prefix of a history folds to the state it had then."""
+    """After encoding and decoding, each prefix of a history folds to its state at the time."""
     steps = walk(choices)
     state = EMPTY_STATE
     for seq, (transition, expected) in enumerate(steps, start=1):
@@ -422,7 +422,7 @@ def test_the_fold_of_the_encoded_history_is_the_state_at_every_prefix(choices: l
 
 @given(walks)
 def test_no_legal_history_leads_to_a_state_that_validation_refuses(choices: list[int]):
-    """What was folded can be saved, read back and gone on from."""
+    """A folded state can be saved, read back and continued."""
     for _, state in walk(choices)[-1:]:
         assert errors_in(state) == ()
         assert codec.decode_value(State, codec.encode(state)) == state
@@ -430,7 +430,7 @@ def test_no_legal_history_leads_to_a_state_that_validation_refuses(choices: list
 
 @given(walks)
 def test_a_state_can_become_the_past_of_a_new_journal(choices: list[int]):
-    """The founding transitions fold to the same runs, plan, initial checkpoint and journeys."""
+    """The founding transitions fold to the same runs, plan, initial checkpoint and rollbacks."""
     for _, state in walk(choices)[-1:]:
         founded = after(*founding(state))
         assert founded.runs == state.runs
@@ -442,7 +442,7 @@ def test_a_state_can_become_the_past_of_a_new_journal(choices: list[int]):
 
 @given(walks)
 def test_applying_never_changes_the_state_it_is_given(choices: list[int]):
-    """The states of a history stay as they were, whatever comes after."""
+    """Earlier states of a history are not changed by later transitions."""
     steps = walk(choices)
     encoded = [codec.encode(state) for _, state in steps]
     walk(choices)
@@ -450,7 +450,7 @@ def test_applying_never_changes_the_state_it_is_given(choices: list[int]):
 
 
 def test_tokens_of_all_kinds_add_up():
-    """No kind of token is counted as another."""
+    """Each kind of token is counted separately."""
     one = Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4)
     tick = CostsIncremented(run_id=RUN, codon_id=OBSERVE, cost=0, tokens=one)
     codon = newest(after(tick, tick, start=state_with(running())))

@@ -1,4 +1,4 @@
-"""Claims about reading how long a provider asks to wait."""
+"""Parsing of the delay that a provider asks for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_what_a_provider_asks_for_is_read(text: str, milliseconds: int) -> None:
-    """Headers as seconds or as a date, and the phrases of the large providers."""
+    """Headers in seconds or as a date, and the phrases of the large providers are parsed."""
     assert retry_after_ms(text, NOW) == milliseconds
 
 
@@ -56,12 +56,12 @@ def test_what_a_provider_asks_for_is_read(text: str, milliseconds: int) -> None:
     ],
 )
 def test_what_is_not_said_is_not_made_up(text: str) -> None:
-    """Other numbers and unreadable dates ask for nothing."""
+    """Other numbers and unparsable dates give no delay."""
     assert retry_after_ms(text, NOW) is None
 
 
 @given(st.text() | st.from_regex(r"(?i)retry-after[:=] ?.{0,30}|try again in .{0,20}"))
 def test_no_text_can_hurt(text: str) -> None:
-    """Whatever an agent prints, the answer is a time that is not negative, or none."""
+    """Any text gives a non-negative delay or None."""
     waited = retry_after_ms(text, NOW)
     assert waited is None or waited >= 0

@@ -1,4 +1,4 @@
-"""Claims about what follows from a failure."""
+"""The decision after a failure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kind(decision: Decision) -> str:
     ],
 )
 def test_policy_reason_and_attempts_decide(on_failure, reason, attempts, expected) -> None:
-    """Three attempts are made by default; only what can get better is tried again."""
+    """Three attempts are made by default; only transient failures are retried."""
     for headless in (True, False):
         decision = decide(on_failure, None, reason, attempts=attempts, headless=headless)
         assert kind(decision) == expected
@@ -51,7 +51,7 @@ def test_policy_reason_and_attempts_decide(on_failure, reason, attempts, expecte
 
 @pytest.mark.parametrize("on_failure", ["abort", "retry", "ignore"])
 def test_what_a_person_stopped_has_no_policy(on_failure) -> None:
-    """It was meant. And a headless server does not stay up with nobody there to go on with it."""
+    """A stopped codon is neither retried nor ignored, and a headless server ends."""
     halted = {"attempts": 1, "halted": True}
     assert decide(on_failure, None, TRANSIENT, headless=True, **halted) == GiveUp(
         True, "It was stopped."
@@ -62,12 +62,12 @@ def test_what_a_person_stopped_has_no_policy(on_failure) -> None:
 
 
 def test_an_ignored_failure_is_only_ignored() -> None:
-    """Nothing else is said about it."""
+    """An ignored failure gives no other decision."""
     assert decide("ignore", None, PERMANENT, attempts=1, headless=True) == Ignore()
 
 
 def test_each_attempt_waits_twice_as_long() -> None:
-    """From `delayMs` after the first failure up to `maxDelayMs`."""
+    """The delay doubles, from `delayMs` after the first failure up to `maxDelayMs`."""
     config = RetryConfig(max_attempts=10, delay_ms=1000, max_delay_ms=10_000)
     waits = []
     for attempts in range(1, 10):
@@ -92,7 +92,7 @@ def test_each_attempt_waits_twice_as_long() -> None:
     ],
 )
 def test_the_provider_may_say_how_long(asked: int | None, waited: int) -> None:
-    """Within what the hank allows; who asks for more than an hour is not listened to."""
+    """The provider's delay applies within the hank's limit; more than an hour is ignored."""
     reason = FailureReason(type="rate-limit", retriable=True, retry_after_ms=asked)
     decision = decide("retry", RetryConfig(), reason, attempts=1, headless=False)
     assert decision == RetryDecision(2, 3, waited)
@@ -111,6 +111,7 @@ def test_the_provider_may_say_how_long(asked: int | None, waited: int) -> None:
 def test_no_wait_is_longer_than_allowed(
     config: RetryConfig, attempts: int, asked: int | None
 ) -> None:
-    """Nor negative, nor shorter than the one before it where the provider says nothing."""
+    """No delay exceeds the limit or is negative; without a provider's delay, none is shorter than
+    the previous one."""
     assert 0 <= delay_ms(config, attempts, asked) <= config.max_delay_ms
     assert delay_ms(config, attempts) <= delay_ms(config, attempts + 1)

@@ -1,4 +1,4 @@
-"""Claims about salvage: what commits alone still tell, when journal and state are gone."""
+"""Recovery of the state from commits alone, when journal and state are lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMMITS: tuple[Commit, ...] = (
 
 
 def records(*commits: Commit) -> list[CheckpointRecord]:
-    """Checkpoints a second apart, oldest first."""
+    """Return checkpoints one second apart, oldest first."""
     return [
         msgspec.structs.replace(
             record(kind, RunId(run), None if codon is None else CodonId(codon), sha(number)),
@@ -53,12 +53,13 @@ def salvaged(*commits: Commit) -> State:
 
 
 def test_no_commit_tells_nothing() -> None:
-    """Without checkpoints there is no past."""
+    """Without checkpoints no history is recovered."""
     assert salvaged() == EMPTY_STATE
 
 
 def test_runs_and_ends_of_codons_come_back_from_commits() -> None:
-    """Each run that left a commit, newest first, with how its codons ended and where."""
+    """Each run with a commit is recovered, newest first, with the results and ends of its
+    codons."""
     state = salvaged(*COMMITS)
     second, first = state.runs
     assert [run.run_id for run in state.runs] == ["second", "first"]
@@ -74,7 +75,7 @@ def test_runs_and_ends_of_codons_come_back_from_commits() -> None:
 
 
 def test_the_thread_goes_through_all_salvaged_runs() -> None:
-    """A later run continues after the earlier one's end, so that work goes on and not anew."""
+    """A later run continues after the earlier one's end, so that work is not repeated."""
     state = salvaged(*COMMITS[:3], ("completed", "second", "two", 0x32))
     conditions = state.runs[0].starting_conditions
     assert isinstance(state.runs[1].starting_conditions, FreshStart)
@@ -86,7 +87,7 @@ def test_the_thread_goes_through_all_salvaged_runs() -> None:
 
 
 def test_a_run_cut_short_by_the_servers_end_is_gone_on_with() -> None:
-    """An `exit` commit is the end of a codon that was not done."""
+    """An `exit` commit ends a codon that was not completed."""
     state = msgspec.structs.replace(
         salvaged(*COMMITS[:3], ("exit", "first", "two", 0x12)),
         execution_plan=a_plan("one", "two"),
@@ -95,7 +96,7 @@ def test_a_run_cut_short_by_the_servers_end_is_gone_on_with() -> None:
 
 
 def test_what_was_salvaged_is_a_legal_past() -> None:
-    """It can be written down as the first transitions of a journal, and folds to itself."""
+    """The recovered state can be written as a journal's first transitions, and folds to itself."""
     state = salvaged(*COMMITS)
     assert errors_in(state) == ()
     folded = EMPTY_STATE
@@ -106,7 +107,7 @@ def test_what_was_salvaged_is_a_legal_past() -> None:
 
 
 def test_every_salvaged_checkpoint_can_be_gone_back_to() -> None:
-    """Ends, rigs and what lies between are targets, and each re-enters where it should."""
+    """Ends, rigs and checkpoints in between are valid targets with the right point of re-entry."""
     known = {found.sha: found for found in records(*COMMITS)}
     state = msgspec.structs.replace(
         salvaged(*COMMITS), execution_plan=a_plan("one", "two", "three")

@@ -1,4 +1,4 @@
-"""Claims about rollback targets: which checkpoint is meant, and where work goes on from there."""
+"""Rollback targets: the selected checkpoint, and where the plan continues."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KNOWN = checkpoints_of(STATE)
 
 
 def where(target: RollbackTarget) -> tuple[Sha, str | None, list[str]]:
-    """Its checkpoint, after which codon work goes on, and what is rolled back through."""
+    """Return the target's checkpoint, the codon it continues after, and the rolled-back codons."""
     passed = [entry.codon.codon_id for entry in target.passed]
     return target.checkpoint.sha, target.after_codon, list(passed)
 
@@ -60,40 +60,40 @@ def refusal(resolve: Callable[[], Any]) -> Refused:
     return refused.value
 
 
-# --- the last success -----------------------------------------------------------------------------
+# --- The last success -----------------------------------------------------------------------------
 
 
 def test_the_last_success_is_the_newest_completed_codon() -> None:
-    """A failed codon behind it is passed."""
+    """A failed codon after the success is rolled back."""
     assert where(last_success(STATE, KNOWN)) == (sha(0x12), "two", ["three"])
 
 
 def test_a_success_that_git_has_not_is_no_target() -> None:
-    """Only what the repository holds can be restored: the success before it is taken."""
+    """If git lacks the newest success's commit, the success before it is used."""
     known = {at: found for at, found in KNOWN.items() if at != sha(0x12)}
     assert where(last_success(STATE, known)) == (sha(0x11), "one", ["three", "two"])
 
 
 def test_without_a_success_the_newest_rig_is_taken() -> None:
-    """The state before the failed codon's work is better than the one before everything."""
+    """The rig before the failed codon is preferred to the initial checkpoint."""
     state = a_state(ended("first", rigged(failed("one", sha(0x11)), 0x21)), plan=PLAN)
     assert where(last_success(state, checkpoints_of(state))) == (sha(0x21), None, [])
 
 
 def test_without_any_codon_the_initial_state_is_taken() -> None:
-    """Before the first checkpoint of a codon there is the one of the beginning."""
+    """The initial checkpoint is used if no codon has one."""
     state = a_state(ended("first", failed("one")), plan=PLAN)
     assert where(last_success(state, checkpoints_of(state))) == (INITIAL, None, ["one"])
 
 
 def test_with_no_checkpoint_at_all_a_rollback_is_refused() -> None:
-    """Nothing can be restored, and it is said when something can."""
+    """The refusal says when a rollback becomes possible."""
     refused = refusal(lambda: last_success(a_state(initial=None), {}))
     assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
     assert refused.hint
 
 
-# --- a codon's checkpoints ------------------------------------------------------------------------
+# --- Checkpoints of a codon -----------------------------------------------------------------------
 
 SKIPPING = a_state(
     ended("first", completed("one", 0x11), rigged(skipped("two", sha(0x12)), 0x22)), plan=PLAN
@@ -125,8 +125,8 @@ def test_a_codons_checkpoint_is_found_by_type_and_alias(
     after: str | None,
     passed: list[str],
 ) -> None:
-    """`start` is the rig or where the codon before ended; `end` whatever the end was; rig and error
-    run the codon again, completed and skipped go on after it."""
+    """`start` is the rig or the end of the preceding codon; `end` is the end of any kind; rig and
+    error repeat the codon, completed and skipped continue after it."""
     target = of_codon(state, checkpoints_of(state), CodonId(codon), kind)
     assert where(target) == (at, after, passed)
 
@@ -143,7 +143,7 @@ def test_a_codons_checkpoint_is_found_by_type_and_alias(
 def test_a_type_the_codon_does_not_have_is_refused_with_those_it_has(
     codon: str, kind: CodonCheckpointType, hint: str
 ) -> None:
-    """The refusal lists the codon's checkpoints."""
+    """The refusal lists the codon's own checkpoints."""
     refused = refusal(lambda: of_codon(STATE, KNOWN, CodonId(codon), kind))
     assert (refused.code, refused.path) == (
         ErrorCode.CHECKPOINT_NOT_FOUND,
@@ -153,14 +153,14 @@ def test_a_type_the_codon_does_not_have_is_refused_with_those_it_has(
 
 
 def test_a_codon_that_did_not_run_is_refused_with_those_that_did() -> None:
-    """A codon of the plan that never ran has no checkpoint; those that have one are named."""
+    """The refusal lists the codons of the plan that have a checkpoint."""
     refused = refusal(lambda: of_codon(STATE, KNOWN, CodonId("four"), "end"))
     assert (refused.code, refused.path) == (ErrorCode.UNKNOWN_CODON, "$.data.codonId")
     assert "one, two, three" in (refused.hint or "")
 
 
 def test_the_newest_execution_of_a_codon_is_meant() -> None:
-    """Of a codon that ran again in a later run, the later one counts."""
+    """If a codon ran again in a later run, the later execution counts."""
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     state = a_state(FIRST, second, plan=PLAN)
     target = of_codon(state, checkpoints_of(state), CodonId("two"), "completed")
@@ -168,7 +168,8 @@ def test_the_newest_execution_of_a_codon_is_meant() -> None:
 
 
 def test_a_codon_of_another_run_is_found_and_the_run_is_named() -> None:
-    """After a rollback past it, the newest run that has it counts; the note says which one."""
+    """After a rollback past the codon, the newest run that has it counts, and a note names the
+    run."""
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     third = continued("third", of="second", after=None, at=INITIAL)
     state = a_state(FIRST, second, third, plan=PLAN)
@@ -184,7 +185,7 @@ def test_a_codon_of_another_run_is_found_and_the_run_is_named() -> None:
 
 
 def test_the_current_thread_comes_before_other_runs() -> None:
-    """A newer checkpoint of the codon on an abandoned run does not count, and nothing is noted."""
+    """A newer checkpoint on an abandoned run is not used, and there is no note."""
     second = continued("second", completed("one", 0x31), of="first", after=None, at=INITIAL)
     third = continued("third", of="first", after="two", at=sha(0x12))
     state = a_state(FIRST, second, third, plan=PLAN)
@@ -193,12 +194,12 @@ def test_the_current_thread_comes_before_other_runs() -> None:
 
 
 def test_a_codon_whose_checkpoint_is_lost_is_refused() -> None:
-    """A sha that stands in the state but not in the repository is no target."""
+    """A sha in the state that the repository lacks is not a target."""
     refused = refusal(lambda: of_codon(STATE, {}, CodonId("one"), "end"))
     assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
 
 
-# --- shas and their beginnings --------------------------------------------------------------------
+# --- Shas and prefixes ----------------------------------------------------------------------------
 
 
 def named(text: str) -> Sha:
@@ -206,7 +207,8 @@ def named(text: str) -> Sha:
 
 
 def of_two_timelines() -> tuple[State, Checkpoints]:
-    """`abcd1…` on the thread; `abcd2…` and `beef1…`, `beef2…` on an abandoned timeline."""
+    """Return `abcd1…` on the thread, and `abcd2…`, `beef1…` and `beef2…` on an abandoned
+    timeline."""
     one = msgspec.structs.replace(completed("one"), completion_checkpoint=named("abcd1"))
     old = [
         msgspec.structs.replace(completed(name), completion_checkpoint=named(text))
@@ -218,27 +220,28 @@ def of_two_timelines() -> tuple[State, Checkpoints]:
 
 
 def test_a_prefix_that_is_unique_on_the_thread_is_enough() -> None:
-    """A match on another timeline does not make it ambiguous."""
+    """A match on another timeline does not make a prefix ambiguous."""
     state, known = of_two_timelines()
     assert of_prefix(state, known, "abcd").checkpoint.sha == named("abcd1")
 
 
 def test_a_sha_may_be_written_in_upper_case() -> None:
-    """A whole sha and a prefix, as Windows tools print them."""
+    """A whole sha and a prefix may be in upper case, as Windows tools print them."""
     state, known = of_two_timelines()
     assert of_prefix(state, known, "ABCD").checkpoint.sha == named("abcd1")
     assert of_prefix(state, known, named("beef2").upper()).checkpoint.sha == named("beef2")
 
 
 def test_a_prefix_of_an_old_timeline_is_found_where_the_thread_has_none() -> None:
-    """What was rolled back stays reachable; nothing of the present thread is passed."""
+    """Rolled-back checkpoints stay reachable; no codon of the current thread is rolled back
+    through."""
     state, known = of_two_timelines()
     assert where(of_prefix(state, known, "abcd2")) == (named("abcd2"), "two", [])
     assert where(of_prefix(state, known, named("beef2"))) == (named("beef2"), "four", [])
 
 
 def test_an_ambiguous_prefix_is_refused_with_all_matches() -> None:
-    """Each match is listed with its kind and codon."""
+    """The refusal lists each match with its kind and codon."""
     state, known = of_two_timelines()
     refused = refusal(lambda: of_prefix(state, known, "beef"))
     assert (refused.code, refused.path) == (
@@ -251,7 +254,8 @@ def test_an_ambiguous_prefix_is_refused_with_all_matches() -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "ABCG", "abcd ", "../../x", "g" * 8, "a" * 41, "HEAD"])
 def test_what_cannot_begin_a_sha_is_refused(text: str) -> None:
-    """Too short, too long, not hexadecimal: no such checkpoint, and what is expected."""
+    """A prefix that is too short, too long or not hexadecimal is refused with the expected
+    format."""
     refused = refusal(lambda: of_prefix(STATE, KNOWN, text))
     assert (refused.code, refused.path) == (
         ErrorCode.CHECKPOINT_NOT_FOUND,
@@ -261,16 +265,16 @@ def test_what_cannot_begin_a_sha_is_refused(text: str) -> None:
 
 
 def test_an_unknown_sha_is_refused() -> None:
-    """A well-formed beginning that no checkpoint has."""
+    """A well-formed prefix that matches no checkpoint is refused."""
     refused = refusal(lambda: of_prefix(STATE, KNOWN, "ffffffff"))
     assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
 
 
-# --- where work goes on ---------------------------------------------------------------------------
+# --- Where the plan continues ---------------------------------------------------------------------
 
 
 def test_the_initial_checkpoint_is_before_everything() -> None:
-    """All codons are passed, newest first, and the plan begins anew."""
+    """All codons are rolled back, newest first, and the plan starts from the beginning."""
     assert where(target_of(STATE, KNOWN, INITIAL)) == (INITIAL, None, ["three", "two", "one"])
 
 
@@ -280,14 +284,14 @@ def test_the_initial_checkpoint_is_before_everything() -> None:
 def test_an_old_timelines_checkpoint_re_enters_as_its_own_run_saw_it(
     at: int, after: str | None
 ) -> None:
-    """The point of re-entry is found in the thread of the run that took it."""
+    """The point of re-entry is found in the thread of the run that took the checkpoint."""
     second = continued("second", of="first", after=None, at=INITIAL)
     state = a_state(FIRST, second, plan=PLAN)
     assert where(target_of(state, checkpoints_of(state), sha(at))) == (sha(at), after, [])
 
 
 def test_the_state_before_a_codon_of_a_continued_run_crosses_into_its_parent() -> None:
-    """A rig of an old run that was itself a continuation re-enters after its parent's codon."""
+    """The rig of an old continuation re-enters after its parent run's codon."""
     second = continued(
         "second", rigged(completed("two", 0x32), 0x42), of="first", after="one", at=sha(0x11)
     )
@@ -310,7 +314,8 @@ def test_the_state_before_a_codon_of_a_continued_run_crosses_into_its_parent() -
 def test_a_checkpoint_between_ends_holds_what_had_ended_before_it(
     kind: CheckpointKind, codon: str, behind: int, after: str | None, passed: list[str]
 ) -> None:
-    """Taken while a codon ran it runs that codon again; taken after its end it goes on after it."""
+    """A checkpoint taken while a codon ran repeats that codon; one taken after its end
+    continues."""
     known = with_extra(KNOWN, kind, "first", codon, 0xFF, behind=sha(behind))
     assert where(target_of(STATE, known, sha(0xFF))) == (sha(0xFF), after, passed)
 
@@ -324,7 +329,8 @@ def test_a_manual_checkpoint_of_a_run_without_codons_goes_on_where_that_run_does
 
 
 def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
-    """Rolled back from the third codon's end, its safety checkpoint goes on after the third."""
+    """After a rollback from the third codon's end, the safety checkpoint continues after the
+    third."""
     first = ended("first", completed("one", 0x11), completed("two", 0x12), completed("three", 0x13))
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     state = a_state(first, second, plan=PLAN)
@@ -336,26 +342,27 @@ def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
 def test_a_run_that_no_state_knows_is_gone_on_from_by_its_commit_alone(
     kind: CheckpointKind, after: str | None
 ) -> None:
-    """A checkpoint of a lost run: after its codon if that had ended, else from the beginning."""
+    """A lost run's checkpoint continues after its codon if that had ended, else from the
+    beginning."""
     stray = record(kind, RunId("lost"), CodonId("two"), sha(0xEE))
     known = {**KNOWN, stray.sha: stray}
     assert where(target_of(STATE, known, stray.sha)) == (stray.sha, after, [])
 
 
-# --- what an undo goes to -------------------------------------------------------------------------
+# --- Undo targets ---------------------------------------------------------------------------------
 
 SAFETY = 0xEE
 WITH_SAFETY = with_extra(KNOWN, "safety", "first", None, SAFETY, behind=sha(0x13))
 
 
 def a_journey(source: Sha | None, *, in_place: bool = False) -> Travel:
-    """One that began where the source checkpoint is the newest."""
+    """Return a rollback that started where the source checkpoint is the newest."""
     left = None if source is None else record("completed", RunId("first"), None, source).coordinate
     return Travel(operation_id="op", safety=sha(SAFETY), source=left, in_place=in_place)
 
 
 def test_an_undo_goes_on_where_its_rollback_left() -> None:
-    """The files are those of the safety checkpoint, the place is that of the source."""
+    """The files are those of the safety checkpoint, the position is that of the source."""
     travel = a_journey(sha(0x12))
     target = of_travel(STATE, WITH_SAFETY, travel)
     assert where(target) == (sha(SAFETY), "two", ["three"])
@@ -364,42 +371,42 @@ def test_an_undo_goes_on_where_its_rollback_left() -> None:
 
 @pytest.mark.parametrize("source", [None, sha(0xDD)])
 def test_an_undo_to_a_place_that_git_has_not_begins_the_plan_anew(source: Sha | None) -> None:
-    """The files come back all the same, and every codon of the thread is passed."""
+    """The files are still restored, and every codon of the thread is rolled back."""
     target = of_travel(STATE, WITH_SAFETY, a_journey(source))
     assert where(target) == (sha(SAFETY), None, ["three", "two", "one"])
 
 
 def test_the_undo_of_a_journey_of_files_passes_nothing() -> None:
-    """Only files moved, so work goes on after the newest codon as if nothing had been."""
+    """Only files changed, so the plan continues after the newest codon."""
     target = of_travel(STATE, WITH_SAFETY, a_journey(sha(0x12), in_place=True))
     assert where(target) == (sha(SAFETY), "three", [])
     assert target.is_in_place
 
 
 def test_an_undo_without_its_safety_checkpoint_is_refused() -> None:
-    """It was pruned: what else there is stands in the list."""
+    """If the safety checkpoint was pruned, the hint refers to the checkpoint list."""
     refused = refusal(lambda: of_travel(STATE, KNOWN, a_journey(sha(0x12))))
     assert refused.code is ErrorCode.CHECKPOINT_NOT_FOUND
     assert "checkpoint.list" in (refused.hint or "")
 
 
-# --- where an attempt began -----------------------------------------------------------------------
+# --- Where an attempt started ---------------------------------------------------------------------
 
 
 def begun(codon: str, number: int, label: str = f"{ATTEMPT_START} 1") -> Checkpoints:
-    """A checkpoint that was taken before an attempt."""
+    """Return a checkpoint that was taken before an attempt."""
     kept = record("safety", RunId("first"), CodonId(codon), sha(number))
     return {kept.sha: msgspec.structs.replace(kept, label=label)}
 
 
 def test_the_next_attempt_begins_with_the_rig() -> None:
-    """It need not be set up again."""
+    """The rig does not have to be set up again."""
     found = attempt_start(STATE, {**KNOWN, **begun("three", 0xF0)}, CodonId("three"))
     assert found == AttemptStart(KNOWN[sha(0x23)], sha(0x23))
 
 
 def test_without_a_rig_the_newest_start_of_an_attempt_is_taken() -> None:
-    """Other checkpoints of the codon, and starts of other codons, are none."""
+    """Other checkpoints of the codon, and starts of other codons, are not used."""
     state = a_state(ended("first", failed("three", sha(0x13))), plan=PLAN)
     newest = begun("three", 0xF1)
     others = {**begun("two", 0xF3), **begun("three", 0xF2, "by hand")}
@@ -408,25 +415,25 @@ def test_without_a_rig_the_newest_start_of_an_attempt_is_taken() -> None:
 
 
 def test_an_attempt_of_which_nothing_was_kept_has_no_start() -> None:
-    """Neither has a codon that is not the newest, nor the first one."""
+    """An attempt without a checkpoint, an older codon and the first one have no start."""
     state = a_state(ended("first", failed("three", sha(0x13))), plan=PLAN)
     assert attempt_start(state, checkpoints_of(state), CodonId("three")) is None
     assert attempt_start(STATE, KNOWN, CodonId("two")) is None
     assert attempt_start(a_state(plan=PLAN), KNOWN, CodonId("one")) is None
 
 
-# --- what is left to say --------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
 def test_a_codon_without_any_checkpoint_is_refused_with_none() -> None:
-    """It failed before its rig was set up and nothing of it was kept; nor of the one skipped."""
+    """A skipped codon and one that failed before its rig was set up may have no checkpoint."""
     state = a_state(ended("first", skipped("one"), failed("two")), plan=PLAN, initial=None)
     assert refusal(lambda: of_codon(state, {}, CodonId("one"), "end")).hint == "It has: none."
     assert refusal(lambda: of_codon(state, {}, CodonId("two"), "start")).hint == "It has: none."
 
 
 def test_a_refusal_names_what_a_skipped_codon_has() -> None:
-    """Its end is a checkpoint of its own kind."""
+    """The refusal lists `skipped`, the kind of a skipped codon's end."""
     refused = refusal(
         lambda: of_codon(SKIPPING, checkpoints_of(SKIPPING), CodonId("two"), "completed")
     )

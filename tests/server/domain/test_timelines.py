@@ -1,4 +1,4 @@
-"""Claims about lines of work: which run went on from which, and what was left behind."""
+"""Timelines: which run continued from which, and what was abandoned."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def lines() -> tuple[RunLine, ...]:
 
 
 def names(line: Line) -> list[object]:
-    """A line as nested lists: each run's id, and behind it the lines that left it."""
+    """Return a line as nested lists: each run's id, followed by the lines that branch off."""
     return [[step.run.run_id, *map(names, step.aside)] for step in line]
 
 
 def test_every_run_is_listed_with_where_it_came_from() -> None:
-    """Oldest first, abandoned or not, with reason and source."""
+    """Runs are listed oldest first, abandoned or not, with reason and source."""
     found = lines()
     assert [run.run_id for run in found] == ["run-1", "run-2", "run-3", "run-4"]
     assert [run.on_thread for run in found] == [True, False, False, True]
@@ -38,7 +38,7 @@ def test_every_run_is_listed_with_where_it_came_from() -> None:
 
 
 def test_a_codon_is_on_the_thread_unless_a_rollback_went_behind_it() -> None:
-    """Of one run some codons may be part of now, and later ones not."""
+    """Of one run, some codons may be on the thread and later ones not."""
     found = {run.run_id: run.codons for run in lines()}
     assert [(codon.codon_id, codon.on_thread) for codon in found[RunId("run-1")]] == [
         ("one", True),
@@ -50,7 +50,7 @@ def test_a_codon_is_on_the_thread_unless_a_rollback_went_behind_it() -> None:
 
 
 def test_checkpoints_stand_with_the_run_that_took_them() -> None:
-    """All of them, oldest first; what an abandoned run left can be found and gone back to."""
+    """All checkpoints are listed, oldest first; those of an abandoned run can be rolled back to."""
     found = {run.run_id: [record.sha for record in run.checkpoints] for run in lines()}
     assert found == {
         "run-1": [INITIAL, sha(1), sha(2)],
@@ -61,13 +61,13 @@ def test_checkpoints_stand_with_the_run_that_took_them() -> None:
 
 
 def test_the_tree_goes_on_with_the_thread_and_hangs_the_rest_aside() -> None:
-    """Where a rollback left a run, the line to now is the same line; others hang off it."""
+    """The line to the present continues where a rollback left a run; other lines branch off."""
     (line,) = tree_of(lines())
     assert names(line) == [["run-1", [["run-2"], ["run-3"]]], ["run-4"]]
 
 
 def test_a_thousand_rollbacks_make_a_long_line_and_no_deep_tree() -> None:
-    """Each went on from the one before: the line is as long as the work was."""
+    """Each run continues the previous one, so the tree is one long line and not deep."""
     chain = [ended("run-0", completed("one", 1))]
     for number in range(1, 1_000):
         before = str(chain[-1].run_id)
@@ -81,7 +81,7 @@ def test_a_thousand_rollbacks_make_a_long_line_and_no_deep_tree() -> None:
 
 
 def test_a_run_whose_source_is_unknown_begins_a_line() -> None:
-    """A state that lost its past, or names what never was, is still drawn whole."""
+    """A run without a known source, or with itself as source, is still in the tree."""
     strange = continued("run-9", completed("one", 9), of="nobody", after=None, at=None)
     selfish = continued("run-8", completed("one", 8), of="run-8", after=None, at=None)
     found = tree_of(timelines(a_state(ONE, selfish, strange), ()))
@@ -89,7 +89,7 @@ def test_a_run_whose_source_is_unknown_begins_a_line() -> None:
 
 
 def test_the_current_run_is_marked_and_a_new_execution_has_none() -> None:
-    """Only the run that works is current."""
+    """Only the run at work is current."""
     working = replace(ended("run-1", running("one")), status="running", end_time=None)
     state = replace(a_state(working), current_run_id=working.run_id)
     (run,) = timelines(state, ())

@@ -1,4 +1,4 @@
-"""Claims about journeys: undo and redo as in an editor, and whose edits were taken away."""
+"""Undo and redo of rollbacks as in an editor, and the user edits that rollbacks remove."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def after(*transitions: Transition, start: State = EMPTY_STATE) -> State:
     return state
 
 
-# --- undo and redo --------------------------------------------------------------------------------
+# --- Undo and redo --------------------------------------------------------------------------------
 
 
 @dataclass
 class Editor:
-    """The simple model: the places one has been to, and a finger on one of them."""
+    """A reference model: the list of visited positions, and the index of the current one."""
 
     places: list[int] = field(default_factory=lambda: [0])
     at: int = 0
@@ -70,7 +70,7 @@ class Editor:
 
 @dataclass
 class Traveller:
-    """Goes where the state says that undo and redo lead, as `execution.rollback` does."""
+    """Follows the undo and redo targets of the state, as `execution.rollback` does."""
 
     state: State = EMPTY_STATE
     position: int = 0
@@ -94,7 +94,7 @@ directions = st.sampled_from(["back", "undo", "redo"])
 
 @given(st.lists(directions, max_size=60))
 def test_undo_and_redo_lead_where_an_editor_would(steps: list[Direction]) -> None:
-    """At every step the same is possible, and the same place is reached."""
+    """At every step, the same directions are possible and lead to the same position."""
     editor, traveller = Editor(), Traveller()
     for number, direction in enumerate(steps, start=1):
         if editor.may(direction):
@@ -113,7 +113,7 @@ def test_undo_and_redo_lead_where_an_editor_would(steps: list[Direction]) -> Non
 
 @given(st.integers(0, undo.KEPT + 20), st.integers(0, undo.KEPT + 20))
 def test_a_hundred_journeys_are_kept(gone: int, undone: int) -> None:
-    """Older ones are forgotten, the oldest first; what is left is as in the model."""
+    """Older rollbacks are dropped, the oldest first; the remaining ones equal the model's."""
     editor, traveller = Editor(), Traveller()
     for number in range(1, undo.KEPT + gone + 1):
         editor.go("back", number)
@@ -134,13 +134,13 @@ def test_a_hundred_journeys_are_kept(gone: int, undone: int) -> None:
 
 @pytest.mark.parametrize("direction", ["undo", "redo"])
 def test_an_undo_of_nothing_is_impossible(direction: Direction) -> None:
-    """A history that says so contradicts itself: it is refused, and changes nothing."""
+    """An undo without a rollback contradicts the history: it is refused and changes nothing."""
     with pytest.raises(Impossible):
         after(TimeTravelled(direction=direction, travel=a_travel(1)))
 
 
 def test_a_journey_is_told_while_it_can_be_taken_back() -> None:
-    """By its operation, on either side."""
+    """A rollback is found by its operation id, on the undo and redo stacks."""
     state = after(
         TimeTravelled(direction="back", travel=a_travel(1)),
         TimeTravelled(direction="back", travel=a_travel(2)),
@@ -150,7 +150,7 @@ def test_a_journey_is_told_while_it_can_be_taken_back() -> None:
     assert told == [1, 3]
 
 
-# --- edits ----------------------------------------------------------------------------------------
+# --- Edits ----------------------------------------------------------------------------------------
 
 paths = st.sampled_from(["a", "d/b", "d/c", "e"])
 some_edits = st.dictionaries(paths, st.sampled_from(["", "1f", "2f"]))
@@ -160,7 +160,7 @@ some_edits = st.dictionaries(paths, st.sampled_from(["", "1f", "2f"]))
 def test_an_undo_brings_back_the_edits_that_the_rollback_took(
     edits: dict[str, str], touched: set[str]
 ) -> None:
-    """Taken by the rollback, brought back by its undo, taken again by the redo."""
+    """The rollback removes the edits, its undo restores them, and the redo removes them again."""
     before = after(EditsNoticed(edits=edits))
     taken = {path: digest for path, digest in edits.items() if path in touched}
     back = after(TimeTravelled(direction="back", travel=a_travel(1, edits=taken)), start=before)
@@ -179,7 +179,7 @@ def test_an_undo_brings_back_the_edits_that_the_rollback_took(
 def test_edits_are_noticed_and_overtaken_path_by_path(
     first: dict[str, str], then: dict[str, str], overtaken: set[str]
 ) -> None:
-    """The newest notice of a path holds, until an agent or rig writes it."""
+    """The newest notice of a path counts until an agent or rig writes the path."""
     state = after(
         EditsNoticed(edits=first),
         EditsNoticed(edits=then),
@@ -188,12 +188,12 @@ def test_edits_are_noticed_and_overtaken_path_by_path(
     assert state.edits == {p: d for p, d in {**first, **then}.items() if p not in overtaken}
 
 
-# --- the past of a lost journal -------------------------------------------------------------------
+# --- The history of a lost journal ----------------------------------------------------------------
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Transition]:
-    """Journeys, edits and words to agents, in any order that is possible."""
+    """Return rollbacks, edits and notices to agents, in any possible order."""
     found: list[Transition] = []
     state = EMPTY_STATE
     for number in range(1, draw(st.integers(0, 25)) + 1):
@@ -222,7 +222,7 @@ def histories(draw: st.DrawFn) -> list[Transition]:
 
 @given(histories())
 def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -> None:
-    """The founding transitions make the same undo, redo, edits and notice out of none."""
+    """The founding transitions recreate the same undo, redo, edits and notice."""
     state = after(*history)
     refounded = after(*undo.founding(state))
     assert (refounded.undo, refounded.redo) == (state.undo, state.redo)
@@ -231,16 +231,16 @@ def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -
 
 @given(histories())
 def test_journeys_outlive_encoding(history: list[Transition]) -> None:
-    """state.json holds all of it, and reads back the same."""
+    """state.json contains all of it, and reads back equal."""
     state = after(*history)
     assert codec.decode_value(State, codec.encode(state)) == state
 
 
-# --- journeys whose safety checkpoints are gone ---------------------------------------------------
+# --- Lost safety checkpoints ----------------------------------------------------------------------
 
 
 def test_a_journey_whose_safety_checkpoint_is_gone_leaves_the_stacks() -> None:
-    """The others stay in their order, and the next undo and redo are of those."""
+    """The others stay in order, and are the targets of the next undo and redo."""
     went = [TimeTravelled(direction="back", travel=a_travel(n, n)) for n in (1, 2, 3, 4)]
     undone = TimeTravelled(direction="undo", travel=a_travel(5, 5))
     state = after(*went, undone)
@@ -253,6 +253,6 @@ def test_a_journey_whose_safety_checkpoint_is_gone_leaves_the_stacks() -> None:
 
 
 def test_where_every_safety_checkpoint_stands_nothing_is_forgotten() -> None:
-    """No transition is recorded for nothing."""
+    """If nothing is lost, no transition is recorded."""
     state = after(TimeTravelled(direction="back", travel=a_travel(1, 1)))
     assert undo.without_safety(state, {sha(1)}) is None

@@ -1,4 +1,4 @@
-"""What speaks against a state: three errors and three warnings (seed 002)."""
+"""Validation of a state: three errors and three warnings (seed 002)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def found(state: State, *, folders: tuple[str, ...] = (), shas: set[Sha] | None 
 
 
 def test_a_good_state_has_no_faults():
-    """Neither an empty state nor one in the middle of its work is complained about."""
+    """An empty state and one of running work have no faults."""
     assert found(EMPTY_STATE) == []
     assert found(state_with(completed(), running("review#0")), folders=(RUN,)) == []
 
@@ -68,7 +68,7 @@ def test_a_current_run_that_does_not_exist_is_missing():
 
 
 def test_two_runs_of_one_name_cannot_be_told_apart():
-    """A run id that names two runs names none."""
+    """A run id that names two runs is ambiguous."""
     state = state_with()
     assert found(replace(state, runs=state.runs * 2)) == ["missing_run"]
 
@@ -98,12 +98,12 @@ def test_two_runs_of_one_name_cannot_be_told_apart():
     ],
 )
 def test_an_impossible_codon_is_invalid(codon: CodonExecution):
-    """Costs, counts and the place in a loop must be possible."""
+    """Costs, counts and the position in a loop must be possible."""
     assert found(state_with(codon)) == ["invalid_codon"]
 
 
 def test_a_plan_that_names_a_codon_twice_is_invalid():
-    """Every entry of the plan must be found by its id."""
+    """Every entry of the plan must be identified by its id."""
     assert found(replace(state_with(), execution_plan=a_plan("observe", "observe"))) == [
         "invalid_codon"
     ]
@@ -116,12 +116,12 @@ def test_a_plan_entry_must_be_made_of_its_own_codon():
 
 
 def test_a_run_folder_without_a_run_is_orphaned():
-    """Logs of a run that the state does not know are pointed out."""
+    """A log folder of a run that the state does not know is reported."""
     assert found(state_with(), folders=(RUN, "1736-lost")) == ["orphaned_folder"]
 
 
 def test_a_checkpoint_that_the_repository_lacks_is_missing():
-    """Every sha that the state names is looked for, and each missing one is said once."""
+    """Every sha in the state is looked up, and each missing one is reported once."""
     state = replace(
         state_with(
             replace(completed(number=2), rig_setup_checkpoint=sha(3)),
@@ -139,13 +139,13 @@ def test_a_checkpoint_that_the_repository_lacks_is_missing():
 
 
 def test_a_run_that_began_from_a_lost_checkpoint_is_pointed_out():
-    """What a continuation restored must still be there to go back to."""
+    """The checkpoint that a continuation restored must still exist."""
     state = replace(state_with(), runs=(a_run(after=RunId("before")),))
     assert found(state, shas=set()) == ["missing_checkpoint"]
 
 
 def test_a_cost_that_the_journal_does_not_fold_to_is_a_mismatch():
-    """A cached cost is held against the recomputed one."""
+    """A cached cost is compared with the recomputed one."""
     state = state_with(replace(completed(), final_cost=0.5))
     right = costs_of(state)
     assert found(state, recomputed_costs=right) == []
@@ -154,20 +154,20 @@ def test_a_cost_that_the_journal_does_not_fold_to_is_a_mismatch():
 
 
 def test_rounding_is_no_mismatch():
-    """Sums of floats in another order differ in the last place, which says nothing."""
+    """Sums of floats in another order differ in the last digit, which is ignored."""
     state = state_with(replace(completed(), final_cost=0.1 + 0.2))
     recomputed = {CodonKey(RUN, completed().codon_id, 0): 0.3}
     assert found(state, recomputed_costs=recomputed) == []
 
 
 def test_the_sentinels_total_must_be_the_sum_of_theirs():
-    """A cached total of sentinels is recomputed from what stands beside it."""
+    """A cached sentinel total is recomputed from the individual costs."""
     sentinels = ExecutedSentinels(executed=(a_sentinel(0.25), a_sentinel(0.5)), total_cost=0.6)
     assert found(state_with(replace(completed(), sentinels=sentinels))) == ["cost_mismatch"]
 
 
 def test_a_total_of_sentinels_is_corrected_by_their_sum():
-    """In a state that Hankweave wrote; what was right already stays as it is."""
+    """In a state that Hankweave wrote the total is corrected; a right total stays unchanged."""
     sentinels = ExecutedSentinels(executed=(a_sentinel(0.25), a_sentinel(0.5)), total_cost=0.6)
     mended, warnings = with_summed_sentinels(
         state_with(replace(completed(), sentinels=sentinels), completed())
@@ -179,7 +179,7 @@ def test_a_total_of_sentinels_is_corrected_by_their_sum():
 
 
 def test_all_faults_are_said_at_once():
-    """Nobody has to repair one fault to learn of the next."""
+    """All faults are reported together."""
     state = replace(
         state_with(replace(running(), current_cost=-1.0), failed(checkpoint=sha(8))),
         current_run_id=RunId("nobody"),

@@ -1,4 +1,4 @@
-"""Claims about the verdict: what the facts of an agent's end make of its codon."""
+"""The verdict on a codon from the facts of its agent's end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, Contex
 
 
 def an_ending(**facts: Any) -> Ending:
-    """A clean success, but for what is said."""
+    """Return a clean success with these changes."""
     clean: dict[str, Any] = {
         "exit_code": 0,
         "timed_out": None,
@@ -42,7 +42,8 @@ VERDICTS: list[tuple[dict[str, Any], str, bool]] = [
 def test_anything_but_a_clean_success_is_a_failure_with_its_kind(
     facts: dict[str, Any], kind: str, retriable: bool
 ) -> None:
-    """A time limit, an error result, a bad exit code, no result: each has a type and a sentence."""
+    """A time limit, an error result, a bad exit code and a missing result each have a type and a
+    message."""
     verdict = judge(an_ending(**facts))
     assert isinstance(verdict, CodonFailure)
     assert (verdict.reason.type, verdict.reason.retriable) == (kind, retriable)
@@ -50,12 +51,12 @@ def test_anything_but_a_clean_success_is_a_failure_with_its_kind(
 
 
 def test_a_clean_exit_with_a_successful_result_is_a_success() -> None:
-    """Success needs both."""
+    """Success needs both a clean exit and a successful result."""
     assert judge(an_ending()) == CodonSuccess()
 
 
 def test_a_bad_exit_after_a_successful_result_is_explained_by_its_code() -> None:
-    """The words of success do not stand as the reason of a failure."""
+    """The text of a successful result is not used as the reason of a failure."""
     verdict = judge(an_ending(exit_code=3, text="Rate limit handled, all done."))
     assert isinstance(verdict, CodonFailure)
     assert verdict.reason.type == "unknown"
@@ -66,7 +67,7 @@ OVERFLOW = {"exit_code": 1, "result_success": False, "text": "Prompt is too long
 
 
 def test_a_full_context_is_a_good_end_where_the_hank_waits_for_it() -> None:
-    """Elsewhere it is a failure that no second try can mend."""
+    """Elsewhere a full context is a permanent failure."""
     overflown = an_ending(context_exceeded=True, **OVERFLOW)
     assert judge(overflown, awaits_full_context=True) == ContextFull()
     verdict = judge(overflown)
@@ -75,7 +76,8 @@ def test_a_full_context_is_a_good_end_where_the_hank_waits_for_it() -> None:
 
 
 def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() -> None:
-    """An agent that compacts its context and succeeds has succeeded."""
+    """An agent that compacts its context and succeeds counts as a success unless a full context is
+    awaited."""
     compacted = an_ending(compacted=True)
     assert judge(compacted) == CodonSuccess()
     assert judge(compacted, awaits_full_context=True) == ContextFull()
@@ -102,11 +104,11 @@ def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() ->
     ],
 )
 def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
-    """Rate limits and network are worth another try, credit and keys are not."""
+    """Rate limit and network failures are retriable; credit and key failures are not."""
     reason = classify(text, 1, had_session=True)
     assert (reason.type, reason.retriable) == (kind, retriable)
 
 
 def test_a_failure_without_words_says_its_exit_code() -> None:
-    """There is always a sentence for a person."""
+    """A failure without a message gets one that names its exit code."""
     assert classify("  ", 139, had_session=False).message == "The agent exited with code 139."
