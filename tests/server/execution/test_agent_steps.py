@@ -1,4 +1,4 @@
-"""Claims about an agent's steps: a checkpoint after every so many (seed 003, every_n_steps)."""
+"""Checkpoints after every n steps of an agent (seed 003, every_n_steps)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LAST = 21
 
 @pytest.mark.parametrize("safe_points", ["all", "none"])
 async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: str) -> None:
-    """Every second step of an agent is labelled with its number, and holds the files of then.
+    """Every second step of an agent has a labelled checkpoint with the files of that moment.
 
-    However fast the agent is, and whatever safe points there are: it waits before its next step.
+    This holds however fast the agent is, with any safe points: it waits before its next step.
     """
     steps = [writes("a.txt", str(number)) for number in range(1, LAST + 1)]
     hank = write_hank(
@@ -44,7 +44,8 @@ async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: s
 
 
 async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> None:
-    """As `create` gives None where nothing has changed (seed 003, CheckpointManager)."""
+    """A step without a change has no checkpoint, as `create` returns None (seed 003,
+    CheckpointManager)."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), {"run": "true"}, {"run": "true"}),
@@ -62,7 +63,7 @@ async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> 
 
 
 async def test_without_the_setting_no_step_is_labelled(tmp_path: Path) -> None:
-    """Steps are counted only where the hank asks for it."""
+    """Steps are counted only if the hank requests it."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"
     async with (
@@ -74,7 +75,7 @@ async def test_without_the_setting_no_step_is_labelled(tmp_path: Path) -> None:
 
 
 def test_an_answer_with_several_tools_is_one_step() -> None:
-    """A step ends when all tools that an answer called have returned."""
+    """A step ends when all tools called in an answer have returned."""
     steps = AgentSteps(every=1)
     for call in ("a", "b", "c"):
         steps.called(call)
@@ -87,7 +88,7 @@ def test_an_answer_with_several_tools_is_one_step() -> None:
 
 
 def test_a_tool_that_never_returns_holds_up_one_step_only() -> None:
-    """What an answer called and nobody answered is forgotten with the next answer."""
+    """An unanswered call is dropped at the next answer."""
     steps = AgentSteps(every=1)
     steps.called("lost")
     steps.spoke()

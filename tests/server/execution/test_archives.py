@@ -1,4 +1,4 @@
-"""Claims about what a codon or loop leaves to the rig archive, and how it comes back."""
+"""Files that a codon or loop moves to the rig archive, and how they are restored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAVES = writes("notes/a.md", "a"), writes("notes/b.md", "b"), writes("kept.md",
 
 
 def manifest(execution: Path) -> ArchiveManifest:
-    """The manifest as Hankweave's readers see it."""
+    """Return the manifest as Hankweave parses it."""
     path = execution / ".hankweave" / "archive-manifest.json"
     return msgspec.json.decode(path.read_bytes(), type=ArchiveManifest)
 
@@ -52,7 +52,8 @@ async def run_whole(hank: Path, execution: Path) -> None:
 
 
 def three_codons(folder: Path, **fields: Any) -> Path:
-    """The second of three archives a folder with a file of the checkpoints and one of nobody's."""
+    """Write a hank whose second of three codons archives a folder with a tracked and an untracked
+    file."""
     scratch = writes("scratch/seen.txt", "seen"), writes("scratch/log.bin", "log")
     texts = ("*.txt",)
     return write_hank(
@@ -72,8 +73,8 @@ ARCHIVED = {"two/scratch/seen.txt": b"seen", "two/scratch/log.bin": b"log"}
 
 
 async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) -> None:
-    """`archiveOnSuccess: true` moves the copied folder to rigArchive/{codonId}, with what the agent
-    put into it; the checkpoint of the codon's end still has it, the next codon does not."""
+    """`archiveOnSuccess: true` moves the copied folder, with the agent's files in it, to
+    rigArchive/{codonId}; the codon's end checkpoint has it, the next codon does not."""
     source = tmp_path / "hank" / "template"
     source.mkdir(parents=True)
     (source / "main.py").write_text("print()")
@@ -103,8 +104,8 @@ async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) ->
 
 
 async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: Path) -> None:
-    """The files that left are told as the archive's doing, and HEAD does not have them; what a
-    person's hand had nothing to do with is no edit (a defect a moved tracked file invites)."""
+    """The archived files are reported as archived, and HEAD no longer has them; they are not user
+    edits, although a tracked file was moved."""
     hank = write_hank(
         tmp_path / "hank", codon("one", *LEAVES, archiveOnSuccess=["notes"]), codon("two")
     )
@@ -119,8 +120,8 @@ async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: P
 
 
 async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Path) -> None:
-    """A codon of a loop archives to {loop}-{iteration}/{codon}, the loop itself, once, to
-    {loop}-loop: after its last iteration."""
+    """A codon of a loop archives to {loop}-{iteration}/{codon}; the loop itself archives once,
+    after its last iteration, to {loop}-loop."""
     body = codon(
         "step", writes("round.txt", "r"), writes("kept.log", "k"), archiveOnSuccess=["round.txt"]
     )
@@ -155,7 +156,7 @@ async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Pat
 
 
 async def test_only_success_archives(tmp_path: Path) -> None:
-    """A codon that fails leaves its files where they are, for whoever looks why."""
+    """A failed codon leaves its files in place for inspection."""
     fails = {"agent": {"type": "command", "command": ["sh", "-c", "mkdir notes; exit 3"]}}
     hank = write_hank(tmp_path / "hank", codon("one", archiveOnSuccess=["notes"]) | fails)
     execution = tmp_path / "execution"
@@ -168,7 +169,7 @@ async def test_only_success_archives(tmp_path: Path) -> None:
 
 
 async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
-    """Goes, and gives what was told of archives meanwhile."""
+    """Roll back, and return the archive events of the rollback."""
     seq = journal(execution)[-1].seq
     await client.send(command)
     kinds = (RollbackArchiveRestore, ArchiveCompleted)
@@ -180,8 +181,11 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
     tmp_path: Path,
 ) -> None:
-    """Back at a codon's end stands what it had then: what checkpoints hold comes from them, the
-    rest from the archive. A later target moves nothing (Hankweave 0.10 restored everything)."""
+    """A rollback to a codon's end restores its files: tracked ones from the checkpoint, others from
+    the archive.
+
+    A later target moves nothing (Hankweave 0.10 restored everything).
+    """
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -206,8 +210,10 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
 
 
 async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
-    """Before the codon that made it, a file of the checkpoints does not come back from the archive:
-    the tree is the target's. What no checkpoint ever had comes back, and an undo puts it away."""
+    """A rollback to before a tracked file existed does not restore it from the archive.
+
+    Untracked files are restored, and an undo archives them again.
+    """
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -235,8 +241,7 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
 
 
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
-    """A file that stands where an archived one would come back to stays; both are kept, and the
-    event says so."""
+    """If a file is in the place of an archived one, both are kept, and the event reports it."""
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -255,8 +260,8 @@ async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) ->
 
 
 async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: Path) -> None:
-    """After a rollback to the end of a codon the next one finds the tree as it found it first, and
-    the archive has the new files under the old names and keeps the older ones."""
+    """After a rollback to a codon's end the next codon starts with the same tree as the first time;
+    the archive gets the new files and keeps older ones under a suffix."""
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -281,7 +286,7 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
 
 
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
-    """It has the tree that the next codon found, and work goes on with that codon."""
+    """It has the tree that the next codon started with, and the plan continues with that codon."""
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -303,8 +308,8 @@ async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path
     [("rename", 1), ("rename", 2), ("rename", 3), ("rename", 4), ("unlink", 1), ("unlink", 2)],
 )
 async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, at: int) -> None:
-    """Killed at any move, at the manifest, or when only the intent is left to go: the next start
-    has every file in one place, in the manifest once, and told once."""
+    """After a crash at any move, at the manifest, or before the intent is removed, the next start
+    has each file in one place, once in the manifest, and reported once."""
     execution = tmp_path / "execution"
     hank = three_codons(tmp_path / "hank")
     strike = Strike(
@@ -330,7 +335,7 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
 
 
 async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
-    """A branch gets the archive with its manifest."""
+    """A branch includes the archive with its manifest."""
     execution = tmp_path / "execution"
     async with (
         running_server(three_codons(tmp_path / "hank"), None, execution) as server,
@@ -350,8 +355,8 @@ async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize("at", [2, 3, 4])
 async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path, at: int) -> None:
-    """Killed at the move, at the manifest or after it: the next start has brought the same files
-    back, and tells of them as the whole rollback would have."""
+    """After a crash at the move, at the manifest or later, the next start restores the same files
+    and reports them as the whole rollback would have."""
     execution = tmp_path / "execution"
     hank = three_codons(tmp_path / "hank")
     await run_whole(hank, execution)

@@ -1,4 +1,4 @@
-"""Claims about codons that are tried again: files, waiting, numbers, and when it is enough."""
+"""Retries of codons: files, waiting, numbering and limits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ AGES = {"maxAttempts": 3, "delayMs": 60_000, "maxDelayMs": 60_000}
 
 
 def sh(line: str) -> dict[str, Any]:
-    """An agent that is a plain program."""
+    """Return an agent that is a plain program."""
     return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
 
 
 def fails_until(count: int, counter: Path, line: str = "") -> dict[str, Any]:
-    """An agent that succeeds at that try; `$n` is the number of the try in its line."""
+    """Return an agent that succeeds at that attempt; `$n` in its line is the number of the
+    attempt."""
     return sh(
         f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; {line}; "
         f"[ $n -ge {count} ] || {{ echo 'overloaded' >&2; exit 7; }}"
@@ -46,8 +47,11 @@ def retries(config: dict[str, int] = FAST) -> dict[str, Any]:
 
 
 async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -> None:
-    """What a failed attempt made, changed or deleted is put back before the next; its own
-    checkpoint keeps it. All attempts stand in one run, numbered."""
+    """The changes of a failed attempt are undone before the next one; its own checkpoint keeps
+    them.
+
+    All attempts are numbered records of one run.
+    """
     spoil = "echo $n >> grown.txt; echo $n > try-$n.txt; rm kept.txt"
     hank = write_hank(
         tmp_path / "hank",
@@ -70,7 +74,7 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
 
 
 async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
-    """The next attempt begins with the files that the rig left, and the rig has run once."""
+    """The next attempt starts with the files that the rig left, and the rig runs once."""
     rig = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
     hank = write_hank(
         tmp_path / "hank",
@@ -91,7 +95,7 @@ async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
 
 
 async def test_what_people_changed_while_it_waited_stays(tmp_path: Path) -> None:
-    """An edit made between two attempts is not taken back with the failed one's work."""
+    """A user's edit between two attempts is not undone with the failed attempt's work."""
     edited = tmp_path / "execution" / "agentRoot" / "notes.md"
     hank = write_hank(
         tmp_path / "hank",
@@ -139,7 +143,7 @@ async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
 
 
 async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) -> None:
-    """forceStop ends the wait and the run; codon.next tries at once, from the same files."""
+    """forceStop ends the wait and the run; codon.next retries at once, from the same files."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one") | fails_until(2, tmp_path / "count", "echo $n >> tries.txt") | retries(AGES),
@@ -163,7 +167,7 @@ async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) ->
 
 
 async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
-    """Rolled back while it waits, a codon is not tried again by itself, and no undo is lost."""
+    """A rollback during the wait cancels the retry, and no undo is lost."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a")),
@@ -186,7 +190,7 @@ async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_path: Path) -> None:
-    """The next server tries again from the attempt's start, and counts on."""
+    """The next server retries from the attempt's start, and continues the numbering."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one") | fails_until(2, tmp_path / "count", "echo $n >> tries.txt") | retries(AGES),

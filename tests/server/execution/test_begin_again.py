@@ -1,4 +1,4 @@
-"""Claims about a plan that begins again at a codon, on the files as they are (`--from`)."""
+"""Restarting the plan at a codon, on the current files (`--from`)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ async def ran(hank: Path, execution: Path, *flags: str) -> int:
 
 
 def refused(hank: Path, execution: Path, *flags: str) -> Done:
-    """A server that does not come to serve."""
+    """Run a server that is expected to exit before it serves."""
     return hankweave("run", str(hank), "--execution", str(execution), "--headless", *flags)
 
 
 async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
-    """From the first codon: files stay as they are, answers are forgotten, the past is kept."""
+    """After a restart at the first codon files are kept, answers are forgotten, and history is
+    kept."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0
     assert await ran(hank, execution, "--from", "one") == 0
@@ -55,7 +56,8 @@ async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
 
 
 async def test_it_begins_at_any_codon_with_the_answers_before_it(tmp_path: Path) -> None:
-    """From the second codon: the first one's answer is known, the first does not run again.
+    """After a restart at the second codon the first one's answer is known, and it does not run
+    again.
 
     Architect loses captured variables on --from-step (A8, 19).
     """
@@ -72,14 +74,14 @@ async def test_it_begins_at_any_codon_with_the_answers_before_it(tmp_path: Path)
 
 
 async def test_a_first_run_may_begin_in_the_middle(tmp_path: Path) -> None:
-    """Nothing has run yet: the plan begins at the codon that is named, and goes on from there."""
+    """With `--from`, a first run starts at the named codon and continues from there."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution, "--from", "three") == 0
     assert [codon.codon_id for codon in state(execution).runs[0].codons] == ["three"]
 
 
 def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
-    """It is named with those that there are; nothing is served; exit code 2."""
+    """The error lists the known codons; nothing is served; the exit code is 2."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     done = refused(hank, execution, "--from", "tow")
     assert done.returncode == 2
@@ -91,7 +93,7 @@ def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
 
 
 async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -> None:
-    """What ran under another hank counts up to the first codon that the new one does not have."""
+    """Earlier codons count up to the first one that the new hank does not have."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0
     other = write_hank(
@@ -107,7 +109,7 @@ async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -
 
 
 async def test_an_unknown_codon_of_another_hank_leaves_the_plan_as_it_was(tmp_path: Path) -> None:
-    """The plan of the former hank stays, and goes on where it stood once that is back."""
+    """The plan of the former hank is kept, and continues with that hank."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0
     plan = state(execution).execution_plan
@@ -118,9 +120,9 @@ async def test_an_unknown_codon_of_another_hank_leaves_the_plan_as_it_was(tmp_pa
 
 
 async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Path) -> None:
-    """The server ends before it begins: another hank's plan goes on at its beginning, not after.
+    """A server that fails before the restart leaves the new hank's plan at its beginning.
 
-    Its last codon but one has the name of the former one's last, which has run.
+    Its last codon but one has the name of the former hank's last codon, which has run.
     """
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0
@@ -144,9 +146,9 @@ async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Pa
 async def test_a_plan_that_began_again_goes_back_to_where_it_did(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Cut short in its first codon, it goes on with the files as they lay before that codon.
+    """If the first codon after a restart is interrupted, it repeats with the files from before it.
 
-    What people did since the plan had ended stays, too; the files of before any codon are history.
+    Users' edits since the end of the plan are kept, too; the initial checkpoint is not restored.
     """
     gate = tmp_path / "gate"
     wait = {"run": f"echo half >> log.txt; touch half; test -e {gate} || sleep 600"}
@@ -178,7 +180,8 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
 
 
 async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) -> None:
-    """A rollback to its start brings the files that it began with, and its undo what it made."""
+    """A rollback to the codon's start restores the files it started with, and its undo the
+    results."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
     assert await ran(hank, execution) == 0

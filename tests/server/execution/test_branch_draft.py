@@ -1,4 +1,4 @@
-"""Claims about what is removed of a branch that was cut short."""
+"""Removal of the remains of an interrupted branch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def intent_for(temporary: Path, final: Path | None = None) -> BranchIntent:
 
 
 def test_folders_that_forbid_it_are_removed_and_nothing_behind_a_link(tmp_path: Path) -> None:
-    """A checkpoint may hold folders nobody may enter, and links out of the tree."""
+    """A checkpoint may contain folders without permissions, and links that lead outside the
+    tree."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o500)
     temporary = tmp_path / f"{TEMPORARY}{RUN}"
@@ -45,7 +46,7 @@ def test_folders_that_forbid_it_are_removed_and_nothing_behind_a_link(tmp_path: 
 
 @pytest.mark.parametrize("name", ["precious", ".hankweave", f"x{TEMPORARY}"])
 def test_what_has_another_name_is_left(tmp_path: Path, name: str) -> None:
-    """An intent is a file, and a file can be wrong."""
+    """A damaged intent must not cause another folder's removal."""
     folder = tmp_path / name
     folder.mkdir()
     remove_temporary(intent_for(folder))
@@ -53,7 +54,8 @@ def test_what_has_another_name_is_left(tmp_path: Path, name: str) -> None:
 
 
 def test_only_the_branch_of_the_intent_counts_as_its_branch(tmp_path: Path) -> None:
-    """Nothing there, an empty folder, a journal of somebody else, a torn one: not published."""
+    """A missing or empty folder, another execution's journal or a torn one is not a published
+    branch."""
     final = tmp_path / "branch"
     intent = intent_for(tmp_path / f"{TEMPORARY}{RUN}", final)
     assert not is_published(intent)

@@ -1,4 +1,4 @@
-"""Claims about budgets of a running server: who is ended by what, and what comes after."""
+"""Budgets of a running server: what they end, and what follows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.watching import told
 
 
 def speaks(*lines: dict[str, Any], then: str = "sleep 600") -> dict[str, Any]:
-    """An agent that says these messages of its protocol, and then does what the line says."""
+    """Return an agent that prints these messages of its protocol and then runs the line."""
     said = "; ".join(f"echo '{json.dumps(line)}'" for line in lines)
     return {"agent": {"type": "command", "command": ["sh", "-c", f"{said}; {then}"]}}
 
@@ -37,7 +37,7 @@ def turn(number: int, tokens_in: int, tokens_out: int) -> dict[str, Any]:
 
 
 async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> None:
-    """Complete is what a codon is by default at its limit; its files are kept, the plan goes on."""
+    """By default a codon at its limit is complete; its files are kept, and the plan continues."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", budget={"maxOutputTokens": 100})
@@ -74,7 +74,7 @@ async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
 
 
 async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
-    """maxTimeSeconds counts from the codon's start, whatever the agent does."""
+    """maxTimeSeconds counts from the codon's start, even without output."""
     hank = write_hank(
         tmp_path / "hank",
         codon(
@@ -98,8 +98,8 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
 async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     tmp_path: Path,
 ) -> None:
-    """A shared pool: what one codon used is gone. The next ones succeed with `budgetExceeded` as
-    in Hankweave, but spend nothing; the run completes, the summary says where the money went."""
+    """In a shared pool the next codons succeed with `budgetExceeded`, as in Hankweave, but spend
+    nothing; the run completes, and the summary shows where the money went."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 2.0}),
@@ -134,7 +134,7 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
 
 
 async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path) -> None:
-    """onExceeded fail: the codon fails before its agent starts, and the run with it."""
+    """onExceeded fail: the codon fails before its agent starts, and so does the run."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 2.0}, onFailure="ignore"),
@@ -151,7 +151,7 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
 
 
 async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
-    """A loop until the context is full ends with its budget; the codon behind it runs."""
+    """A `contextExceeded` loop ends with its budget; the codon after it runs."""
     loop = {
         "type": "loop",
         "id": "search",
@@ -176,7 +176,7 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
 
 
 async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> None:
-    """--max-cost and the hank's budget: the lower counts."""
+    """Of --max-cost and the hank's budget, the lower applies."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"cost": 2.0}),
@@ -195,7 +195,7 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
     tmp_path: Path,
 ) -> None:
-    """Claude Code counts its cost by its own prices: what it says ends the codon as our limit."""
+    """Claude Code computes its cost with its own prices: its limit ends the codon like ours."""
     result = {
         "type": "result",
         "subtype": "error_max_budget_usd",

@@ -1,4 +1,4 @@
-"""Claims about money and time of a whole server: ceilings, price lists, and wrong sums."""
+"""Money and time limits of a whole server: ceilings, price lists and wrong totals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def run_to_its_end(hank: Path, execution: Path, *options: str) -> int:
 
 
 async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None:
-    """What is used up stays used up for the codons that follow, and the summary says so."""
+    """A spent ceiling stays spent for the following codons, and the summary says so."""
     names = ("one", "two", "three")
     hank = write_hank(tmp_path / "hank", *(codon(name, *DEAR) for name in names))
     execution = tmp_path / "execution"
@@ -38,8 +38,8 @@ async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None
 
 
 async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Path) -> None:
-    """Seed 002: a cached cost that does not match the recomputed one is replaced by it, in the
-    state and in state.json, and the journal says so, once."""
+    """Seed 002: a cached cost that differs from the recomputed one is replaced by it, in the state
+    and in state.json, and one event reports it."""
     hank = write_hank(tmp_path / "hank", codon("one", *DEAR), codon("two", writes("b", "2")))
     execution = tmp_path / "execution"
     assert await run_to_its_end(hank, execution) == 0
@@ -61,7 +61,7 @@ async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Pa
 
 
 async def test_a_price_list_that_cannot_be_read_is_no_start(tmp_path: Path) -> None:
-    """One sentence and an exit code, before anything is made."""
+    """A broken price list gives a message and an exit code before anything is created."""
     hank, prices = write_hank(tmp_path / "hank", codon("one", *DEAR)), tmp_path / "prices.json"
     prices.write_text('{"models": {"m": {"input": -3, "output": 1}}}')
     execution = tmp_path / "execution"

@@ -1,4 +1,4 @@
-"""Claims about the plan of an execution whose hank.json has changed."""
+"""The plan of an execution whose hank.json has changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def a_loop(limit: int) -> Loop:
 
 
 def stands(hank: Hank, *codons: CodonExecution) -> State:
-    """An execution of a hank in which these codons have run."""
+    """Return an execution of a hank in which these codons have run."""
     run = a_run(codons=codons)
     bare = msgspec.structs.replace(EMPTY_STATE, runs=(run,), current_run_id=run.run_id)
     plan = grown(plans.initial_plan(hank), hank, thread(bare))
@@ -50,13 +50,13 @@ REVIEWS = (completed("review#0"), completed("review#1"))
     ],
 )
 def test_the_same_hank_gives_the_same_plan(hank: Hank, codons: tuple[CodonExecution, ...]) -> None:
-    """Wherever the execution stands, its own hank changes nothing."""
+    """In any state of an execution, its unchanged hank does not change the plan."""
     state = stands(hank, *codons)
     assert replanned(state, hank) == state.execution_plan
 
 
 def test_what_has_not_run_is_the_new_hanks() -> None:
-    """Codons come in and go out behind what has run; that stays as it ran."""
+    """Codons can be added and removed after those that have run, which stay unchanged."""
     state = stands(a_hank("one", "two"), completed("one"))
     other = msgspec.structs.replace(a_codon("one"), prompt_text="Another prompt.")
     plan = replanned(state, a_hank(other, "three", "four"))
@@ -65,14 +65,14 @@ def test_what_has_not_run_is_the_new_hanks() -> None:
 
 
 def test_a_failed_codon_is_tried_again_as_the_new_hank_says() -> None:
-    """It has yet to succeed: its new prompt and budget count."""
+    """The new prompt and budget of a failed codon apply, because it has yet to succeed."""
     other = msgspec.structs.replace(a_codon("one"), prompt_text="Another prompt.")
     plan = replanned(stands(a_hank("one"), failed("one")), a_hank(other))
     assert plan[0].codon == other
 
 
 def test_a_loop_may_be_given_more_iterations_while_it_runs() -> None:
-    """Its limit is the new hank's; the next iteration follows those that have run."""
+    """The new hank's limit applies; the next iteration follows those that have run."""
     state = stands(a_hank(a_loop(2), "last"), *REVIEWS)
     assert ids(replanned(state, a_hank(a_loop(5), "last"))) == [
         *("review#0", "review#1", "review#2", "last")
@@ -87,7 +87,7 @@ def test_a_loop_may_be_given_more_iterations_while_it_runs() -> None:
     ],
 )
 def test_what_has_run_cannot_change(now: Hank, ran: str, instead: str) -> None:
-    """The first codon that the new hank would not have come through is named."""
+    """The error names the first codon at which the new hank differs from what has run."""
     with pytest.raises(PlanConflict) as refused:
         replanned(stands(a_hank("one", "two"), completed("one")), now)
 
@@ -95,7 +95,8 @@ def test_what_has_run_cannot_change(now: Hank, ran: str, instead: str) -> None:
 
 
 def test_a_loop_that_is_over_cannot_go_on() -> None:
-    """More iterations of it would have to run before what has run; fewer were run already."""
+    """With more iterations, new ones would precede what has run; with fewer, some have already
+    run."""
     state = stands(a_hank(a_loop(2), "last"), *REVIEWS, completed("last"))
     with pytest.raises(PlanConflict, match=r"last has run, but the hank now has review#2"):
         replanned(state, a_hank(a_loop(3), "last"))
@@ -105,7 +106,7 @@ def test_a_loop_that_is_over_cannot_go_on() -> None:
 
 
 def test_a_hank_that_lost_its_last_codon_is_a_conflict_once_that_has_run() -> None:
-    """Nothing stands where something ran."""
+    """A removed codon that has run is a conflict."""
     state = stands(a_hank("one", "two"), completed("one"), completed("two"))
     with pytest.raises(PlanConflict, match=r"two has run, but the hank now has nothing"):
         replanned(state, a_hank("one"))

@@ -1,4 +1,4 @@
-"""The coordinate of a checkpoint: where in the journal it stands."""
+"""The coordinate of a checkpoint: its position in the journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ RUN = a_run()
 
 @asynccontextmanager
 async def a_checkpointer(layout: Layout) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
-    """A checkpointer of an execution whose run has begun: one event is in the journal."""
+    """Return a checkpointer of an execution whose run has started, with one event in the
+    journal."""
     layout.work_tree.mkdir(parents=True)
     ledger, engine = await Ledger.open(layout, SteppingClock()), CheckpointEngine.open(layout)
     async with anyio.create_task_group() as tasks:
@@ -42,9 +43,9 @@ async def take(checkpointer: Checkpointer) -> CheckpointRecord:
 
 
 async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path: Path) -> None:
-    """Also after what was posted and had not reached the disk: that is there before the commit.
+    """Posted events that are not yet on disk are flushed before the commit.
 
-    A view of the checkpoint shows the state after that event, and would lack the rest.
+    A view of the checkpoint shows the state after that event, and would otherwise lack the rest.
     """
     layout = Layout.of_execution(tmp_path)
     async with a_checkpointer(layout) as (ledger, checkpointer):
@@ -62,7 +63,7 @@ async def test_a_checkpoint_comes_after_all_that_was_decided_before_it(tmp_path:
 
 
 async def test_a_checkpoint_is_announced_once_it_is_recorded(tmp_path: Path) -> None:
-    """Callbacks run for each checkpoint, in the order of their subscription."""
+    """Callbacks run for each checkpoint, in the order of their registration."""
     heard: list[str] = []
     async with a_checkpointer(Layout.of_execution(tmp_path)) as (ledger, checkpointer):
         checkpointer.when_taken(lambda: heard.append(f"first {ledger.last_seq}"))

@@ -1,4 +1,4 @@
-"""Claims about a codon's checks: they run after its agent's success, and their word counts."""
+"""A codon's checks run after its agent's success, and decide about the codon."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> None:
-    """The codon fails with what the check said, later checks and codons do not run, exit code 1.
+    """The codon fails with the check's output, later checks and codons do not run, exit code 1.
 
-    Architect's checks change nothing: not the status, not the exit code (A8, 18).
+    Architect's checks change neither the status nor the exit code (A8, 18).
     """
     wrong = checks("true", "echo to stdout; echo to stderr >&2; exit 3", "touch never")
     hank = write_hank(
@@ -48,7 +48,7 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> Non
 
 
 async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_path: Path) -> None:
-    """What a check writes is in the codon's last checkpoint: nobody's edit, and nothing lost."""
+    """Files that a check writes are in the codon's last checkpoint, and are not user edits."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), checks=checks("grep -q a a.txt && echo ok > seen.txt")),
@@ -64,7 +64,7 @@ async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_pa
 
 
 async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Path) -> None:
-    """onFailure retry: the next attempt begins with the files of the first, and counts."""
+    """onFailure retry: the next attempt starts with the files of the first, and is counted."""
     once = f"test -e {tmp_path}/second || {{ touch {tmp_path}/second; exit 1; }}"
     step = {"run": "echo line >> a.txt"}
     policy = {"onFailure": "retry", "retryConfig": {"delayMs": 0}}
@@ -79,7 +79,8 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
 
 
 async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
-    """onFailure ignore runs the next codon; a check with allowFailure is told and passed over."""
+    """onFailure ignore runs the next codon; a failed check with allowFailure is reported and
+    ignored."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", checks=checks("false"), onFailure="ignore"),
@@ -96,7 +97,7 @@ async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
 
 
 async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    """Its time limit is a failure, told without an exit code; no process of it lives on."""
+    """A timeout is a failure without an exit code; no process of the check survives."""
     line = f"echo $$ > {tmp_path}/pid; sleep 600 & wait"
     slow = checks(line, timeoutSeconds=0.5)
     hank = write_hank(tmp_path / "hank", codon("one", checks=slow))
@@ -111,7 +112,7 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
 
 
 async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
-    """forceStop ends the check's processes; the codon fails because it was stopped."""
+    """forceStop ends the check's processes; the codon fails as stopped."""
     hank = write_hank(
         tmp_path / "hank", codon("one", checks=checks("echo $$ > pid.txt; sleep 600 & wait"))
     )
@@ -133,9 +134,9 @@ async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
 
 
 async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
-    """A rollback that would freeze the codon is refused while its checks judge the files.
+    """A rollback that would freeze the codon is refused while its checks run.
 
-    Its agent has ended: nothing would hold the check still, and nobody be told of the rollback.
+    Its agent has ended, so nothing could pause the check or be told of the rollback.
     """
     wait = f"touch {tmp_path}/begun; while ! test -e {tmp_path}/on; do sleep 0.05; done; test -e b"
     hank = write_hank(
@@ -159,7 +160,7 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
 async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:
     """timeoutSeconds ends an agent that works too long; the codon fails as timed out.
 
-    Architect reads the field and never uses it (A4, timeout).
+    Architect parses the field and never uses it (A4, timeout).
     """
     hank = write_hank(tmp_path / "hank", codon("one", {"wait": 600}, timeoutSeconds=0.5))
     execution = tmp_path / "execution"

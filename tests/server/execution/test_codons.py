@@ -1,4 +1,4 @@
-"""Claims about codons of a real server: rigs, sessions, failure policies, and being interrupted."""
+"""Codons of a real server: rigs, sessions, failure policies and interruptions."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def runs(line: str, **fields: Any) -> dict[str, Any]:
 
 
 def sh(line: str) -> dict[str, Any]:
-    """An agent that is a plain program."""
+    """Return an agent that is a plain program."""
     return {"agent": {"type": "command", "command": ["sh", "-c", line]}}
 
 
-# --- rigs -----------------------------------------------------------------------------------------
+# --- Rigs -----------------------------------------------------------------------------------------
 
 
 async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Path) -> None:
-    """The codon fails in `preparing`, retriably, with what the rig said; no agent ran."""
+    """The codon fails in `preparing`, retriably, with the rig's output; no agent ran."""
     rig = [runs("echo first >> rig.txt"), runs("echo broken >&2; exit 3"), runs("echo never")]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
@@ -66,7 +66,7 @@ async def test_a_failed_rig_fails_its_codon_before_an_agent_starts(tmp_path: Pat
 
 
 async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> None:
-    """allowFailure: the failure is told as ignored, the rest of the rig and the agent run."""
+    """allowFailure: the failure is reported as ignored; the rest of the rig and the agent run."""
     rig = [runs("exit 3", allowFailure=True), runs("echo second > rig.txt")]
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=rig))
     execution = tmp_path / "execution"
@@ -112,7 +112,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
 
 
 async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) -> None:
-    """codon.start with skipPreCommands starts the agent on the files as they are."""
+    """codon.start with skipPreCommands starts the agent on the current files."""
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), rigSetup=[runs("touch rig.txt")])
     )
@@ -128,11 +128,11 @@ async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) 
     assert not (execution / "agentRoot" / "rig.txt").exists()
 
 
-# --- sessions -------------------------------------------------------------------------------------
+# --- Sessions -------------------------------------------------------------------------------------
 
 
 async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> None:
-    """The agent speaks in the session of the codon before, also when it is redone."""
+    """The agent resumes the preceding codon's session, also when it is redone."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"say": "hello"}),
@@ -153,7 +153,8 @@ async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> N
 
 
 async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_path: Path) -> None:
-    """After an ignored failure there is nothing to continue, and that is said; no agent starts."""
+    """After an ignored failure no session can be continued; the codon fails before its agent
+    starts."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"fail": {"message": "no"}}, onFailure="ignore"),
@@ -170,11 +171,11 @@ async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_pat
     assert "previous session" in (failed.failure_reason.message or "")
 
 
-# --- failure --------------------------------------------------------------------------------------
+# --- Failures -------------------------------------------------------------------------------------
 
 
 async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path) -> None:
-    """onFailure ignore: the codon stays failed, the plan goes on, the run completes."""
+    """onFailure ignore: the codon stays failed, the plan continues, the run completes."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"fail": {"message": "no", "exitCode": 4}}, onFailure="ignore"),
@@ -193,7 +194,7 @@ async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path) -> No
 
 
 async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Path) -> None:
-    """The failed run ends as failed; codon.next tries again and goes on to the end."""
+    """The failed run ends as failed; codon.next tries again and continues to the end."""
     hank = write_hank(
         tmp_path / "hank", codon("one") | sh("test -e ok && exit 0; touch ok; exit 7"), codon("two")
     )
@@ -215,11 +216,11 @@ async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Pat
     assert failed.exit_code == 7
 
 
-# --- orders that come at a bad moment -------------------------------------------------------------
+# --- Commands at unusual moments ------------------------------------------------------------------
 
 
 async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
-    """A skip or an end that comes while the agent is being started ends it all the same."""
+    """A skip or forceStop that arrives while the agent is being started still ends it."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")), codon("two"))
     execution = tmp_path / "execution"
     async with (
@@ -244,7 +245,8 @@ async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
 
 
 async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None:
-    """Nothing to skip, nothing to redo, nothing left, no such codon: each has its code."""
+    """Nothing to skip, nothing to redo, nothing left and an unknown codon each have an error
+    code."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with (
@@ -271,7 +273,8 @@ async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None
 
 
 async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) -> None:
-    """server.shutdown in mid-codon: exit 0, an `exit` checkpoint, run closed, lock gone."""
+    """server.shutdown during a codon: exit 0, an `exit` checkpoint, the run closed, the lock
+    removed."""
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), waits_for(tmp_path / "never"))
     )

@@ -1,4 +1,4 @@
-"""Claims about the execution directory: which one a run gets, what lies in it, who may read it."""
+"""The execution directory: its selection, contents and permissions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.watching import told
 
 
 class Machine:
-    """A person's machine: data, a hank, and a folder of executions of its own."""
+    """A user's machine: data, a hank, and a folder of executions."""
 
     def __init__(self, root: Path) -> None:
         self.data = root / "data"
@@ -28,7 +28,7 @@ class Machine:
         self.executions = root / "executions"
 
     def run(self, *options: str) -> Path:
-        """Runs the plan to its end and returns the directory that it ran in."""
+        """Run the plan to its end and return its directory."""
         done = self.hankweave(*options)
         assert done.returncode == 0, done.stderr
         ready = next(line for line in done.stdout.splitlines() if '"server.ready"' in line)
@@ -45,7 +45,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> None:
-    """Without --execution the second run finds the first one's directory, and has nothing to do."""
+    """Without --execution the second run resumes the first one's directory, and has nothing to
+    do."""
     first = machine.run()
     seqs = len(journal(first))
     assert machine.run() == first
@@ -57,7 +58,7 @@ def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> Non
 
 
 def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None:
-    """--new never resumes; changed data is another execution's."""
+    """--new never resumes; changed data gets a new execution."""
     first = machine.run()
     second = machine.run("--new")
     (machine.data / "more.csv").write_text("3,4\n")
@@ -66,7 +67,7 @@ def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None
 
 
 def test_data_is_linked_or_copied(machine: Machine) -> None:
-    """read_only_data_source is a link to the data; with --copy it is a copy of it."""
+    """read_only_data_source is a link to the data, or with --copy a copy."""
     linked = machine.run() / "read_only_data_source"
     assert linked.is_symlink()
     assert linked.resolve() == machine.data.resolve()
@@ -79,8 +80,8 @@ def test_data_is_linked_or_copied(machine: Machine) -> None:
 
 
 def test_the_path_of_an_agents_log_is_right_for_both_kinds_of_readers(machine: Machine) -> None:
-    """`claudeLogPath` is `runs/...` as in seed 002, relative to `.hankweave`; a link makes it right
-    for readers of Hankweave as well, who begin at the execution directory."""
+    """`claudeLogPath` is `runs/...` as in seed 002, relative to `.hankweave`; a link makes the path
+    valid for Hankweave's readers, which resolve it from the execution directory."""
     execution = machine.run()
     (done,) = state(execution).runs[0].codons
     assert isinstance(done, CompletedCodon)
@@ -90,7 +91,7 @@ def test_the_path_of_an_agents_log_is_right_for_both_kinds_of_readers(machine: M
 
 
 def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
-    """--execution names a directory that was made for other data: a sentence, exit 2."""
+    """--execution with a directory for other data gives a message and exit code 2."""
     first = machine.run()
     (machine.data / "more.csv").write_text("3,4\n")
     refused = machine.hankweave("--execution", str(first))
@@ -100,7 +101,7 @@ def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
 
 
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Every folder below .hankweave is 0700 and every file 0600, while serving and after."""
+    """Every folder below .hankweave is 0700 and every file 0600, while serving and afterwards."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", rigSetup=[{"type": "command", "command": {"run": "touch r"}}]),
@@ -117,7 +118,8 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
 
 
 async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> None:
-    """Lines as in seed 001: instant, level, message; from the start to why it stopped."""
+    """Lines have instant, level and message as in seed 001, from the start to the reason of the
+    stop."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
@@ -139,7 +141,7 @@ async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> No
 
 
 def _open_to_others(folder: Path) -> dict[str, str]:
-    """What is readable by more than its owner."""
+    """Return the paths that others than the owner can read."""
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
     return {
         str(path.relative_to(folder)): oct(mode) for path, mode in modes.items() if mode & 0o077

@@ -1,4 +1,4 @@
-"""Claims about agents that are sent on until they have enough, and loops that end with that."""
+"""Agents that are extended until a limit, and loops that end with it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def script(*steps: dict[str, Any]) -> str:
 
 
 async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
-    """exhaustWithPrompt: after a clean end it gets that prompt in the same session, as often as
-    maxExtensions says; costs and messages add up; one log holds all."""
+    """exhaustWithPrompt: after a clean end the agent gets the prompt in the same session, up to
+    maxExtensions times; costs and messages are added, and one log has everything."""
     hank = write_hank(
         tmp_path / "hank",
         codon(
@@ -58,7 +58,7 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
 
 
 async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Path) -> None:
-    """The codon is complete, and says why it ended; what it wrote is kept."""
+    """The codon is complete, with the reason of its end; the files it wrote are kept."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), exhaustWithPrompt=script(FULL)),
@@ -75,7 +75,7 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
 
 
 async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -> None:
-    """Trying again would not help, and the reason says what was exceeded."""
+    """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -88,7 +88,7 @@ async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -
 
 
 async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None:
-    """What the codon did before is in its error checkpoint."""
+    """The codon's earlier work is in its error checkpoint."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), exhaustWithPrompt=script({"fail": {"message": "no"}})),
@@ -104,8 +104,8 @@ async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None
 
 
 async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: Path) -> None:
-    """The rest of the iteration leaves the plan, the codon behind the loop runs, and a second
-    start finds nothing to do."""
+    """The rest of the iteration is removed from the plan, the codon after the loop runs, and a
+    second start finds nothing to do."""
     counter = tmp_path / "count"
     full = '{"type":"result","subtype":"error","is_error":true,"result":"Prompt is too long"}'
     begin = '{"type":"system","subtype":"init","session_id":"s","model":"m"}'

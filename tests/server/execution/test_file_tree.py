@@ -1,4 +1,4 @@
-"""Claims about the picture of the file tree: what is in it, when it is told, how large it gets."""
+"""The file tree event: its contents, its timing and its size limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def paths_of(branch: Branch) -> list[bytes]:
 
 
 def test_a_picture_has_every_tracked_file_that_fits() -> None:
-    """Files of a folder before the folders in it, in the order of their names."""
+    """The files of a folder precede its subfolders, in order of their names."""
     table = table_of(b"b/c/d", b"a", b"b/e")
     drawn = outline(table.top, 10)
     assert paths_of(drawn.top) == [b"a", b"b/e", b"b/c/d"]
@@ -40,19 +40,20 @@ def test_a_picture_has_every_tracked_file_that_fits() -> None:
     ("most", "shown", "omitted"),
     [
         (1, [b"a"], 3),  # The folder b and the two files below it.
-        (2, [b"a"], 3),  # b is shown, and nothing in it: e, the folder c, and d below that.
+        (2, [b"a"], 3),  # b is shown empty: e, the folder c, and d below it are omitted.
         (3, [b"a", b"b/e"], 2),
         (4, [b"a", b"b/e"], 1),
     ],
 )
 def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: int) -> None:
-    """Upper levels come first, and of what is left out it is said how much."""
+    """Upper levels come first, and the number of omitted entries is given."""
     drawn = outline(table_of(b"a", b"b/c/d", b"b/e").top, most)
     assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
 
 
 async def test_clients_are_told_how_the_files_lie(tmp_path: Path) -> None:
-    """At a codon's start and end, also for what a shell command made; not where nothing moved."""
+    """The tree is sent at a codon's start and end, also for files of a shell command, if it
+    changed."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), {"run": "mkdir -p deep/er; echo b > deep/er/b.txt"}),

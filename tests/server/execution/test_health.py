@@ -1,4 +1,4 @@
-"""What is wrong, as a value."""
+"""The health of the server as a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FEW = Problem(code="OUT_OF_DESCRIPTORS", message="Few.", since="2025-01-04T12:30
 
 
 def test_a_server_without_problems_is_ok() -> None:
-    """Nothing is wrong, and nothing is said."""
+    """A server without problems is ok and lists none."""
     assert (ServerHealth().status, ServerHealth().sentence, ServerHealth().problems) == (
         "ok",
         "",
@@ -19,7 +19,7 @@ def test_a_server_without_problems_is_ok() -> None:
 
 
 def test_a_problem_stays_as_it_was_first_told() -> None:
-    """Reported again it keeps its first sentence and moment."""
+    """A problem that is reported again keeps its first message and time."""
     health = ServerHealth().with_problem(FULL).with_problem(LATER)
     assert health.problems == (FULL,)
     assert health.problem("INSUFFICIENT_SPACE") is FULL
@@ -27,7 +27,7 @@ def test_a_problem_stays_as_it_was_first_told() -> None:
 
 
 def test_a_server_is_degraded_until_its_last_problem_is_over() -> None:
-    """Each code goes by itself; the oldest problem stands first."""
+    """Each problem is cleared by its code; the oldest one is listed first."""
     health = ServerHealth().with_problem(FULL).with_problem(FEW)
     assert (health.status, health.sentence) == ("degraded", "Full. Few.")
     health = health.without("INSUFFICIENT_SPACE").without("INSUFFICIENT_SPACE")

@@ -1,4 +1,4 @@
-"""How often the files of an agent that does not wait are looked at."""
+"""The interval between scans of the files of an agent that does not wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HOURS = 3600.0
 
 
 def pauses(until: float, cost: float) -> list[float]:
-    """The pauses between looks that each take so long, from the beginning until some moment."""
+    """Return the pauses between scans of this duration, from the start until this moment."""
     pace, now, found = LookPace(0.0), 0.0, []
     while now < until:
         due_in = pace.due_in(now, SHORTEST)
@@ -23,19 +23,20 @@ def pauses(until: float, cost: float) -> list[float]:
 
 
 def test_a_look_is_due_after_the_shortest_pause_at_first() -> None:
-    """A quarter of a second after the beginning, and after each look."""
+    """The first scan is due a quarter of a second after the start, the next ones after each
+    scan."""
     assert pauses(1.0, 0.0) == pytest.approx([SHORTEST] * 4)
 
 
 def test_looks_never_take_more_than_a_twentieth_of_the_time() -> None:
-    """Whatever one costs, so much work tree there may be."""
+    """Scans use at most a twentieth of the time, however large the work tree is."""
     for cost in (0.001, 0.1, 3.0):
         found = pauses(600.0, cost)
         assert cost * len(found) <= 0.05 * 600.0 + cost
 
 
 def test_eight_hours_make_a_few_thousand_looks_and_no_pause_is_longer_than_the_limit() -> None:
-    """So a program that writes without end cannot fill the disk with checkpoints."""
+    """A program that writes constantly cannot fill the disk with checkpoints."""
     found = pauses(8 * HOURS, 0.01)
     assert 2_000 < len(found) < 5_000
     assert max(found) == pytest.approx(LONGEST)
@@ -43,7 +44,7 @@ def test_eight_hours_make_a_few_thousand_looks_and_no_pause_is_longer_than_the_l
 
 
 def test_a_line_can_make_a_look_due_earlier() -> None:
-    """The pause is the shorter one that the caller names, where nothing else makes it longer."""
+    """The caller's shorter pause applies unless scans would take too much of the time."""
     pace = LookPace(0.0)
     pace.looked(1.0, 0.1)
     assert pace.due_in(1.0, 0.05) == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""Claims about the watch over long work: who is told, how often, and what becomes of the rest."""
+"""Progress of long operations: who receives it, how often, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ DEADLINE = 10.0
 
 @dataclass
 class Bench:
-    """A watch, its clock, and what it tells; the test looks when its clock says so."""
+    """A progress monitor with its clock and output; the test runs it when the clock has
+    advanced."""
 
     seconds: float = 0.0
     told: list[StoreProgress] = field(default_factory=list)
@@ -32,14 +33,14 @@ class Bench:
         self.watch.attach(self.told.append)
 
     def goes_on(self, seconds: float) -> None:
-        """Time passes as `run` lets it pass."""
+        """Let time pass for `run`."""
         for _ in range(round(seconds / BETWEEN_LOOKS_SECONDS)):
             self.seconds += BETWEEN_LOOKS_SECONDS
             self.watch.look()
 
 
 def test_what_is_quickly_done_is_not_told() -> None:
-    """Neither while it goes on nor at its end."""
+    """A short operation is not reported, during or after it."""
     bench = Bench()
     with bench.watch.watching("capture") as meter:
         meter.begin("reading", "files", 10)
@@ -52,7 +53,7 @@ def test_what_is_quickly_done_is_not_told() -> None:
 
 
 def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
-    """However often it counts; the last one says that it is, and where it stood."""
+    """However often it counts, progress is limited to ten reports a second; the last is final."""
     bench = Bench()
     with bench.watch.watching("fsck", (7, "c-1")) as meter:
         meter.begin("checking", "objects", 1_000_000)
@@ -74,7 +75,7 @@ def test_what_takes_long_is_told_ten_times_a_second_and_at_its_end() -> None:
 
 
 def test_what_gets_no_further_is_not_told_again() -> None:
-    """Until it does, or ends."""
+    """Unchanged progress is not reported until it changes or ends."""
     bench = Bench()
     with bench.watch.watching("gc") as meter:
         meter.begin("sweeping", "files", 3)
@@ -88,7 +89,7 @@ def test_what_gets_no_further_is_not_told_again() -> None:
 
 
 def test_what_counts_nothing_is_not_told() -> None:
-    """Before its first phase there is nothing to say."""
+    """An operation is not reported before its first phase."""
     bench = Bench()
     with bench.watch.watching("branch"):
         bench.goes_on(5)
@@ -115,7 +116,7 @@ def test_work_within_work_is_part_of_it() -> None:
 
 
 async def test_operations_of_two_tasks_are_apart() -> None:
-    """A task counts on its own meter, whatever another one is in the midst of."""
+    """A task counts on its own meter, whatever other tasks do."""
     bench = Bench()
     both_begun, meters = anyio.Event(), list[Meter]()
 
@@ -139,7 +140,7 @@ async def test_operations_of_two_tasks_are_apart() -> None:
 
 
 async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> None:
-    """What was begun within an operation that is over is no part of it any more."""
+    """A task started within an operation that has ended is not part of it."""
     bench = Bench()
     over, done = anyio.Event(), anyio.Event()
 
@@ -163,7 +164,7 @@ async def test_a_task_that_outlives_its_operation_begins_one_of_its_own() -> Non
 
 @pytest.mark.parametrize("fault", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
-    """So that nobody waits for the rest of it."""
+    """A failed operation is reported as ended, so that clients stop waiting."""
     bench = Bench()
 
     def fail() -> None:
@@ -179,7 +180,7 @@ def test_what_fails_is_told_to_be_over(fault: BaseException) -> None:
 
 
 async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> None:
-    """By itself: work in a worker thread is told while it goes on, and later work as well."""
+    """Work in a thread is reported while it runs, and later work as well."""
     told: list[StoreProgress] = []
     send, receive = anyio.create_memory_object_stream[StoreProgress](100)
     watch = ProgressWatch()
@@ -209,7 +210,7 @@ async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> No
 
 
 def test_a_total_is_never_less_than_what_is_done() -> None:
-    """An estimate that was too low grows."""
+    """A total that was estimated too low is raised."""
     meter = Meter()
     assert meter.read() is None
     meter.begin("checking", "objects", 2)

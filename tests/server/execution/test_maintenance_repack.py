@@ -1,6 +1,6 @@
-"""Claims about packing in the background: it makes way, it ends with the server, it tells faults.
+"""Repacking in the background: it yields, stops with the server, and reports errors.
 
-The store is a double: it packs for as long as it is let, or fails; gate, ledger and tasks are real.
+The store is a double that repacks until it is stopped, or fails; gate, ledger and tasks are real.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ DEADLINE = 10.0
 
 @dataclass
 class BusyStore:
-    """Has `steps` left to do, and takes one only when it is not told to stop."""
+    """A store with `steps` left to do, which takes one only if it is not asked to stop."""
 
     steps: int = 1
     waits: bool = False
-    """Whether a step lasts until it is told to stop."""
+    """Whether a step lasts until the store is asked to stop."""
     fault: Exception | None = None
     attempts: int = 0
     begun: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
-    """Ends a call for the tip of a branch."""
+    """Releases a call for the tip of a branch."""
 
     def size(self) -> int:
         return self.steps
@@ -75,7 +75,7 @@ class BusyStore:
 
 @dataclass
 class Desk:
-    """A packing with its store, and what it has told."""
+    """A repacker with its store and its published events."""
 
     packing: Repacker
     store: BusyStore
@@ -124,7 +124,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
-    """Once after the start, and again when a checkpoint has made it necessary."""
+    """The store is repacked once after the start, and again when a checkpoint makes it
+    necessary."""
     async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         first = await desk.next_told(1)
@@ -138,7 +139,7 @@ async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
 
 
 async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_path: Path) -> None:
-    """A call that comes while a step is under way is served at once; the rest is packed later."""
+    """A call during a step is served at once; the rest is repacked later."""
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
@@ -152,7 +153,7 @@ async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_pat
 
 
 async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
-    """What is under way stops at its next step, and nothing begins any more."""
+    """Work in progress stops at its next step, and no more starts."""
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
@@ -177,7 +178,7 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
 async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
     tmp_path: Path, fault: Exception, code: ErrorCode
 ) -> None:
-    """An `error` that is not fatal; no further attempt until a gc; the engine serves on."""
+    """The `error` event is not fatal; no attempt follows until a gc; the engine keeps serving."""
     async with a_desk(tmp_path, BusyStore(fault=fault)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         told = await desk.next_told(1)
@@ -198,7 +199,8 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
 
 
 async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:
-    """After so many times the patience is at its end; only the server's end counts then."""
+    """A repack that a user requested yields a limited number of times; then only a shutdown stops
+    it."""
     async with a_desk(tmp_path, BusyStore()) as desk:
         patience = list(desk.packing.patience())
         assert len(patience) == YIELDINGS + 1

@@ -1,6 +1,8 @@
-"""Claims about what may be ordered when: every order to a codon, from wherever a codon or the
-server can stand. The moments are exact, so the rooms run in this process, with an agent and a
-model that wait where the test wants them."""
+"""Commands to a codon at every moment of its life and the server's.
+
+The moments are exact, so the components run in this process, with an agent and a model that block
+where the test wants.
+"""
 
 from __future__ import annotations
 
@@ -86,12 +88,12 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
 DEADLINE = 20.0
 QUIET = 0.05
-"""Seconds; where nothing is told for so long, nothing is going on."""
+"""Seconds without a new event after which the execution counts as idle."""
 
 
 @dataclass
 class HeldAgent:
-    """An agent that stays where it is told to, until it is let go or stopped."""
+    """An agent that blocks at a given point until it is released or stopped."""
 
     holds: str = ""
     exit_code: int = 0
@@ -162,7 +164,7 @@ async def _then(event: anyio.Event, scope: anyio.CancelScope) -> None:
 
 @dataclass
 class Scene:
-    """The rooms of an execution of two codons, and who can be made to wait in it."""
+    """The components of an execution of two codons, and its agent and model, which can block."""
 
     folder: Path
     ctx: ExecutionContext
@@ -194,13 +196,13 @@ class Scene:
                 await anyio.sleep(0.002)
 
     async def reach(self, kind: type[CodonExecution], hold: str = "") -> None:
-        """Lets codon one begin, and go as far as this."""
+        """Start codon one, and wait until it is in this state."""
         self.agent.holds = hold
         self.runner.start(CodonId("one"))
         await self.until(lambda: isinstance(self.newest, kind))
 
     async def finish(self, *names: str, exit_code: int = 0) -> None:
-        """Lets codons run to their end, whatever it is."""
+        """Run codons to their end, successful or not."""
         self.agent.exit_code = exit_code
         for name in names:
             self.runner.start(CodonId(name))
@@ -210,7 +212,7 @@ class Scene:
         self.ctx.ledger.space.note(FULL)
 
     async def end(self) -> None:
-        """Lets everybody go and closes the server, as it does at its own end."""
+        """Release all that is blocked and close the server, as at a normal end."""
         self.agent.may_go.set()
         self.agent.may_die.set()
         self.model.may_answer.set()
@@ -220,7 +222,7 @@ class Scene:
             await self.runner.close(Halt("the end", checkpoint_kind="exit"))
 
 
-# --- where a codon or the server can stand ---------------------------------------------------
+# --- Moments of a codon or the server --------------------------------------------------------
 
 
 async def nothing_has_run(scene: Scene) -> None:
@@ -323,7 +325,7 @@ CLOSING = ErrorCode.SHUTTING_DOWN.value
 NO_ROOM = ErrorCode.INSUFFICIENT_SPACE.value
 
 TABLE: Mapping[Place, tuple[str, str, str, str, str, str]] = {
-    # place: start, start unknown, next, redo, skip, forceStop
+    # Columns: start, start unknown, next, redo, skip, forceStop.
     nothing_has_run: (OK, UNKNOWN, OK, NOTHING, NONE_RUNS, NONE_RUNS),
     in_its_rig: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
     being_started: (RUNNING, RUNNING, RUNNING, RUNNING, OK, OK),
@@ -355,10 +357,10 @@ ENDS: Mapping[tuple[Place, str], type[CodonExecution]] = {
     for place in (in_its_rig, being_started, awaiting_its_session, at_work, without_room_at_work)
     for name, kind in (("skip", SkippedCodon), ("forceStop", FailedCodon))
 } | {
-    # What the agent has done is done: only the wait for sentinels is cut short.
+    # The agent's work is done: only the wait for sentinels is cut short.
     (completing_its_sentinels, "skip"): CompletedCodon,
     (completing_its_sentinels, "forceStop"): CompletedCodon,
-    # The first word counts.
+    # The first command counts.
     (being_stopped, "forceStop"): SkippedCodon,
     (shutting_down_at_work, "skip"): FailedCodon,
     (waiting_for_its_retry, "forceStop"): FailedCodon,
@@ -369,9 +371,8 @@ ENDS: Mapping[tuple[Place, str], type[CodonExecution]] = {
 async def test_an_order_is_done_or_refused_as_the_table_says(
     place: Place, name: str, expected: str, tmp_path: Path
 ) -> None:
-    """For every order and every place: accepted, or refused with that code and without a trace;
-    the codon ends as it was told to, and the journal folds to the state before, after and at the
-    end."""
+    """At every moment each command is accepted, or refused with its code and without an event; the
+    codon ends as requested, and the journal always folds to the state."""
     async with a_scene(tmp_path, has_rig=place is in_its_rig) as scene:
         await place(scene)
         before = await journaled(scene)
@@ -398,7 +399,7 @@ async def test_an_order_is_done_or_refused_as_the_table_says(
 
 
 async def took_hold(scene: Scene, name: str, before: int) -> None:
-    """Waits until an order can be seen to be obeyed: a codon begins, or is told to end."""
+    """Wait until a command visibly takes effect: a codon starts, or is asked to end."""
     if name in ("skip", "forceStop"):
         for _ in range(20):
             await anyio.lowlevel.checkpoint()
@@ -407,7 +408,7 @@ async def took_hold(scene: Scene, name: str, before: int) -> None:
 
 
 async def journaled(scene: Scene) -> int:
-    """How many events there are; they fold to the state."""
+    """Return the number of events, after checking that they fold to the state."""
     ledger, seen = scene.ctx.ledger, -1
     while seen != ledger.last_seq:
         seen = ledger.last_seq
@@ -423,7 +424,7 @@ async def journaled(scene: Scene) -> int:
 
 @asynccontextmanager
 async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
-    """A new execution with everything in it but sockets."""
+    """Create an execution with all components except sockets."""
     layout, clock = Layout.of_execution(folder / "execution"), SystemClock()
     layout.work_tree.mkdir(parents=True)
     engine = CheckpointEngine.open(layout)
@@ -457,7 +458,7 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
 
 
 def _hank(folder: Path, *, has_rig: bool) -> Path:
-    """Codon one has a sentinel and, if asked for, a rig that waits for its leave."""
+    """Write a hank whose codon one has a sentinel and, on request, a rig that waits for a file."""
     waits = f"touch {folder}/rig-runs; until [ -e {folder}/go ]; do sleep 0.01; done"
     rig = [{"type": "command", "command": {"run": waits}}] if has_rig else []
     sentinel = a_sentinel(
@@ -471,7 +472,7 @@ def _hank(folder: Path, *, has_rig: bool) -> Path:
 
 
 def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
-    """Dispatch with the one room behind it that codons are ordered in."""
+    """Return a dispatcher with only the handler for codon commands."""
 
     def nobody(*_: Any) -> None:
         raise AssertionError("no order to a codon comes here")

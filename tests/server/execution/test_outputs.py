@@ -1,4 +1,4 @@
-"""Claims about handing out what codons make: commands before, the copies, and what fails."""
+"""Export of codons' output files: commands, copies and failures."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int
 
 
 async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path) -> None:
-    """Its commands run first, with its environment, in the work tree; then what the globs mean is
-    copied with its path, before anything is archived."""
+    """The codon's commands run first, in the work tree with its environment; then the matching
+    files are copied with their paths, before anything is archived."""
     hank = write_hank(
         tmp_path / "hank",
         codon(
@@ -53,7 +53,7 @@ async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path
 
 
 async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -> None:
-    """The commands are for the copies alone; an environment variable names the directory, too."""
+    """The commands serve only the copies; an environment variable can set the directory, too."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a", "a"), **hands_out("a", before=("touch ran",))),
@@ -66,8 +66,11 @@ async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -
 
 
 async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
-    """Exit code 1, an error that says why, and no next codon; the codon stays completed. The next
-    start tries once more (before 0.9 Hankweave ignored all of it)."""
+    """The exit code is 1, an error event has the reason, and no codon follows; the codon stays
+    completed.
+
+    The next start tries again (before 0.9 Hankweave ignored such failures).
+    """
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a", "a"), **hands_out("a", before=("test -e ../may",))),
@@ -89,7 +92,7 @@ async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
 
 
 async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Path) -> None:
-    """That the plan is at its end makes the server no less honest, nor the next one."""
+    """A failed copy is reported even at the end of the plan, also by the next server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a/b", "b"), **hands_out("a/b")))
     execution, results = tmp_path / "execution", tmp_path / "results"
     results.mkdir()
@@ -107,7 +110,7 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
 async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
     tmp_path: Path,
 ) -> None:
-    """Neither ends the run, and neither is passed over in silence."""
+    """Neither ends the run, and both are reported."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", **hands_out("*.md", before=("exit 7",), allowFailure=True)),
@@ -122,8 +125,8 @@ async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
 
 
 async def test_a_crash_after_success_loses_neither_copies_nor_archives(tmp_path: Path) -> None:
-    """The server dies when the last codon has completed, before its files are handed out: the next
-    start does it, and archives."""
+    """The server dies after the last codon has completed, before its files are exported: the next
+    start exports and archives them."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a/b", "b"), archiveOnSuccess=["a"], **hands_out("a", before=(KILL,))),

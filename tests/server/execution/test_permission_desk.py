@@ -1,4 +1,4 @@
-"""Claims about where requests wait: the first answer counts, and every later one is told so."""
+"""Pending permission requests: the first answer counts, and later ones learn of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ async def code_of(desk: PendingPermissions, name: str) -> ErrorCode:
 
 
 async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
-    """Between the answer and its settlement the request pends no more, and is answered already."""
+    """Between its answer and its settlement a request is no longer pending, but already
+    answered."""
     desk = PendingPermissions()
     waiting = desk.lay(request("a"))
     done = anyio.Event()
@@ -60,7 +61,8 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
 
 
 async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
-    """In the order in which it was asked; long after its answer a request is forgotten."""
+    """Requests are listed in the order they were made; long after its answer a request is
+    forgotten."""
     desk = PendingPermissions()
     first, _ = desk.lay(request("a")), desk.lay(request("b"))
     assert [each.request_id for each in desk.pending] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Claims about requests of an agent that takes them back, or fails while they wait."""
+"""Permission requests of an agent that withdraws them, or fails while they are pending."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ASKED = PermissionAsked("r1", "Bash", {"command": "ls"})
 
 
 class Room:
-    """What requests meet with: a desk, a journal of events, and an agent that is answered."""
+    """A test bench of pending requests, a list of events, and an agent that gets answers."""
 
     def __init__(self, work_tree: Path) -> None:
         self.desk = PendingPermissions()
@@ -56,7 +56,7 @@ class Room:
 
 
 async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_path: Path) -> None:
-    """It waits in its own right, at once, and gets its own answer."""
+    """A request that reuses the id of a withdrawn one is separate, and gets its own answer."""
     room = Room(tmp_path)
     with anyio.fail_after(DEADLINE):
         async with room.permits.attending() as tasks:
@@ -76,7 +76,7 @@ async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_p
 
 
 async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -> None:
-    """Whatever ended it: a request that nobody can settle is not listed, and not answered."""
+    """Whatever ended the agent, a request that cannot be settled is neither listed nor answered."""
     room = Room(tmp_path)
 
     async def fail() -> None:

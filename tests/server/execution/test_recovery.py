@@ -1,4 +1,4 @@
-"""Claims about a start: what is found broken or missing is made good, and said."""
+"""Server start: damaged or missing data is repaired, and reported."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def forget_state(execution: Path) -> None:
 
 
 def cut_journal(execution: Path, is_last: Callable[[Event], bool], *, keep_it: bool) -> None:
-    """Leaves disk as a crash would have: the journal up to an event, and no newer state."""
+    """Leave the disk as after a crash: the journal up to an event, and no newer state."""
     path = Layout.of_execution(execution).journal
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(i for i, line in enumerate(lines) if is_last(codec.decode_event(line)))
@@ -66,7 +66,7 @@ def is_transition(event: Event, kind: str, *words: str) -> bool:
 
 
 def adopted(execution: Path) -> list[str]:
-    """The checkpoints that were put on record by a later start."""
+    """Return the checkpoints that a later start recorded."""
     moves = (codec.decode_transition(each) for each in told(execution, StateTransition))
     return [
         f"{each.checkpoint.kind}:{each.checkpoint.coordinate.codon_id}"
@@ -75,11 +75,11 @@ def adopted(execution: Path) -> list[str]:
     ]
 
 
-# --- state and journal ----------------------------------------------------------------------------
+# --- State and journal ----------------------------------------------------------------------------
 
 
 async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path: Path) -> None:
-    """The state is the same as before, the bad files are kept, and where it came from is told."""
+    """The rebuilt state equals the old one, the bad files are kept, and the source is reported."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
     layout = Layout.of_execution(execution)
@@ -100,7 +100,8 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
 
 
 async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Path) -> None:
-    """Runs, ends and checkpoints come back from commits; work goes on, and back, from there."""
+    """Runs, ends and checkpoints are recovered from commits; the plan and rollbacks work from
+    there."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     async with (
         running_server(hank, None, execution, "--no-autostart") as server,
@@ -136,7 +137,8 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
 
 
 async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
-    """A folder of no run, checkpoints that git has not: both warnings; a rollback is refused."""
+    """An orphaned folder and checkpoints missing in git give warnings; a rollback to them is
+    refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
     layout = Layout.of_execution(execution)
@@ -159,11 +161,11 @@ async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path
     assert "stranger" in warnings["orphaned_folder"]
 
 
-# --- commits nobody recorded ----------------------------------------------------------------------
+# --- Unrecorded commits ---------------------------------------------------------------------------
 
 
 async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> None:
-    """Killed between commit and journal line: the next start records it, the one after does not."""
+    """If killed between commit and journal line, the next start records the commit, once."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
     cut_journal(
@@ -187,7 +189,7 @@ async def test_a_commit_that_nobody_recorded_is_adopted_once(tmp_path: Path) -> 
     assert sorted(recorded) == sorted(commits)
 
 
-# --- work that was cut short ----------------------------------------------------------------------
+# --- Interrupted work -----------------------------------------------------------------------------
 
 SEEN = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
 
@@ -196,8 +198,8 @@ SEEN = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
 async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_start(
     tmp_path: Path, policy: str
 ) -> None:
-    """After SIGTERM in mid-work the next start restores the last success and repeats the codon;
-    its failure is the server's, so even a codon whose failure is ignored is not skipped over."""
+    """After SIGTERM during a codon the next start restores the last success and repeats the codon;
+    the failure is the server's, so onFailure ignore does not skip it."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank",
@@ -223,7 +225,8 @@ async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_sta
 
 
 async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
-    """Killed once in a codon and again after the crash was marked: the files still go back."""
+    """Killed once in a codon and again after the crash was recorded: the files are still
+    restored."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank",
@@ -250,7 +253,7 @@ async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
 
 
 async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_path: Path) -> None:
-    """Killed between an iteration's end and the plan's growth: the loop goes on all the same."""
+    """Killed between an iteration's end and the plan's growth: the loop still continues."""
     loop = {
         "type": "loop",
         "id": "review",
@@ -273,11 +276,11 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
     assert [entry.codon_id for entry in state(execution).execution_plan] == on_thread(execution)
 
 
-# --- a hank that is not the same ------------------------------------------------------------------
+# --- Changed hanks --------------------------------------------------------------------------------
 
 
 async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
-    """hank.changed names both hashes, once for the change."""
+    """hank.changed has both hashes, once per change."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
     write_hank(tmp_path / "hank", *TWO, meta={"name": "other", "version": "2.0.0"})
@@ -289,7 +292,7 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
-    """Forced, the plan of an execution outlives its hank; what cannot be run says so, exit 1."""
+    """With --force the plan outlives its hank; a codon that the hank lacks fails, exit code 1."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     async with (
         running_server(hank, None, execution, "--no-autostart") as server,

@@ -1,4 +1,4 @@
-"""When a codon's agent counts as refused in everything with which it could have worked."""
+"""Warnings about agents that were refused all tools with which they could have worked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def after(refusals: Refusals, name: str, call: str, *, is_error: bool, **more: b
 
 
 def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
-    """By its last report (Claude Code) or with the call's result (Codex); tools are counted."""
+    """Refusals are in the last report (Claude Code) or the call's result (Codex), and are
+    counted."""
     refusals = Refusals()
     after(refusals, "Bash", "1", is_error=True)
     after(refusals, "Bash", "2", is_error=True)
@@ -34,7 +35,7 @@ def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
 
 
 def test_what_the_permissions_deny_is_a_refusal() -> None:
-    """Whether the agent reports the call as failed, or never again."""
+    """A denied call counts, whether the agent reports it as failed or not at all."""
     for is_told in (True, False):
         refusals = Refusals()
         refusals.heed(ToolCalled("1", "Bash", {}))
@@ -48,7 +49,8 @@ def test_what_the_permissions_deny_is_a_refusal() -> None:
 
 
 def test_one_tool_that_did_work_is_enough() -> None:
-    """Also one that failed by itself: it was not refused. Tools that only look do not count."""
+    """A tool that failed by itself was not refused, so it is enough too; read-only tools do not
+    count."""
     refusals = Refusals()
     after(refusals, "Bash", "1", is_error=True)
     refusals.heed(result("1"))
@@ -60,7 +62,7 @@ def test_one_tool_that_did_work_is_enough() -> None:
 
 
 def test_a_denied_call_that_is_tried_again_and_allowed_is_no_refusal() -> None:
-    """The call that succeeded is not taken for the denied one."""
+    """The call that succeeded is not counted as the denied one."""
     refusals = Refusals()
     refusals.deny("Bash")
     after(refusals, "Bash", "1", is_error=True)

@@ -1,4 +1,4 @@
-"""Claims about re-entry: the plan follows from the thread, whatever was pruned or lost of it."""
+"""Re-entry: the plan follows from the thread, whatever was pruned or lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def planned(*iterations: int) -> list[str]:
 
 
 def walked(count: int) -> State:
-    """The state after the first codons of a whole walk."""
+    """Return the state after the first codons of a complete run."""
     return a_state(ended("first", *WALK[:count]), plan=PLAN)
 
 
@@ -61,7 +61,7 @@ def walked(count: int) -> State:
     [(0, [0]), (1, [0]), (2, [0]), (3, [0, 1]), (4, [0, 1]), (5, [0, 1, 2]), (8, [0, 1, 2])],
 )
 def test_the_plan_grows_by_the_iterations_that_were_done(count: int, iterations: list[int]) -> None:
-    """Each finished iteration brings the next one in, up to the loop's limit, and none twice."""
+    """Each finished iteration adds the next one, up to the loop's limit, and none twice."""
     state = walked(count)
     from_nothing = grown(PLAN, HANK, thread(state))
     assert names(from_nothing) == planned(*iterations)
@@ -69,7 +69,7 @@ def test_the_plan_grows_by_the_iterations_that_were_done(count: int, iterations:
 
 
 def test_what_is_not_done_grows_nothing() -> None:
-    """A failed codon ends no iteration, a skipped one does."""
+    """A failed codon does not end an iteration; a skipped one does."""
     before = WALK[:2]
     broken = a_state(ended("first", *before, failed("mend#0")), plan=PLAN)
     passed_over = a_state(ended("first", *before, skipped("mend#0")), plan=PLAN)
@@ -94,7 +94,7 @@ def test_what_is_not_done_grows_nothing() -> None:
 def test_any_point_of_the_past_can_be_re_entered(
     after: str | None, iterations: list[int], pruned: bool
 ) -> None:
-    """Whether the plan has all iterations, or an earlier rollback took them out: the same plan."""
+    """The plan is the same whether it had all iterations or an earlier rollback removed them."""
     full = grown(PLAN, HANK, thread(walked(len(WALK))))
     state = a_state(ended("first", *WALK), plan=PLAN if pruned else full)
     shas = {codon.codon_id: codon.completion_checkpoint for codon in WALK}

@@ -1,4 +1,4 @@
-"""Claims about what rigs leave in the work tree, where a rollback passes their codons."""
+"""Files that rigs leave in the work tree when a rollback passes their codons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def a_hank(folder: Path, *codons: dict[str, Any]) -> Path:
 
 @asynccontextmanager
 async def served(hank: Path, execution: Path) -> AsyncIterator[Client]:
-    """A server whose plan has ended."""
+    """Run a server whose plan has ended."""
     async with (
         running_server(hank, None, execution) as server,
         server.client(since_seq=0) as client,
@@ -63,8 +63,8 @@ TWO = (
 
 
 async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Path) -> None:
-    """All below the target, also what the agent put there; the safety
-    checkpoint holds it, so an undo brings it back and a redo takes it away again."""
+    """Everything below the rig's target is removed, also the agent's files; the safety checkpoint
+    has it, so an undo restores it and a redo removes it again."""
     execution = tmp_path / "execution"
     work_tree = execution / "agentRoot"
     async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
@@ -84,7 +84,7 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
 
 
 async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
-    """As files that go, and not as edits of people."""
+    """A preview lists them as removed files and not as user edits."""
     execution = tmp_path / "execution"
     async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
         seen = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
@@ -101,7 +101,8 @@ async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
-    """Untracked files beside the target, and what a `.gitignore` of the checkpoint hides."""
+    """Untracked files beside the target stay, and so do files that the checkpoint's `.gitignore`
+    hides."""
     codons = (
         codon(
             "one",
@@ -129,7 +130,7 @@ async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
 
 
 async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) -> None:
-    """What lies there may be that codon's, and no checkpoint could bring it back as it was."""
+    """Files there may belong to that codon, and no checkpoint could restore them exactly."""
     codons = (
         codon("one", writes("a.txt", "one"), tracked=["a.txt"], **copies("kit")),
         codon("two", writes("kit/made.bin", "made"), tracked=["a.txt"], **copies("kit")),
@@ -142,7 +143,7 @@ async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) ->
 
 
 async def test_a_rollback_of_some_paths_touches_no_rig(tmp_path: Path) -> None:
-    """No codon is passed where only files move."""
+    """Only files change in such a rollback, so it passes no codon."""
     execution = tmp_path / "execution"
     async with served(a_hank(tmp_path / "hank", *TWO), execution) as client:
         (execution / "agentRoot" / "a.txt").write_text("edited")
@@ -166,7 +167,7 @@ async def test_a_rollback_of_some_paths_touches_no_rig(tmp_path: Path) -> None:
 def test_a_target_is_left_over_unless_it_overlaps_one_that_stays(
     stays: str, passed: str, found: tuple[str, ...]
 ) -> None:
-    """Whole steps of a path count, not letters."""
+    """Overlap is checked by whole path components, not by characters."""
     before, after = planned("one", stays), planned("two", passed)
     state = msgspec.structs.replace(
         EMPTY_STATE,

@@ -1,4 +1,4 @@
-"""Claims about rollbacks of a real server: files, runs, plan, events, and what is refused."""
+"""Rollbacks of a real server: files, runs, plan, events and refusals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ THREE = (
 )
 
 MANY_FILES = codon("two", {"run": "for i in $(seq 1500); do echo $i > f$i; done"})
-"""Enough of them that a rollback is still at work when the next thing happens."""
+"""Enough files that a rollback is still running at the next step of the test."""
 
 
 def to_codon(name: str, kind: Any, **fields: Any) -> RollbackToCodon:
@@ -59,7 +59,7 @@ def to_codon(name: str, kind: Any, **fields: Any) -> RollbackToCodon:
 
 
 def end_of(execution: Path, name: str) -> str:
-    """The checkpoint of a codon's newest success."""
+    """Return the checkpoint of a codon's newest success."""
     for run in state(execution).runs:
         for done in reversed(run.codons):
             if done.codon_id == name and isinstance(done, CompletedCodon):
@@ -72,12 +72,13 @@ def on_thread(execution: Path) -> list[str]:
     return [entry.codon.codon_id for entry in thread(state(execution))]
 
 
-# --- what a rollback tells ------------------------------------------------------------------------
+# --- Events ---------------------------------------------------------------------------------------
 
 
 async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) -> None:
-    """started, per passed codon progress, checkpoint and rig clean-up, then progress, checkpoint,
-    the runs' change, completed, snapshot, idle; progress counts from 1 to codons + 1."""
+    """The order is started, then progress, checkpoint and rig clean-up per passed codon, then
+    progress, checkpoint, the runs' change, completed, snapshot and idle; progress counts from 1 to
+    codons + 1."""
     hank = write_hank(
         tmp_path / "hank",
         THREE[0],
@@ -129,7 +130,7 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
 
 
 async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path) -> None:
-    """In the middle of the plan the old run ends as completed, then the continuation starts."""
+    """In the middle of a plan the old run ends as completed before the continuation starts."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     async with (
@@ -161,11 +162,12 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
     assert moves == ["RunStarted", "RunCompleted", "RunStarted"]
 
 
-# --- preview --------------------------------------------------------------------------------------
+# --- Preview --------------------------------------------------------------------------------------
 
 
 async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path: Path) -> None:
-    """Files, refs, runs and journal stay; then the rollback does what was said, path by path."""
+    """Files, refs, runs and journal stay; the following rollback does exactly what the preview
+    lists."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     agent_root, git = execution / "agentRoot", GitWitness(execution)
@@ -200,7 +202,7 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
     ],
 )
 async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) -> None:
-    """Two targets, or half of one, are an invalid command."""
+    """Two targets, or an incomplete one, are an invalid command."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     async with (
         running_server(hank, None, tmp_path / "execution", "--no-autostart") as server,
@@ -212,11 +214,11 @@ async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) 
         assert (refused.value.code, refused.value.path) == (ErrorCode.INVALID_COMMAND, "$.data")
 
 
-# --- files ----------------------------------------------------------------------------------------
+# --- Files ----------------------------------------------------------------------------------------
 
 
 async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
-    """Untracked and ignored files stay byte for byte; edits of tracked ones go into `safety`."""
+    """Untracked and ignored files keep every byte; edits of tracked ones are in `safety`."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("notes/a.md", "one"), tracked=("notes/**",)),
@@ -254,8 +256,8 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     tmp_path: Path,
 ) -> None:
-    """checkpoint.create after a codon, a rollback, then back to it: the edits are there, and the
-    plan goes on after that codon, also after a restart and from another timeline."""
+    """After checkpoint.create, a rollback and the way forward, the edits are restored and the plan
+    continues after the codon, also after a restart and from another timeline."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     note = execution / "agentRoot" / "a.txt"
@@ -291,7 +293,7 @@ async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
 
 
 async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
-    """Back to the state from before the rollback: its files, and its place in the plan."""
+    """It restores the files and the position in the plan from before the rollback."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     agent_root = execution / "agentRoot"
@@ -311,11 +313,11 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
     assert next_codon(state(execution)) is None
 
 
-# --- errors and rigs ------------------------------------------------------------------------------
+# --- Errors and rigs ------------------------------------------------------------------------------
 
 
 async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
-    """The broken work is back, and the codon that broke it runs on it, not the one after it."""
+    """The broken work is restored, and the codon that broke it runs on it, not the next one."""
     broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
     hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
     execution = tmp_path / "execution"
@@ -342,7 +344,7 @@ async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path
 
 
 async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Path) -> None:
-    """In a run of three codons the third one runs again, on the files its rig had left."""
+    """In a run of three codons the third runs again, on the files that its rig left."""
     rig = [{"type": "command", "command": {"run": "echo r >> rigged.txt"}}]
     hank = write_hank(
         tmp_path / "hank",
@@ -368,11 +370,11 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
     assert fold(journal(execution)) == state(execution)
 
 
-# --- one at a time --------------------------------------------------------------------------------
+# --- Concurrency ----------------------------------------------------------------------------------
 
 
 async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
-    """Two clients, one moment: one report, one refusal that leaves no trace."""
+    """Of two simultaneous requests one gets a report, the other a refusal without any event."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     codes: list[str] = []
@@ -398,7 +400,8 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
-    """`onRunning: stop`: the agent ends, its codon fails with the reason, then files go back."""
+    """`onRunning: stop`: the agent ends, its codon fails with the reason, then files are
+    restored."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", THREE[0], codon("two", writes("half.txt", "half"), waits_for(gate))
@@ -426,7 +429,8 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
 
 
 async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path: Path) -> None:
-    """SIGTERM after rollback.started: it is told to its end, and the new run is closed."""
+    """SIGTERM after rollback.started: the rollback completes with all events, and the run is
+    closed."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     async with (
@@ -455,7 +459,7 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
     assert tree(execution / "agentRoot") == {"a.txt": b"one"}
 
 
-# --- loops ----------------------------------------------------------------------------------------
+# --- Loops ----------------------------------------------------------------------------------------
 
 LOOP = {
     "type": "loop",
@@ -473,8 +477,8 @@ UNROLLED = ["one", *(f"{name}#{n}" for n in range(3) for name in ("check", "mend
 async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
     tmp_path: Path,
 ) -> None:
-    """Into iteration 1, out before the loop, and on an old timeline into iteration 2: each time the
-    plan has every id once, and the run ends as the first one did."""
+    """After rollbacks into iteration 1, to before the loop, and to iteration 2 on an old timeline,
+    the plan has every id once, and the run ends like the first one."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1")), LOOP, codon("last"))
     execution = tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
@@ -511,7 +515,7 @@ async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
 
 
 async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> None:
-    """codon.redo at an iteration's end, then on: no id stands twice in plan or thread."""
+    """After codon.redo at an iteration's end no id is repeated in plan or thread."""
     hank = write_hank(tmp_path / "hank", LOOP)
     execution = tmp_path / "execution"
     async with (

@@ -1,4 +1,4 @@
-"""Claims about the runner that need an exact moment, and so its rooms in one process."""
+"""Runner behaviour at exact moments, tested with its components in one process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.scripted_hank import codon, waits_for, write_hank
 
 @asynccontextmanager
 async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionContext]]:
-    """The runner of a new execution, whose one codon would never end by itself."""
+    """Create the runner of a new execution, whose one codon never ends by itself."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
     layout.work_tree.mkdir(parents=True)
@@ -64,10 +64,10 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionConte
 
 
 async def test_a_stop_while_the_run_is_being_opened_takes_the_wish_back(tmp_path: Path) -> None:
-    """Between the wish and the codon there is a write: who stops in it waits for no codon."""
+    """A stop during the write between request and start cancels the request."""
     async with a_runner(tmp_path) as (runner, ctx):
         runner.start(CodonId("one"))
-        while len(ctx.state.runs) == 1:  # Decided is not yet written.
+        while len(ctx.state.runs) == 1:  # The decision is not yet written.
             await anyio.lowlevel.checkpoint()
 
         await runner.quiesce(Halt("stopped"))
@@ -76,7 +76,7 @@ async def test_a_stop_while_the_run_is_being_opened_takes_the_wish_back(tmp_path
 
 
 async def test_a_stop_before_the_agent_lives_ends_the_codon(tmp_path: Path) -> None:
-    """A halt that comes while the codon is `preparing` is obeyed when its agent would start."""
+    """A stop while the codon is `preparing` takes effect when its agent would start."""
     async with a_runner(tmp_path) as (runner, ctx):
         runner.start(CodonId("one"))
         while active_codon(ctx.state) is None:
@@ -89,7 +89,7 @@ async def test_a_stop_before_the_agent_lives_ends_the_codon(tmp_path: Path) -> N
 
 
 async def test_a_closed_runner_takes_no_wish_and_no_rollback(tmp_path: Path) -> None:
-    """Once the end has begun, both are refused with SHUTTING_DOWN."""
+    """After `close` both are refused with SHUTTING_DOWN."""
     async with a_runner(tmp_path) as (runner, ctx):
         await runner.close(Halt("the end"))
         with pytest.raises(Refused) as start:

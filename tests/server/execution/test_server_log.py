@@ -1,4 +1,4 @@
-"""server.log tells what happened: by default as in seed 001, at debug all of it, and as JSON."""
+"""The contents of server.log: by default as in seed 001, at debug everything, and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_of(execution: Path) -> list[str]:
 
 
 async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_path: Path) -> None:
-    """At info, as seed 001 shows it: codons, changed files, checkpoints, a rollback, the end."""
+    """At info: codons, changed files, checkpoints, a rollback and the end, as in seed 001."""
     hank = write_hank(
         tmp_path / "hank",
         codon("observe", writes("notes/observations.md", "seen")),
@@ -69,7 +69,7 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
 def test_the_level_is_an_option_and_a_variable(
     tmp_path: Path, level: str, has_debug: bool, has_info: bool
 ) -> None:
-    """At debug each tool call, message and step has a line, without what it says."""
+    """At debug each tool call, message and step has a line, without its contents."""
     hank = write_hank(tmp_path / "hank", codon("one", {"say": "my secret"}, writes("a.txt", "a")))
     words = ("run", str(hank), "--headless")
     hankweave(*words, "--execution", str(tmp_path / "by-option"), "--log-level", level, code=0)
@@ -100,7 +100,7 @@ def test_a_level_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert "'debug', 'info', 'warning', 'error'" in done.stderr
 
 
-# --- in the ledger's stretch ----------------------------------------------------------------------
+# --- The rate limit -------------------------------------------------------------------------------
 
 
 def published(data: FileUpdated | Info) -> Published:
@@ -117,7 +117,7 @@ def changed(path: str) -> FileUpdated:
 
 @pytest.mark.parametrize(("level", "lines"), [("info", BURST + 2), ("debug", 501)])
 def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> None:
-    """Five hundred files at once are a hundred lines and a number; at debug five hundred."""
+    """Five hundred files at once are a hundred lines and a count; at debug five hundred lines."""
     log = tmp_path / "server.log"
     layout = Layout.of_execution(tmp_path)
     with server_log(log, logging.DEBUG if level == "debug" else logging.INFO):
@@ -135,7 +135,7 @@ def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> 
 
 
 def test_nothing_that_is_quoted_makes_a_line_of_its_own(tmp_path: Path) -> None:
-    """Line ends and escapes in a message are shown, not written."""
+    """Line ends and escapes in a message are escaped."""
     log = tmp_path / "server.log"
     with server_log(log):
         logging.getLogger("hankweave").warning("%s", "odd\n2025 [INFO] made up\x1b[2J")

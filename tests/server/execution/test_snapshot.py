@@ -1,4 +1,4 @@
-"""Claims about the snapshot of a long plan: bounded in size, newest first, totals of everything."""
+"""The snapshot of a long plan: bounded in size, newest codons first, with complete totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.timelines import a_state, ended
 
 
 def test_a_snapshot_shows_the_newest_codons_and_counts_all() -> None:
-    """However long the plan, each codon's end journals a snapshot of bounded size."""
+    """At each codon's end a snapshot of bounded size is journaled, however long the plan is."""
     names = [f"codon-{number}" for number in range(NEWEST + 50)]
     codons = (msgspec.structs.replace(completed(name), final_cost=0.5) for name in names)
     state = a_state(ended("run", *codons))

@@ -1,4 +1,4 @@
-"""Claims about what three clocks say together."""
+"""Conclusions from the comparison of three clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEFORE = ClockReading(datetime(2025, 1, 4, 12, tzinfo=UTC), monotonic=100.0, boo
 
 
 def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> ClockReading:
-    """The clocks so many seconds of work and of sleep later, the wall clock set by some more."""
+    """Return the clocks after these seconds of work and sleep, with the wall clock shifted."""
     return ClockReading(
         BEFORE.wall + timedelta(seconds=seconds + asleep + set_by),
         BEFORE.monotonic + seconds,
@@ -28,14 +28,14 @@ def after(seconds: float, *, asleep: float = 0.0, set_by: float = 0.0) -> ClockR
 
 
 def test_nothing_is_told_while_all_clocks_go_alike() -> None:
-    """A nap, a late one, and a clock that is slewed are nothing to tell."""
+    """Delays, late timers and a slewed clock are not reported."""
     for now in (after(NAP), after(NAP + PAUSE_TOLERANCE), after(NAP, set_by=-JUMP_TOLERANCE)):
         assert jump_between(BEFORE, now) is None
         assert pause_between(BEFORE, now, NAP) is None
 
 
 def test_a_wall_clock_that_was_set_has_jumped() -> None:
-    """Two hours back and a year forward are told with their length, and are no pause."""
+    """Two hours back and a year forward are reported with their length, and not as a pause."""
     year = 365 * 24 * 3600.0
     assert jump_between(BEFORE, after(NAP, set_by=-7200)) == Jump(7200.0, "back")
     assert jump_between(BEFORE, after(NAP, set_by=year)) == Jump(year, "forward")
@@ -43,21 +43,21 @@ def test_a_wall_clock_that_was_set_has_jumped() -> None:
 
 
 def test_a_machine_that_slept_was_suspended_and_no_clock_was_set() -> None:
-    """The wall clock goes on in its sleep, and so does the boot clock."""
+    """The wall clock and the boot clock advance during sleep."""
     now = after(NAP, asleep=3600)
     assert pause_between(BEFORE, now, NAP) == ServerPause(3600.0, "suspended")
     assert jump_between(BEFORE, now) is None
 
 
 def test_a_process_that_only_stood_still_was_stopped() -> None:
-    """All three clocks went on, and nobody looked at them."""
+    """All three clocks advanced while the process did not run."""
     now = after(NAP + 60)
     assert pause_between(BEFORE, now, NAP) == ServerPause(60.0, "stopped")
     assert jump_between(BEFORE, now) is None
 
 
 def test_a_clock_that_was_set_while_the_machine_slept_is_both() -> None:
-    """Each is told with its own length."""
+    """Suspension and jump are reported separately, each with its length."""
     now = after(NAP, asleep=600, set_by=-7200)
     assert pause_between(BEFORE, now, NAP) == ServerPause(600.0, "suspended")
     assert jump_between(BEFORE, now) == Jump(7200.0, "back")

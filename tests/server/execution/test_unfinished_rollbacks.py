@@ -1,6 +1,6 @@
-"""Rollbacks that cannot begin, or stop in mid-way, in one process: the fault has its moment.
+"""Rollbacks that cannot start, or stop midway, in one process: faults occur at exact moments.
 
-Rooms and disk are real. What fails is the plan or the restore, and only as often as a test says.
+Components and disk are real. The plan or the restore fails, and only as often as a test says.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEADLINE = 20.0
 
 @dataclass
 class Room:
-    """A new execution with one file in its initial checkpoint, and another text in it now."""
+    """A new execution with one file in its initial checkpoint, whose text has changed since."""
 
     ctx: ExecutionContext
     engine: CheckpointEngine
@@ -107,7 +107,7 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
 
 
 def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody writes to the file right after the safety checkpoint of it."""
+    """Write to the file right after its safety checkpoint is taken."""
     take = room.ctx.checkpointer.take
 
     async def then_written(*words: Any, **more: Any) -> CheckpointRecord:
@@ -120,7 +120,7 @@ def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
-    """The disk takes no file of a restore before `until` says so."""
+    """Refuse restored files with a full disk until `until` is true."""
     restore = room.engine.restore
 
     def maybe(*words: Any) -> Any:
@@ -135,7 +135,8 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
 async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody saved it, so it stays; the failure is on record, and no codon runs on half a tree."""
+    """The unsaved file stays, the failure is recorded, and no codon runs on a half-restored
+    tree."""
     async with a_room(tmp_path) as room:
         written_meanwhile(room, monkeypatch)
         with pytest.raises(RestoreIncomplete):
@@ -151,7 +152,7 @@ async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
 async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What somebody wrote is in a safety checkpoint; then the file is the target's."""
+    """The unsaved edit is in a safety checkpoint; then the file is restored."""
     async with a_room(tmp_path) as room:
         written_meanwhile(room, monkeypatch)
         with pytest.raises(RestoreIncomplete):
@@ -169,8 +170,8 @@ async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
 async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given up and told, the intent is kept under another name, no file is touched, and no
-    codon runs until a rollback to something else has succeeded."""
+    """The rollback is given up and reported, its intent is kept under another name, no file is
+    changed, and no codon runs until a rollback to another target succeeds."""
     async with a_room(tmp_path) as room:
         written_meanwhile(room, monkeypatch)
         journey = room.journey
@@ -189,8 +190,8 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
 async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is raised for the server to end with, no codon may start, and the next start
-    finishes the rollback."""
+    """The error is raised and ends the server, no codon may start, and the next start finishes the
+    rollback."""
     async with a_room(tmp_path) as room:
 
         def broken(*_: Any) -> Any:
@@ -212,7 +213,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client was refused; nobody asks again, and yet it comes to its end."""
+    """The client's request was refused, but the rollback completes without another request."""
     room_there = False
     async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
         tasks.start_soon(room.rollback.finish_when_there_is_room)
@@ -224,7 +225,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         assert room.is_intended
         assert "when disk space is available" in (await room.failures())[0]
         room_there = True
-        while room.ctx.guard.is_half_restored or room.is_intended:  # noqa: ASYNC110  # it tells nobody
+        while room.ctx.guard.is_half_restored or room.is_intended:  # noqa: ASYNC110  # no event
             await anyio.sleep(0.01)
 
         assert room.file.read_text() == "first"
@@ -234,7 +235,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
 async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the disk has space again the target is lost: the rollback is given up, and no codon
+    """If the target is gone when the disk has space again, the rollback is given up, and no codon
     starts on the half-restored files."""
     room_there = False
     async with a_room(tmp_path) as room, anyio.create_task_group() as tasks:
@@ -247,7 +248,7 @@ async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
 
         del room.ctx.checkpointer.known[journey.sha]
         room_there = True
-        while room.is_intended:  # noqa: ASYNC110  # it tells nobody
+        while room.is_intended:  # noqa: ASYNC110  # no event
             await anyio.sleep(0.01)
 
         await anyio.wait_all_tasks_blocked()
@@ -275,7 +276,7 @@ NOWHERE = Sha("0" * 40)
 async def test_what_the_plan_finds_is_refused_before_anything_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, code: ErrorCode
 ) -> None:
-    """No file, no intent, no safety checkpoint; the next codon may run."""
+    """No file changes, no intent or safety checkpoint remains, and the next codon may run."""
     async with a_room(tmp_path) as room:
 
         def plan_restore(*_: Any) -> Any:
@@ -294,7 +295,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
 
 
 async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> None:
-    """It was resolved, and is gone when the plan is made."""
+    """The target was resolved, but is gone when the plan is made."""
     async with a_room(tmp_path) as room:
         journey = room.journey
         del room.ctx.checkpointer.known[journey.sha]

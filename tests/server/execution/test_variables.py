@@ -1,4 +1,4 @@
-"""Claims about variables: what a hank says and its agents answer, in prompts and conditions."""
+"""Variables of a hank and answers of its agents, in prompts and conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def says(text: str) -> dict[str, Any]:
 
 
 async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
-    """Variables of the hank and answers of earlier codons; what is unknown stays as it stands."""
+    """Variables of the hank and answers of earlier codons are filled in; unknown names stay
+    literal."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", says("forty-two"), outputVar="answer"),
@@ -40,7 +41,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> No
 
 
 async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
-    """A value is text: the name of another variable in it stays as it stands."""
+    """A value is text: a variable's name inside it stays literal."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "{{outer}}")),
@@ -54,7 +55,7 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path)
 
 
 async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) -> None:
-    """It is skipped before its rig and agent, with the condition on record; the plan goes on."""
+    """It is skipped before its rig and agent, with the condition on record; the plan continues."""
     rig = [{"type": "command", "command": {"run": "touch rig.txt"}}]
     condition = "review == 'bad' or defined(nothing)"
     hank = write_hank(
@@ -78,7 +79,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
 
 
 async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
-    """After a rollback to before the codon that answered, its variable is unknown again."""
+    """After a rollback to before the codon that answered, its variable is undefined again."""
     hank = write_hank(
         tmp_path / "hank",
         codon("zero", writes("0.txt", "0")),
@@ -106,7 +107,7 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
 
 
 async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
-    """A server that is started anew knows what the codons before its start have answered."""
+    """A restarted server knows the answers of the codons before its start."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", says("kept"), outputVar="answer"),
@@ -126,7 +127,7 @@ async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
 
 
 async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None:
-    """A program without messages answers with its stdout; what is too long is cut, and says so."""
+    """A plain program's answer is its stdout; a long one is truncated, with a note."""
     prints = "echo one; echo two; yes long | head -n 20000"
     plain = {"agent": {"type": "command", "command": ["sh", "-c", prints]}, "promptText": "-"}
     hank = write_hank(tmp_path / "hank", codon("one", outputVar="answer") | plain)
@@ -142,7 +143,7 @@ async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None
 
 
 async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path) -> None:
-    """checkpointLabel labels the checkpoint of the codon's success, where stock git finds it."""
+    """The checkpoint of the codon's success has the label, and stock git finds it."""
     hank = write_hank(tmp_path / "hank", codon("one", checkpointLabel="architect:checkpoint:one"))
     execution = tmp_path / "execution"
     async with (
