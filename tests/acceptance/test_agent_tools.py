@@ -114,7 +114,7 @@ async def test_the_tools_are_described_for_agents(tmp_path: Path) -> None:
         assert "data" in (door.client.instructions or "")
 
 
-# --- what is allowed ------------------------------------------------------------------------------
+# --- permissions of the tools ---------------------------------------------------------------------
 
 
 async def test_rollback_is_neither_listed_nor_done_unless_the_hank_allows_it(
@@ -248,7 +248,7 @@ async def test_what_a_person_changed_survives_an_agents_rollback(tmp_path: Path)
     assert (execution / "agentRoot" / "a.txt").read_text() == "a person's"
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 async def test_without_a_server_the_tools_say_so_and_find_the_next_one(tmp_path: Path) -> None:

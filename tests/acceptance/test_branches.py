@@ -108,7 +108,7 @@ def settled(execution: Path) -> dict[str, bytes]:
     }
 
 
-# --- what it is -----------------------------------------------------------------------------------
+# --- contents and origin --------------------------------------------------------------------------
 
 
 async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_orig
     assert told(branch, CodonStartedEvent) == []
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 async def test_what_cannot_be_done_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What agents ask leave for, on a real server: lists, clients and time answer, whatever happens."""
+"""Permission requests of agents on a real server: lists, clients and timeouts answer them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RUN = {"run": "touch ran.txt"}
 async def asking(
     tmp_path: Path, *steps: Any, options: tuple[str, ...] = (), **permissions: Any
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
-    """A server whose only codon has these permissions, and a client of it."""
+    """Start a server whose only codon has these permissions, and a client of it."""
     hank = write_hank(tmp_path / "hank", codon("one", *steps, permissions=permissions))
     async with (
         running_server(hank, None, tmp_path / "execution", *options) as server,
@@ -83,8 +83,10 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 
 async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
-    """Each call is told with the pattern that decided; what is denied is not done, and the agent
-    goes on with the reason as the tool's result."""
+    """Each call is reported with the pattern that decided; a denial overrides an allowance.
+
+    A denied call is not made, and the agent continues with the reason as the tool's result.
+    """
     async with asking(
         tmp_path,
         writes("src/a.txt", "a"),
@@ -118,7 +120,7 @@ async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
 
 
 async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path) -> None:
-    """A path that leads elsewhere by a link is judged by where it leads."""
+    """A path that leads elsewhere by a link is judged by its target."""
     away = tmp_path / "away"
     away.mkdir()
     rig = [{"type": "command", "command": {"run": f"mkdir src && ln -s {away} src/link"}}]
@@ -140,7 +142,7 @@ async def test_a_link_is_no_way_out_of_what_is_allowed(tmp_path: Path) -> None:
 
 
 async def test_permissions_of_the_hank_hold_where_a_codon_has_none(tmp_path: Path) -> None:
-    """The codon's own win as a whole; a codon without any is asked about by the hank's."""
+    """A codon's own permissions replace the hank's as a whole; without any, the hank's apply."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a")),
@@ -159,7 +161,7 @@ async def test_permissions_of_the_hank_hold_where_a_codon_has_none(tmp_path: Pat
 
 
 async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
-    """A scripted agent that gives up when it is refused fails with what it was told."""
+    """A scripted agent that gives up when it is refused fails with the reason it received."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "onRefusal": "fail"})
     one = codon("one", promptText=script, permissions={"otherwise": "deny"})
     execution = tmp_path / "execution"
@@ -172,7 +174,7 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
 
 
 async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: Path) -> None:
-    """An agent that asks all the same is answered as ever."""
+    """An agent that requests permission is allowed as before."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "asks": True})
     hank = write_hank(tmp_path / "hank", codon("one", promptText=script))
     execution = tmp_path / "execution"
@@ -184,7 +186,7 @@ async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: 
 
 
 async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_path: Path) -> None:
-    """`--agent` chooses no agent that permissions would not hold for."""
+    """`--agent` does not select an agent that would bypass the permissions."""
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), permissions={"deny": ["Write"]})
     )
@@ -200,8 +202,10 @@ async def test_an_agent_that_asks_nobody_is_not_let_in_by_the_command_line(tmp_p
 
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> None:
-    """The request says what, why and until when; the answer by whom; one that comes after it is
-    refused."""
+    """The request has its subject, reason and deadline; the resolution names the client.
+
+    An answer that comes after it is refused.
+    """
     async with asking(tmp_path, writes("a.txt", "a"), timeoutSeconds=120) as (_, client):
         request = await asked(client)
         before = (await client.status()).pending_permissions
@@ -236,7 +240,7 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
 
 
 async def test_the_time_to_answer_is_told(tmp_path: Path) -> None:
-    """expiresAt is so long after the request as the hank says."""
+    """expiresAt follows the request by the time in the hank."""
     async with asking(tmp_path, RUN, timeoutSeconds=90) as (_, client):
         event = await client.until(PermissionRequested, timeout=DEADLINE)
 
@@ -246,7 +250,7 @@ async def test_the_time_to_answer_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
-    """Who may only look is refused; the request goes on waiting."""
+    """A viewer's answer is refused; the request stays pending."""
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
@@ -280,7 +284,7 @@ async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Pat
 
 
 async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None:
-    """It stands in server.status as in the event; a client that missed all of it can answer."""
+    """server.status has the request as in the event; a client that missed it can answer."""
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         async with server.client() as later:
@@ -315,7 +319,7 @@ async def test_nobody_is_told_before_it_is_on_the_disk(tmp_path: Path) -> None:
 async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
     tmp_path: Path,
 ) -> None:
-    """With permissions a risky call has its checkpoint before it, even with no safe points."""
+    """With permissions a risky call has a checkpoint before it, even with no safe points."""
     async with asking(
         tmp_path,
         writes("a.txt", "a"),
@@ -342,7 +346,7 @@ async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
 
 @pytest.mark.parametrize("on_timeout", ["deny", "allow"])
 async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: str) -> None:
-    """After timeoutSeconds it is decided by onTimeout, and a later answer comes too late."""
+    """After timeoutSeconds, onTimeout decides, and a later answer is refused."""
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
         request = await asked(client)
         event = await settled(client)
@@ -359,7 +363,7 @@ async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: 
 
 
 async def test_while_it_waits_an_agent_is_not_idle(tmp_path: Path) -> None:
-    """The idle limit stands still as long as the answer is ours to give."""
+    """The idle timeout does not run while the agent waits for an answer."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", RUN, shimIdleTimeout=1, permissions={"timeoutSeconds": 3}),
@@ -384,7 +388,7 @@ async def ended_by(client: Client) -> None:
 
 @pytest.mark.parametrize("way", ["skip", "force stop"])
 async def test_a_codon_that_is_ended_waits_for_nobody(tmp_path: Path, way: str) -> None:
-    """Skip and force stop settle the request; what was asked for is not done."""
+    """Skip and force stop resolve the request, and the requested call is not made."""
     async with asking(tmp_path, RUN) as (server, client):
         await asked(client)
         await (client.skip_codon() if way == "skip" else client.force_stop_codon("Enough."))
@@ -397,7 +401,7 @@ async def test_a_codon_that_is_ended_waits_for_nobody(tmp_path: Path, way: str) 
 
 
 async def test_an_agent_that_dies_while_it_waits_ends_its_request(tmp_path: Path) -> None:
-    """Killed by somebody else, it fails its codon, and nothing hangs."""
+    """If the agent is killed, its codon fails, and nothing hangs."""
     async with asking(tmp_path, {"run": "true"}, RUN, allow=["Bash(true)"]) as (server, client):
         await asked(client)
         working = state(server.execution).runs[0].codons[-1]
@@ -411,7 +415,7 @@ async def test_an_agent_that_dies_while_it_waits_ends_its_request(tmp_path: Path
 
 
 async def test_a_rollback_that_stops_the_codon_stops_its_waiting(tmp_path: Path) -> None:
-    """onRunning stop ends the request, the files go back, the plan is at its place."""
+    """onRunning stop ends the request, restores the files, and puts the plan at its place."""
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         await asked(client)
         report = await client.roll_back_to_last_success(on_running="stop")
@@ -423,7 +427,7 @@ async def test_a_rollback_that_stops_the_codon_stops_its_waiting(tmp_path: Path)
 
 
 async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Path) -> None:
-    """onRunning pause: files go back under it, the request waits on, and can be answered."""
+    """onRunning pause restores files under the agent; the request stays pending, and answerable."""
     async with asking(tmp_path, writes("a.txt", "a"), RUN, allow=["Write"]) as (_, client):
         request = await asked(client)
         (first, *_) = [
@@ -438,7 +442,7 @@ async def test_a_rollback_that_freezes_the_agent_leaves_its_request(tmp_path: Pa
 
 
 async def test_a_budget_of_time_ends_who_waits(tmp_path: Path) -> None:
-    """Waiting for an answer is no time of the agent's, but it is time of the codon's budget."""
+    """Waiting for an answer is not idle time, but counts against the codon's time budget."""
     one = codon("one", RUN, permissions={}, budget={"maxTimeSeconds": 1, "onExceeded": "fail"})
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", one)
@@ -450,8 +454,10 @@ async def test_a_budget_of_time_ends_who_waits(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
-    """SIGTERM settles the request, and the server is gone in eight seconds; the next one starts
-    the codon anew, and a stale answer finds nothing."""
+    """SIGTERM resolves the request and ends the server within eight seconds.
+
+    The next one starts the codon anew, and an answer to the old request is refused.
+    """
     async with asking(tmp_path, RUN) as (server, client):
         request = await asked(client)
         began = time.monotonic()
@@ -476,7 +482,7 @@ async def test_a_server_that_is_ended_waits_for_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> None:
-    """After kill -9 the agent is gone with its request; the next server has none pending."""
+    """After kill -9 the agent and its request are gone; the next server has none pending."""
     async with asking(tmp_path, RUN) as (server, client):
         await asked(client)
         server.kill()
@@ -492,7 +498,7 @@ async def test_a_server_that_is_killed_leaves_nobody_waiting(tmp_path: Path) -> 
     assert files(tmp_path) == {}
 
 
-# --- several, and odd ones ------------------------------------------------------------------------
+# --- several requests at once ---------------------------------------------------------------------
 
 TWO_AT_ONCE = """
 import json, sys
@@ -516,7 +522,7 @@ emit({"type": "result", "subtype": "success", "is_error": False, "result": json.
 
 @asynccontextmanager
 async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncIterator[Client]:
-    """A stand-in for Claude Code that asks twice, or many times, without waiting."""
+    """Run a stand-in for Claude Code that asks twice, or many times, without waiting."""
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable} -IS\nCANCELS, MANY = {cancels}, {many}\n{TWO_AT_ONCE}")
@@ -533,7 +539,7 @@ async def two_at_once(tmp_path: Path, *, cancels: bool, many: int = 0) -> AsyncI
 
 
 async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
-    """Two wait at once, what the agent says meanwhile is told, and each gets its own answer."""
+    """Two requests are pending, other output is reported, and each gets its own answer."""
     async with two_at_once(tmp_path, cancels=False) as client:
         first, second = await asked(client), await asked(client)
         await client.until(
@@ -553,7 +559,7 @@ async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> None:
-    """It is settled as ended, and gets no answer; the other one waits on."""
+    """It is resolved as ended, and gets no answer; the other one stays pending."""
     async with two_at_once(tmp_path, cancels=True) as client:
         first = await asked(client)
         event = await settled(client)
@@ -565,7 +571,7 @@ async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> No
 
 
 async def test_an_agent_that_asks_without_end_fills_nobodys_memory(tmp_path: Path) -> None:
-    """A hundred requests wait at most; what is asked beyond them is denied at once."""
+    """At most a hundred requests are pending; further ones are denied at once."""
     async with two_at_once(tmp_path, cancels=False, many=150) as client:
         for _ in range(100):
             await asked(client)
@@ -594,7 +600,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
-    """permissions lists what waits; allow and deny answer the only one, or the one named."""
+    """`permissions` lists pending requests; allow and deny answer the only or the named one."""
     at = ("--execution", str(tmp_path / "execution"))
     thread = anyio.to_thread.run_sync
     async with asking(tmp_path, RUN, {"run": "touch b.txt"}) as (_, client):
@@ -639,7 +645,7 @@ async def test_a_run_in_plain_lines_shows_what_is_asked(tmp_path: Path) -> None:
 
 
 def test_permissions_that_cannot_hold_are_told(tmp_path: Path) -> None:
-    """validate names each malformed pattern, and each agent that asks nobody."""
+    """validate names each malformed pattern, and each agent that does not ask for permission."""
     hank = write_hank(
         tmp_path,
         codon("one", permissions={"allow": ["Bash(git; rm)"]}),

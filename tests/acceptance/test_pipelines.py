@@ -46,7 +46,7 @@ def writes(path: str, text: str) -> dict[str, Any]:
 
 
 def project(folder: Path, pipeline: dict[str, Any] | str) -> Path:
-    """A project with a pipeline in it."""
+    """Return a project with a pipeline in it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = pipeline if isinstance(pipeline, str) else yaml.safe_dump(pipeline, sort_keys=False)
     (folder / "pipeline.yaml").write_text(text)
@@ -54,7 +54,7 @@ def project(folder: Path, pipeline: dict[str, Any] | str) -> Path:
 
 
 def two_steps(**fields: Any) -> dict[str, Any]:
-    """`implement` and `optimize`, which add a line each to a file."""
+    """Return the steps `implement` and `optimize`, which add a line each to a file."""
     return {
         "name": "two steps",
         "agents": {
@@ -77,7 +77,7 @@ def code(folder: Path) -> list[str]:
 
 
 def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
-    """The snippet word for word: it runs offline, and rollback --to-step takes it back by step."""
+    """The snippet runs verbatim and offline, and rollback --to-step rolls it back by step."""
     place = project(tmp_path / "project", PIPELINE)
     done = hankweave("pipeline", "pipeline.yaml", "--agent", "scripted", cwd=place)
     assert done.returncode == 0, done.stderr
@@ -100,7 +100,7 @@ def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
 
 
 async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path: Path) -> None:
-    """A client rolls a finished pipeline back to a step, and the plan goes on from there."""
+    """A client rolls a finished pipeline back to a step, and the plan continues from there."""
     place = project(tmp_path / "project", two_steps())
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     async with (
@@ -119,9 +119,9 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
 
 
 def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
-    """With `--repository shadow` no branch, index, stash, config or hook moves, and work stays.
+    """With `--repository shadow` no branch, index, stash, config or hook changes, and work is kept.
 
-    Architect commits on the user's branch and sweeps everything along (A8, 1, 2 and 14).
+    Architect commits on the user's branch, with everything in the work tree (A8, 1, 2 and 14).
     """
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")
@@ -145,7 +145,7 @@ def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: Path) -> None:
-    """With repository workspace the seed's `git log` prints what the seed shows."""
+    """With repository workspace the seed's `git log` prints the output in the seed."""
     place = project(tmp_path / "project", two_steps(checkpoints={"repository": "workspace"}))
     git(place, "init", "-q", "-b", "main")
     git(place, "commit", "-q", "--allow-empty", "-m", "A person's own.")
@@ -161,7 +161,7 @@ def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: P
 
 
 def test_in_a_git_repository_the_steps_are_commits_without_being_asked(tmp_path: Path) -> None:
-    """Pipeline, CheckpointManager, `history` and `git log` agree, and a line says so."""
+    """Pipeline, CheckpointManager, `history` and `git log` agree, and a line of output says so."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")
     done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
@@ -180,7 +180,7 @@ def test_in_a_git_repository_the_steps_are_commits_without_being_asked(tmp_path:
 
 @pytest.mark.parametrize("option", ["--to-commit", "--to"])
 def test_a_hash_of_either_repository_goes_back(tmp_path: Path, option: str) -> None:
-    """`history` and its `--repository shadow` print hashes that `rollback` takes, and `undo`."""
+    """`history` and its `--repository shadow` print hashes that `rollback` and `undo` accept."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
@@ -198,7 +198,7 @@ def test_a_hash_of_either_repository_goes_back(tmp_path: Path, option: str) -> N
 
 
 def test_a_checkpoint_that_git_alone_has_is_gone_to_in_git(tmp_path: Path) -> None:
-    """One that CheckpointManager made beside a pipeline; its undo is named, and works."""
+    """CheckpointManager made it beside a pipeline; its undo is named, and works."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_git_alone_has_is_gone_to_in_git(tmp_path: Path) -> No
 
 
 def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> None:
-    """Nothing is said of branches, and the manager lists what `history` lists."""
+    """No output mentions branches, and the manager lists the same as `history`."""
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     assert "--repository shadow" not in done.stderr
@@ -232,11 +232,11 @@ def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> N
     assert [each.message for each in made] == ["optimize", "implement"]
 
 
-# --- going on -------------------------------------------------------------------------------------
+# --- continuing a pipeline ------------------------------------------------------------------------
 
 
 async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """kill -9 in the second step: the next call does that step again, and only that."""
+    """After kill -9 in the second step, the next call runs that step again, and only that."""
     pipeline = two_steps()
     gate = tmp_path / "gate"
     script = [{"run": "echo half >> code.txt; touch half"}, {"waitForFile": str(gate)}]
@@ -255,7 +255,7 @@ async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> Non
 
 
 def test_a_pipeline_that_has_ended_begins_again(tmp_path: Path) -> None:
-    """As Architect's does; what it did before stays in the history, and can be gone back to."""
+    """It begins again, as in Architect; earlier work stays in the history as a rollback target."""
     place = project(tmp_path / "project", two_steps())
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
@@ -265,7 +265,7 @@ def test_a_pipeline_that_has_ended_begins_again(tmp_path: Path) -> None:
 
 
 def test_a_failed_step_is_done_again_or_everything(tmp_path: Path) -> None:
-    """After a failure the same call does the failed step; --restart begins at the first."""
+    """After a failure the same call runs the failed step; --restart begins at the first."""
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = f"test -e {tmp_path}/allowed"
     place = project(tmp_path / "project", pipeline)
@@ -280,7 +280,7 @@ def test_a_failed_step_is_done_again_or_everything(tmp_path: Path) -> None:
 
 
 def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None:
-    """--from-step runs that step and the rest, with the captured variables of the former run.
+    """--from-step runs that step and the rest, with the captured variables of the earlier run.
 
     Architect loses them (A8, 19).
     """
@@ -297,7 +297,7 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
     assert "implement" not in plan.stdout
 
 
-# --- what ends it ---------------------------------------------------------------------------------
+# --- ends of a run --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -314,9 +314,11 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
 def test_the_exit_code_tells_the_truth(
     tmp_path: Path, fields: dict[str, Any], script: list[dict[str, Any]], code_of_end: int
 ) -> None:
-    """1 failed, 4 authentication, 5 timeout; the step after a failure runs only if it may.
+    """The exit code is 1 for failed, 4 for authentication, 5 for a timeout.
 
-    In Architect a failing check changes nothing, and a failed step is gone on from (A8, 18).
+    A step after a failure runs only if the pipeline allows it.
+
+    In Architect a failing check changes nothing, and a failed step does not stop the run (A8, 18).
     """
     pipeline = two_steps()
     pipeline["steps"][0] |= fields
@@ -364,7 +366,7 @@ async def test_a_pipeline_that_is_interrupted_says_so(
 def test_a_wrong_pipeline_touches_nothing(
     tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
-    """Exit code 3 with every fault; no `.hankweave` is made."""
+    """It exits with 3 and lists every fault; no `.hankweave` is made."""
     place = project(tmp_path / "project", two_steps() | change)
     done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 3
@@ -374,7 +376,7 @@ def test_a_wrong_pipeline_touches_nothing(
 
 
 def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
-    """Exit code 3 and the name that was meant; Architect runs nothing and exits 0 (A8, 19)."""
+    """It exits with 3 and suggests the name; Architect runs nothing and exits with 0 (A8, 19)."""
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimise", cwd=place)
     assert done.returncode == 3
@@ -383,7 +385,7 @@ def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
-    """It prints the plan with checks and conditions, and makes no file."""
+    """It prints the plan with checks and conditions, and creates no file."""
     pipeline = two_steps(variables={"mode": "fast"})
     pipeline["steps"][1] |= {"condition": "mode == 'slow'", "checks": "pytest -q"}
     place = project(tmp_path / "project", pipeline)
@@ -398,7 +400,7 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
-    """JSON: status, cost, each step with its checks, the files that changed, and the diff."""
+    """JSON has status, cost, each step with its checks, the changed files, and the diff."""
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = ["true", {"run": "echo no; false", "allow_failure": True}]
     place = project(tmp_path / "project", pipeline)
@@ -418,7 +420,7 @@ def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "begins"), [("r.json", "{"), ("r.md", "# two steps")])
 def test_a_report_goes_into_a_file_of_its_kind(tmp_path: Path, name: str, begins: str) -> None:
-    """The file's name tells the format; the summary stays on stdout."""
+    """The file's extension selects the format; the summary stays on stdout."""
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", "--report-file", f"../{name}", cwd=place)
     assert done.returncode == 0
@@ -432,7 +434,7 @@ def files_of(done: Done) -> list[tuple[str, str]]:
 
 
 def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
-    """The lists of the pipeline decide, else a person, who sees what is asked and how to answer."""
+    """The pipeline's lists decide; else a person sees the request and how to answer it."""
     pipeline = two_steps(
         permissions={"deny": ["Bash"], "timeout": 0.3, "on_timeout": "allow"},
         steps=[{"name": "write", "agent": "writer", "prompt": "Write it."}],
@@ -449,7 +451,7 @@ def test_who_waits_for_leave_is_told_of_and_gets_it(tmp_path: Path) -> None:
 
 
 def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> None:
-    """Files of a failed attempt went back before the next one: the report tells of the last."""
+    """Files of a failed attempt are rolled back before the next; the report has the last one's."""
     script = f"test -e {tmp_path}/on && touch good || {{ touch {tmp_path}/on; touch dropped; }}"
     pipeline = two_steps(steps=[{"name": "implement", "agent": "only", "prompt": "Do it."}])
     pipeline["agents"] = {"only": scripted({"run": script})}
@@ -462,7 +464,7 @@ def test_a_report_leaves_out_what_another_attempt_took_back(tmp_path: Path) -> N
 
 
 def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> None:
-    """It begins where the failed step left the files; what a person changed since is not its."""
+    """The diff begins where the failed step left the files, without a person's changes since."""
     pipeline = two_steps()
     pipeline["steps"][1]["checks"] = "test -e mended"
     place = project(tmp_path / "project", pipeline)
@@ -475,7 +477,7 @@ def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> N
 
 
 async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_path: Path) -> None:
-    """What the crash had left, and went back, is no change of the step that is done again."""
+    """Files rolled back after the crash are not in the diff of the step that runs again."""
     pipeline = two_steps()
     wait = f"test -e {tmp_path}/on && touch whole || {{ touch half; sleep 600; }}"
     pipeline["agents"]["second"] = scripted({"run": wait})
@@ -497,7 +499,7 @@ async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_pa
 def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
     tmp_path: Path, file: str
 ) -> None:
-    """No folder for it: exit code 74, and the project is as it was."""
+    """Without the report's folder it exits with 74, and the project is unchanged."""
     place = project(tmp_path / "project", two_steps())
     (tmp_path / "file").touch()
     done = hankweave("pipeline", "pipeline.yaml", "--report-file", f"../{file}", cwd=place)
@@ -507,7 +509,7 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_runs(
 
 
 def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -> None:
-    """The step succeeds; summary and report say why there is no commit of it, quiet or not."""
+    """The step succeeds; summary and report say why its commit is missing, quiet or not."""
     place = project(tmp_path / "project", two_steps())
     git(place, "init", "-q", "-b", "main")
     git(place, "commit", "-q", "--allow-empty", "-m", "root")
@@ -524,7 +526,7 @@ def test_a_commit_that_a_repository_refuses_is_told_in_the_end(tmp_path: Path) -
 
 
 def test_no_name_of_a_step_commands_the_terminal(tmp_path: Path) -> None:
-    """Control characters beyond ASCII, and marks that turn the line around, are shown instead."""
+    """Control characters beyond ASCII and bidirectional marks are shown escaped."""
     pipeline = two_steps()
     pipeline["steps"][0]["name"] = "a\u202eb\x9bc"
     place = project(tmp_path / "project", pipeline)
@@ -552,11 +554,11 @@ def test_nothing_that_an_agent_wrote_can_break_a_comment(tmp_path: Path) -> None
     assert outside.count("</details>") == outside.count("<details>")
 
 
-# --- where it works -------------------------------------------------------------------------------
+# --- environments ---------------------------------------------------------------------------------
 
 
 def test_it_works_without_a_git_program(tmp_path: Path) -> None:
-    """Neither the run, the history nor a rollback needs git."""
+    """The run, the history and a rollback need no git program."""
     place = project(tmp_path / "project", two_steps())
     bare = tmp_path / "bin"
     bare.mkdir()
@@ -574,7 +576,7 @@ def test_it_works_without_a_git_program(tmp_path: Path) -> None:
 
 
 def test_it_works_in_a_subdirectory_of_a_repository(tmp_path: Path) -> None:
-    """Only the folder one is in is the project: nothing around it is captured or moved.
+    """The project is the current folder only: nothing around it is captured or changed.
 
     Architect sweeps and resets the whole repository (A8, 3).
     """
@@ -589,7 +591,7 @@ def test_it_works_in_a_subdirectory_of_a_repository(tmp_path: Path) -> None:
 
 
 def test_a_skipped_step_is_on_record_with_its_condition(tmp_path: Path) -> None:
-    """A condition that is written as the documentation has it is compared, not taken for true."""
+    """A condition written as in the documentation is compared, not taken for true."""
     pipeline = two_steps(variables={"run_review": "false"})
     pipeline["steps"][0]["condition"] = "run_review == 'true'"
     place = project(tmp_path / "project", pipeline)

@@ -1,7 +1,7 @@
-"""Long work over a real socket and on a real terminal: who is told how far it is, and of what.
+"""Progress of long operations over a real socket and on a real terminal: who receives it, and what.
 
-What is quickly done is not told, and how long work takes is the machine's affair: each test has it
-done again on a slowed server until it took long enough, or a deadline has passed.
+Quick operations report no progress, and the duration depends on the machine: each test repeats an
+operation on a slowed server until it takes long enough or a deadline passes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from support.watching import idle
 
 DEADLINE = 120.0
 FILES = 2_000
-"""So many are restored slowly enough to be told of, as a rule, by a slowed server."""
+"""Enough files that a slowed server usually restores them slowly enough to report progress."""
 
 HANK = (codon("one", writes("a.txt", "one")),)
 
 
 @dataclass
 class Ears:
-    """What a client was told of long work."""
+    """The progress events that a client received."""
 
     told: list[StoreProgress] = field(default_factory=list)
     news: anyio.Event = field(default_factory=anyio.Event)
@@ -66,7 +66,7 @@ class Ears:
         ]
 
     async def hear(self, operation: str, phase: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Has work done again until they were told of this phase of it, and of its end."""
+        """Repeat the operation until the client has received this phase of it, and its end."""
         with anyio.fail_after(DEADLINE):
             while not self.of(operation, phase):
                 await work()
@@ -79,7 +79,7 @@ class Ears:
 async def server_with_many_files(
     tmp_path: Path, files: int = FILES
 ) -> AsyncIterator[tuple[RunningServer, Client]]:
-    """A server that has done its plan, and a work tree in which much is new."""
+    """Start a server that has run its plan, with many new files in its work tree."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     async with (
         running_server(hank, None, execution) as server,
@@ -91,7 +91,7 @@ async def server_with_many_files(
 
 
 def fill(tree: Path, files: int, word: str = "") -> None:
-    """Writes so many files; with another word each of them is another one than before."""
+    """Write this many files; another word changes the content of each."""
     for number in range(files):
         if number % 200 == 0:
             (tree / f"many-{number // 200}").mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ async def listening(server: RunningServer, *, progress: bool) -> AsyncIterator[E
 
 
 def is_told_in_order(told: list[StoreProgress]) -> None:
-    """One operation: phase after phase, each counted upwards, with one end."""
+    """Assert one operation: phase after phase, each counting upwards, with one end."""
     assert told
     assert len({(each.operation_id, each.command_id) for each in told}) == 1
     assert [each.ended for each in told] == [False] * (len(told) - 1) + [True]
@@ -125,7 +125,10 @@ def is_told_in_order(told: list[StoreProgress]) -> None:
 
 
 async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -> None:
-    """Capture, restore, fsck and branch, each under its command; not one line is on record."""
+    """Only the client that asked gets progress: of capture, restore, fsck and branch.
+
+    Each event names the client's command, and none is journaled.
+    """
     async with (
         server_with_many_files(tmp_path) as (server, client),
         listening(server, progress=True) as curious,
@@ -188,7 +191,7 @@ async def test_who_asked_is_told_how_far_it_is_and_nobody_else(tmp_path: Path) -
 
 
 async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
-    """Half of a large pack is let go: the other half is put together anew, and that is told."""
+    """Half of a large pack is pruned: the other half is repacked, and this reports progress."""
     async with (
         server_with_many_files(tmp_path) as (server, client),
         listening(server, progress=True) as curious,
@@ -219,7 +222,7 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
 
 
 async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
-    """A checkpoint of a few files, and a rollback of them, are done before anybody asks."""
+    """A checkpoint of a few files and a rollback of them report no progress."""
     async with (
         server_with_many_files(tmp_path, files=3) as (server, client),
         listening(server, progress=True) as curious,
@@ -238,7 +241,7 @@ async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
 
 
 async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> None:
-    """The checkpoint that it asked for is made, told to the others, and the next one as well."""
+    """The requested checkpoint is made and reported to the others, and so is the next one."""
     async with server_with_many_files(tmp_path) as (server, client):
         with anyio.fail_after(DEADLINE):
             attempt, tree = 1, server.execution / "agentRoot"
@@ -258,7 +261,7 @@ async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> N
 
 
 async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
-    """Asks for a checkpoint and leaves when it is being made; False where that was too quick."""
+    """Request a checkpoint and leave while it is made; return False if that was too quick."""
     address, told = discover(server.execution), list[Event]()
     async with (
         connect(address.url, token=address.token, progress=True, reconnect=False) as leaving,
@@ -282,7 +285,7 @@ async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
 
 
 async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path) -> None:
-    """Of a living server's rollback, undo, branch and fsck; as the console script draws them."""
+    """A running server's rollback, undo, branch and fsck draw bars, as the console script does."""
     async with server_with_many_files(tmp_path) as (server, client):
         root = str(server.execution)
         made = await client.create_checkpoint("much")
@@ -300,7 +303,7 @@ async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path
 
 
 def draws(text: str, root: str, words: tuple[str, ...], back: tuple[str, ...] = ()) -> None:
-    """Does it again, with what takes it back in between, until it took long enough to be drawn."""
+    """Repeat the command, reversing it in between, until it takes long enough to be drawn."""
     end = time.monotonic() + DEADLINE
     while not _is_drawn(text, root, words):
         assert time.monotonic() < end, f"{text} was never drawn"
@@ -316,7 +319,7 @@ def _is_drawn(text: str, root: str, words: tuple[str, ...]) -> bool:
 
 
 async def attach_shows(text: str, client: Client, root: str) -> None:
-    """Who is attached sees what somebody else has asked for, and is told no more at its end."""
+    """Assert that an attached client sees another client's operation, and nothing after its end."""
     with screen("attach", "--execution", root, columns=110) as shown:
         work = anyio.to_thread.run_sync
         await work(shown.until, lambda seen: "? keys" in seen)
@@ -335,7 +338,7 @@ async def check_again_and_again(client: Client) -> None:
 
 
 def is_silent(execution: Path) -> None:
-    """In a pipe, and with --json on a terminal, nothing but the answer is said."""
+    """Assert that in a pipe, and with --json on a terminal, only the answer is printed."""
     words = ("fsck", "--execution", str(execution))
     done = subprocess.run(
         command(*words), env=environment(TERM="xterm-256color"), capture_output=True, check=True

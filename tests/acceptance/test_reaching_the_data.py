@@ -1,4 +1,4 @@
-"""Claims about `read_only_data_source`: reached as in Hankweave 0.12, and never changed by us."""
+"""`read_only_data_source` is reached as in Hankweave 0.12, and never changed by the server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Machine:
         return names == ["notes.md", "rows.csv"] and text == "1,2\n"
 
     def git(self, *words: str) -> str:
-        """Stock git, set up as seed 000 says."""
+        """Run stock git with the variables of seed 000."""
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.root),
@@ -86,8 +86,10 @@ def runs(command: str) -> Step:
 def test_prompts_rigs_and_checks_read_the_data_by_its_relative_path(
     machine: Machine, options: tuple[str, ...]
 ) -> None:
-    """`read_only_data_source/...` works in a rig, in the agent's commands and in a check; so do
-    `<%DATA_DIR%>` and HANKWEAVE_DATA_DIR, which are its absolute path in the work tree."""
+    """`read_only_data_source/...` works in a rig, in the agent's commands and in a check.
+
+    So do `<%DATA_DIR%>` and HANKWEAVE_DATA_DIR, which are its absolute path in the work tree.
+    """
     machine.run(
         codon(
             "one",
@@ -106,7 +108,7 @@ def test_prompts_rigs_and_checks_read_the_data_by_its_relative_path(
 
 
 def test_no_checkpoint_holds_the_data(machine: Machine) -> None:
-    """Stock git with the seed's variables neither has it in a commit nor calls it untracked."""
+    """Stock git with the seed's variables has it in no commit and does not call it untracked."""
     machine.run(codon("one", runs("touch made.txt")))
     assert machine.link.is_symlink()
     listed = machine.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
@@ -116,7 +118,7 @@ def test_no_checkpoint_holds_the_data(machine: Machine) -> None:
 
 
 async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machine) -> None:
-    """And for the codon after it, and after a rollback; the data itself stays as it is."""
+    """It is also restored for the next codon and after a rollback; the data itself is unchanged."""
     async with machine.serving(
         codon("one", runs(f"rm {NAME}"), checks=[CHECK]), codon("two", runs(f"ls {NAME} > seen"))
     ) as (_, client):
@@ -169,7 +171,7 @@ def test_a_rig_may_not_copy_into_the_data(machine: Machine, to: str) -> None:
 
 
 def test_a_rig_follows_no_link_into_the_data(machine: Machine) -> None:
-    """A link that an agent made to the data does not let a later rig write there."""
+    """If an agent linked to the data, a later rig does not write through that link."""
     (machine.root / "hank" / "template").mkdir(parents=True)
     (machine.root / "hank" / "template" / "x").touch()
     rig = {"type": "copy", "copy": {"from": "template", "to": "way/in"}}
@@ -184,7 +186,7 @@ def test_a_rig_follows_no_link_into_the_data(machine: Machine) -> None:
 
 
 def test_an_archive_leaves_the_link_in_its_place(machine: Machine) -> None:
-    """Patterns that would fit everything move the codon's files, and not the data."""
+    """Patterns that match everything move the codon's files, and not the data."""
     machine.run(
         codon("one", runs(f"mkdir out; cp {NAME}/rows.csv out/"), archiveOnSuccess=["*"]),
         codon("two", runs(f"ls {NAME} > seen")),
@@ -196,7 +198,7 @@ def test_an_archive_leaves_the_link_in_its_place(machine: Machine) -> None:
 
 
 def test_data_that_is_one_file_has_its_name(machine: Machine) -> None:
-    """`hankweave run HANK rows.csv`: agents read `read_only_data_source/rows.csv`."""
+    """With `hankweave run HANK rows.csv` agents read `read_only_data_source/rows.csv`."""
     machine.data = machine.data / "rows.csv"
     machine.run(codon("one", runs(f"cat {NAME}/rows.csv > seen.txt")))
     assert (machine.tree / "seen.txt").read_text() == "1,2\n"
@@ -228,7 +230,7 @@ def test_an_execution_that_is_set_aside_keeps_its_copy(machine: Machine) -> None
 
 
 def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
-    """With all that stood in the link's place, too."""
+    """It also removes everything that was in the link's place."""
     machine.run(codon("one", runs(f"rm {NAME}; mkdir {NAME}")))
     assert list(machine.execution.glob(f"{NAME}.replaced-*"))
     hankweave("cleanup", "-e", str(machine.execution), "--yes", code=0)
@@ -240,8 +242,10 @@ def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
 
 
 async def test_a_project_is_told_how_its_data_is_reached(machine: Machine) -> None:
-    """With --workspace nothing is added to the project: an event and `status` name the path, which
-    agents, rigs and checks have in HANKWEAVE_DATA_DIR."""
+    """With --workspace nothing is added to the project.
+
+    An event and `status` name the path, which agents, rigs and checks have in HANKWEAVE_DATA_DIR.
+    """
     project = machine.root / "project"
     project.mkdir()
     look = 'ls "$HANKWEAVE_DATA_DIR" >'

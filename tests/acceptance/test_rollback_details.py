@@ -1,4 +1,4 @@
-"""Claims about rollbacks, labels and branches over a real socket that have no other home."""
+"""Claims about rollbacks, labels and branches over a real socket that fit no other module."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ THREE = (
 
 
 async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None:
-    """After a rollback past it, `toCodon` goes to its checkpoint, and preview, report and the
-    command line's text say which run that is of."""
+    """After a rollback past it, `toCodon` goes to the codon's checkpoint.
+
+    Preview, report and the command line's text name the run it belongs to.
+    """
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -58,7 +60,7 @@ async def test_a_codon_is_found_on_the_run_that_was_left(tmp_path: Path) -> None
 
 
 async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
-    """Rollback and pin take it; what they answer is in lower case."""
+    """Rollback and pin accept it; their replies are in lower case."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -77,7 +79,7 @@ async def test_a_sha_in_upper_case_is_the_same_sha(tmp_path: Path) -> None:
 
 
 async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path: Path) -> None:
-    """The rollback asked for it, so that one codon is not the end of it."""
+    """The rollback requested the restart, so the plan continues past one codon."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -123,7 +125,7 @@ async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path)
 
 
 async def test_a_label_has_a_limit(tmp_path: Path) -> None:
-    """500 characters are taken; one more is refused with a code and its place."""
+    """500 characters are accepted; one more is refused with a code and its path."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
@@ -144,7 +146,7 @@ async def test_a_label_has_a_limit(tmp_path: Path) -> None:
 async def test_secrets_in_labels_reach_no_commit_and_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Known formats, and the values of the server's secret variables, in labels and pin names."""
+    """They contain known formats, and the values of the server's secret variables."""
     known, format_ = "correct-horse-battery", "sk-" + "a1B2c3D4" * 4
     monkeypatch.setenv("DEPLOY_TOKEN", known)
     execution = tmp_path / "execution"
@@ -171,7 +173,10 @@ async def test_secrets_in_labels_reach_no_commit_and_no_event(
 
 
 async def test_a_branch_is_never_made_through_a_link_in_the_work_tree(tmp_path: Path) -> None:
-    """Where an agent's link leads is refused, directly or behind another link, and stays empty."""
+    """A place behind an agent's link is refused, and the link's target stays empty.
+
+    The link may be direct or behind another link.
+    """
     execution, outside = tmp_path / "execution", tmp_path / "outside"
     outside.mkdir()
     async with (
@@ -197,7 +202,7 @@ async def test_a_branch_is_never_made_through_a_link_in_the_work_tree(tmp_path: 
 
 
 async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: Path) -> None:
-    """In a person's own project it goes to the executions root, which is made if need be."""
+    """In a person's project it goes to the executions root, which is created if needed."""
     project, home = tmp_path / "project", tmp_path / "home"
     project.mkdir()
     home.mkdir()
@@ -215,7 +220,7 @@ async def test_a_branch_without_a_place_needs_no_folder_of_executions(tmp_path: 
 
 
 async def test_undo_goes_as_deep_as_gc_leaves_it(tmp_path: Path) -> None:
-    """A dry run says how many undos go; afterwards the others work, and then there is none."""
+    """A dry run says how many undos go; afterwards the others work, and then none is left."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,

@@ -1,4 +1,4 @@
-"""Checkpoints taken unasked, on a real server: before a tool, after it, and each of them off."""
+"""Automatic checkpoints on a real server: before a tool, after it, and each of them disabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RIG = [{"type": "command", "command": {"run": "echo rig > rig.txt"}}]
 
 
 def asking(name: str, *steps: Any, **fields: Any) -> dict[str, Any]:
-    """A codon whose agent asks leave before each tool that changes files."""
+    """Return a codon whose agent requests permission before each tool that changes files."""
     script = json.dumps({"steps": list(steps), "asks": True})
     return {**codon(name, **fields), "promptText": script}
 
@@ -29,7 +29,7 @@ def asking(name: str, *steps: Any, **fields: Any) -> dict[str, Any]:
 async def all_taken(
     tmp_path: Path, hank: Path, *options: str, **env: str
 ) -> tuple[GitWitness, list[CheckpointRecord]]:
-    """Runs a hank to its end; gives its checkpoints, oldest first."""
+    """Run a hank to its end; return its checkpoints, oldest first."""
     execution = tmp_path / "execution"
     async with (
         running_server(hank, None, execution, *options, env=env) as server,
@@ -46,7 +46,7 @@ async def all_taken(
 
 
 async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_path: Path) -> None:
-    """The agent waits for its answer until the checkpoint is there, then it goes on."""
+    """The agent waits for its answer until the checkpoint exists, then it continues."""
     hank = write_hank(
         tmp_path / "hank",
         asking("one", writes("a.txt", "a"), writes("b.txt", "b"), writes("a.txt", "c")),
@@ -62,7 +62,7 @@ async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_
 
 
 async def test_before_a_tool_nothing_is_taken_that_there_is_already(tmp_path: Path) -> None:
-    """Where each tool's change has its checkpoint, the question before the next adds none."""
+    """If each tool's change has a checkpoint, the request before the next tool adds none."""
     hank = write_hank(tmp_path / "hank", asking("one", writes("a.txt", "a"), writes("b.txt", "b")))
     _, records = await all_taken(tmp_path, hank)
     assert [(each.kind, each.label) for each in records] == [
@@ -100,7 +100,7 @@ async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_
 
 
 async def test_a_tool_that_only_reads_needs_no_checkpoint(tmp_path: Path) -> None:
-    """The agent asks to read, is answered at once, and nothing is saved."""
+    """A request to read is answered at once, and nothing is saved."""
     hank = write_hank(
         tmp_path / "hank",
         asking("one", writes("a.txt", "a"), {"ask": {"tool": "Read"}}, {"ask": {"tool": "Edit"}}),
@@ -112,7 +112,7 @@ async def test_a_tool_that_only_reads_needs_no_checkpoint(tmp_path: Path) -> Non
 # --- on and off -----------------------------------------------------------------------------------
 
 EVERY_POINT = asking("one", writes("a.txt", "a"), {"ask": {"tool": "Edit"}}, rigSetup=RIG)
-"""Where rig and tool save nothing, each question finds something to save."""
+"""With the rig and tool safe points off, each request finds something to save."""
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ EVERY_POINT = asking("one", writes("a.txt", "a"), {"ask": {"tool": "Edit"}}, rig
 async def test_each_safe_point_is_on_or_off_by_setting(
     tmp_path: Path, points: str, expected: list[str], how: str
 ) -> None:
-    """The command line or HANKWEAVE_RUNTIME_SAFE_POINTS names those that are on."""
+    """The command line or HANKWEAVE_RUNTIME_SAFE_POINTS names the enabled ones."""
     hank = write_hank(tmp_path / "hank", EVERY_POINT)
     options = ("--safe-points", points) if how == "option" else ()
     env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": points} if how == "environment" else {}
@@ -151,7 +151,7 @@ async def test_each_safe_point_is_on_or_off_by_setting(
 @pytest.mark.parametrize("how", ["option", "environment"])
 @pytest.mark.parametrize("text", ["tools", "", "rig-setup,", "all,tool", "none,none,x"])
 def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, how: str) -> None:
-    """Wrong usage, or a wrong configuration, and the names there are; no execution is begun."""
+    """It is a usage or configuration error that lists the valid names; no execution starts."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     options = ("--safe-points", text) if how == "option" else ()
     env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": text} if how == "environment" else {}
@@ -166,7 +166,7 @@ def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, ho
 
 
 async def test_a_checkpoint_of_nothing_new_makes_no_new_tree(tmp_path: Path) -> None:
-    """Asked for twice with nothing between: two commits, one tree, and not one object more."""
+    """Two requests with no change between make two commits of one tree, and no other object."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", codon("one", writes("d/a.txt", "a")))
     async with running_server(hank, None, execution) as server, server.client() as client:

@@ -1,4 +1,4 @@
-"""Everything that the documents show people to type works on a live execution, as it is printed.
+"""Every command in the documents works on a live execution with the printed result.
 
 `tests/architect/test_seed_003.py` does the same for the document about Architect's checkpoints.
 """
@@ -53,7 +53,7 @@ say({"type": "result", "subtype": "success", "is_error": False, "result": "done"
      "session_id": "s-%(name)s", "duration_ms": 1, "num_turns": 3, "total_cost_usd": 0.015})
 sys.exit(%(code)d)
 """
-"""A program that speaks Claude Code's lines and makes three tool calls."""
+"""A program that prints Claude Code's format and makes three tool calls."""
 
 
 def agent(name: str, code: int = 0) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def agent(name: str, code: int = 0) -> dict[str, Any]:
 
 
 def loop(name: str) -> dict[str, Any]:
-    """A loop of one iteration, whose codon therefore runs as `NAME#0`."""
+    """Return a loop of one iteration, whose codon therefore runs as `NAME#0`."""
     return {
         "type": "loop",
         "id": f"{name}-loop",
@@ -74,13 +74,13 @@ def loop(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Live:
-    """An execution whose plan has ended and whose server still serves."""
+    """An execution whose plan has ended and whose server still runs."""
 
     home: Path
     execution: Path
 
     def shell(self, script: str) -> str:
-        """Run a script in the execution directory, as somebody who reads the documents would."""
+        """Run a script in the execution directory, as a reader of the documents would."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.execution,
@@ -94,14 +94,14 @@ class Live:
         return done.stdout
 
     def git(self, script: str, **names: str) -> str:
-        """Run git commands of the documents, each placeholder replaced by what it stands for."""
+        """Run git commands of the documents, with each placeholder replaced by its value."""
         for placeholder, value in names.items():
             script = script.replace(placeholder, value)
 
         return self.shell(seed.CONFIGURE_GIT + script)
 
     def node(self, program: str, *shown: str, folder: Path) -> tuple[list[Any], str]:
-        """Run a JavaScript module and return the values of these names, and what it printed."""
+        """Run a JavaScript module and return the values of these names, and its output."""
         if shutil.which("node") is None:
             pytest.skip("there is no node program")
 
@@ -126,14 +126,14 @@ class Live:
 
     @property
     def commits(self) -> dict[str, str]:
-        """The checkpoint of each kind and codon, by its subject up to the bracket."""
+        """Return the checkpoint of each kind and codon, by its subject up to the bracket."""
         lines = self.git("git log --all --format='%H %s'").splitlines()
         return {line[41:].split(" [")[0]: line[:40] for line in lines}
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Three codons have ended, one of them with a failure that the hank ignores."""
+    """Run three codons, one with a failure that the hank ignores."""
     folder = tmp_path_factory.mktemp("seeds")
     home, data = folder / "home", folder / "data"
     home.mkdir()
@@ -181,7 +181,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def test_the_listing_shows_every_checkpoint_on_every_branch(live: Live) -> None:
-    """`git log --oneline --all` prints one line for each, as the document draws them."""
+    """`git log --oneline --all` prints one line for each, as the document shows them."""
     lines = live.git(seed.LIST_CHECKPOINTS).splitlines()
     run = state(live.execution).runs[0].run_id
     assert any(
@@ -196,14 +196,14 @@ def test_the_listing_shows_every_checkpoint_on_every_branch(live: Live) -> None:
 
 
 def test_two_checkpoints_can_be_compared(live: Live) -> None:
-    """`git diff` names what changed, over all files and for one of them."""
+    """`git diff` names the changes, over all files and for one of them."""
     found = live.commits
     names = {"abc123": found["completed:build-schema"], "def456": found["completed:observe#0"]}
     assert live.git(seed.COMPARE_STATES, **names).count("+observe 3") == 2
 
 
 def test_a_checkpoint_can_be_inspected(live: Live) -> None:
-    """Its message, its files, and one file's content."""
+    """Its message, its files, and one file's content are shown."""
     shown = live.git(seed.INSPECT_CHECKPOINT, abc123=live.commits["completed:build-schema"])
     assert "Codon: Build Zod Schemas\n    Status: completed" in shown
     assert re.search(r"^    Duration: \d+ms$", shown, re.MULTILINE)
@@ -219,9 +219,9 @@ def test_history_can_be_searched_by_file_and_by_codon(live: Live) -> None:
 
 
 def test_git_status_is_clean_with_the_exports(live: Live) -> None:
-    """The picture that stock git draws is the true one: nothing is staged, nothing deleted.
+    """Stock git reports the true state: nothing is staged, nothing deleted.
 
-    The index is written a moment after a checkpoint, because none waits for it.
+    The index is written a moment after a checkpoint, because no checkpoint waits for it.
     """
     deadline = time.monotonic() + SECONDS
     while (shown := live.git("git status --porcelain")) and time.monotonic() < deadline:
@@ -231,7 +231,7 @@ def test_git_status_is_clean_with_the_exports(live: Live) -> None:
 
 
 def test_the_git_configuration_is_isolated(live: Live) -> None:
-    """checkpoints/.gitconfig says what the document prints."""
+    """checkpoints/.gitconfig has the content in the document."""
     expected, found = configparser.ConfigParser(), configparser.ConfigParser()
     expected.read_string(seed.CHECKPOINT_CONFIG)
     found.read(live.execution / ".hankweave" / "checkpoints" / ".gitconfig")
@@ -240,19 +240,19 @@ def test_the_git_configuration_is_isolated(live: Live) -> None:
 
 
 def test_the_newest_execution_is_listed_first(live: Live) -> None:
-    """Executions lie where the document looks for them."""
+    """Executions are in the folder that the document lists."""
     assert live.execution.name in live.shell(seed.FIND_EXECUTION).splitlines()[1]
 
 
 def test_the_lock_says_who_serves(live: Live) -> None:
-    """runtime.lock has the four documented fields, of a process that lives."""
+    """runtime.lock has the four documented fields, of a living process."""
     lock = json.loads(live.shell(seed.CHECK_SERVER.replace("/path/to/execution", ".")))
     assert {"pid", "runId", "startTime", "lastHeartbeat"} <= lock.keys()
     os.kill(lock["pid"], 0)
 
 
 def test_the_journal_and_the_metadata_have_the_documented_fields(live: Live) -> None:
-    """Four fields in each event, nine in execution-meta.json."""
+    """Each event has four fields, and execution-meta.json nine."""
     lines = live.shell(
         "jq -c 'select(.type == \"codon.completed\") | [.timestamp, .data.codonId, .data.success]' "
         ".hankweave/events/events.jsonl"
@@ -273,7 +273,7 @@ def test_the_journal_and_the_metadata_have_the_documented_fields(live: Live) -> 
 
 
 def test_the_server_log_tells_the_story(live: Live) -> None:
-    """Instant, level and message, with the line that a codon begins."""
+    """Each line has instant, level and message, and one line reports the codon's start."""
     lines = (live.execution / ".hankweave" / "logs" / "server.log").read_text().splitlines()
     assert any(
         re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[INFO\] Beginning codon: observe#0.*", line)
@@ -290,7 +290,7 @@ def test_an_agents_conversation_can_be_read_with_jq(live: Live) -> None:
 
 
 def test_checkpoints_can_be_compared_from_anywhere(live: Live) -> None:
-    """The second document's commands, from another folder."""
+    """The second document's commands work from another folder."""
     found = live.commits
     script = seed.COMPARE_CHECKPOINTS.replace("/path/to/execution", str(live.execution))
     script = script.replace("<commit-hash-1>", found["completed:build-schema"])
@@ -314,7 +314,7 @@ def test_tool_calls_are_found_in_an_agents_log(live: Live, tmp_path: Path) -> No
 
 
 def test_traffic_can_be_analyzed_in_javascript(live: Live, tmp_path: Path) -> None:
-    """The reader counts what is in the log, and agrees with the one for Python."""
+    """The reader counts the log's messages, and agrees with the one for Python."""
     log = live.execution / ".hankweave" / "logs" / "websocket.log"
     log.touch()
     (stats, messages), printed = live.node(
@@ -345,13 +345,13 @@ def test_state_can_be_read_in_javascript(live: Live, tmp_path: Path) -> None:
     ],
 )
 def test_the_current_run_answers(live: Live, tmp_path: Path, snippet: str, name: str) -> None:
-    """No codon runs any more, and the cost is that of the whole run."""
+    """No codon is running, and the cost is that of the whole run."""
     (value,), _ = live.node(_after_reading_state(snippet), name, folder=tmp_path)
     assert value is None if name == "runningCodon" else value >= 0.045
 
 
 def test_the_last_success_has_a_checkpoint(live: Live, tmp_path: Path) -> None:
-    """It is the commit that git knows under the same name."""
+    """It is the commit that git has under the same name."""
     (sha,), _ = live.node(
         _after_reading_state(CURRENT_RUN + seed.LAST_SUCCESS), "checkpoint", folder=tmp_path
     )
@@ -359,7 +359,7 @@ def test_the_last_success_has_a_checkpoint(live: Live, tmp_path: Path) -> None:
 
 
 def test_why_a_codon_failed_is_printed(live: Live, tmp_path: Path) -> None:
-    """Four lines: when, why, whether to try again, and the exit code."""
+    """Four lines are printed: time, reason, retriable, and exit code."""
     _, printed = live.node(
         _after_reading_state(CURRENT_RUN + seed.WHY_IT_FAILED), "failedCodon", folder=tmp_path
     )
@@ -369,13 +369,13 @@ def test_why_a_codon_failed_is_printed(live: Live, tmp_path: Path) -> None:
 
 
 def test_an_archived_rig_leaves_the_work_tree(live: Live) -> None:
-    """`archiveOnSuccess` on a copy moves what was copied to rigArchive/{codonId}/."""
+    """`archiveOnSuccess` on a copy moves the copied files to rigArchive/{codonId}/."""
     assert (live.execution / "rigArchive" / "build-schema" / "kit" / "readme.md").is_file()
     assert not (live.execution / "agentRoot" / "kit").exists()
 
 
 async def test_the_three_rollback_commands_go_back(tmp_path: Path) -> None:
-    """As plain messages: to the last success, to a codon's checkpoint, to part of a SHA."""
+    """As plain messages, they go to the last success, a codon's checkpoint, and part of a SHA."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),
@@ -411,7 +411,7 @@ def _has_reason(event: Event, reason: str) -> bool:
 
 
 async def _receives(socket: ClientConnection, kind: str) -> None:
-    """Wait for a message of this type; an error before it is a failure."""
+    """Wait for a message of this type; an error before it fails the test."""
     with anyio.fail_after(SECONDS):
         async for frame in socket:
             message = json.loads(frame)
@@ -424,6 +424,6 @@ CURRENT_RUN = "const currentRun = state.runs.find(r => r.runId === state.current
 
 
 def _after_reading_state(snippet: str) -> str:
-    """A program that has read the state, followed by a snippet that uses it."""
+    """Return a program that reads the state, followed by a snippet that uses it."""
     reading = seed.READ_STATE.split("\n// Find the current run")[0]
     return f"{reading}\n{snippet}"

@@ -1,4 +1,4 @@
-"""Sentinels on a real server: what they see and say, what they cost, what they never hold up."""
+"""Sentinels on a real server: their input, output and cost, and that they delay nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.watching import idle, told
 
 
 def narrator(**fields: Any) -> dict[str, Any]:
-    """Speaks of every file that changes."""
+    """Return a sentinel that comments on every changed file."""
     return {
         "id": "narrator",
         "name": "Narrator",
@@ -56,7 +56,7 @@ async def run(
 
 
 async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
-    """Its words are in its file and in the journal, its counts in the record of the codon."""
+    """Its output is in its file and in the journal, its counts in the record of the codon."""
     execution = await run(tmp_path, watched("observe", narrator()))
     outputs: list[SentinelOutput] = told(execution, SentinelOutput)
     assert {output.content for output in outputs} == {"a.md in observe", "b.md in observe"}
@@ -79,7 +79,7 @@ async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) ->
 
 
 async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
-    """What it says of codon.completed comes after it, and counts in the ended record."""
+    """Its output about codon.completed follows that event, and counts in the ended record."""
     last = narrator(
         trigger={"type": "event", "on": ["codon.completed"]},
         userPromptText="SAY: done",
@@ -99,7 +99,7 @@ async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
 
 
 async def test_a_required_sentinel_without_a_key_fails_the_codon(tmp_path: Path) -> None:
-    """Hankweave passes over it; here the codon says which sentinel, and nothing has run."""
+    """Hankweave skips it; here the failure names the sentinel, and no agent has run."""
     keyless = narrator(model="anthropic/claude-test")
     execution = await run(
         tmp_path,
@@ -149,7 +149,7 @@ async def test_a_sentinel_with_a_broken_template_is_never_passed_over_in_silence
 
 
 async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
-    """Templates are JavaScript, braces are text, and a schema is zod with all it can do."""
+    """Templates are JavaScript, braces are text, and a schema has all features of zod."""
     text = "SAY: {{x}} <%= it.events.reduce((n, e) => n + Math.floor(e.data.bytes), 0) %>"
     graded = narrator(
         id="graded",
@@ -165,7 +165,7 @@ async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
 
 
 async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> None:
-    """It is unloaded after three failures; the codon completes, and the journal says why."""
+    """It is unloaded after three failures; the codon completes, and the journal has the reason."""
     broken = narrator(userPromptText="FAIL: overloaded", trigger={"type": "event", "on": ["*"]})
     execution = await run(tmp_path, watched("observe", broken))
     assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)
@@ -176,7 +176,7 @@ async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> 
 
 
 async def test_a_real_sdk_is_asked_through_a_real_socket(tmp_path: Path) -> None:
-    """An endpoint that is busy once is asked again; JSON comes back checked."""
+    """A request to a busy endpoint is retried, and the JSON response is validated."""
     structured = narrator(
         model="anthropic/claude-test",
         execution={"strategy": "count", "threshold": 50},
@@ -193,7 +193,7 @@ async def test_a_real_sdk_is_asked_through_a_real_socket(tmp_path: Path) -> None
 
 
 async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
-    """A person who skips waits for seconds, not for a model; what was asked is told as dropped."""
+    """A skip waits for seconds, not for a model; the pending request is reported as dropped."""
     silent = narrator(model="anthropic/claude-test")
     entry = [{"sentinelConfig": silent}]
     waiting = codon("observe", writes("a.md", "x"), waits_for(tmp_path / "never"), sentinels=entry)

@@ -1,4 +1,4 @@
-"""The daemon's promises to a person: one owner, orderly ends, clear answers to bad input."""
+"""The daemon's promises: one owner, orderly ends, and clear errors for bad input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DEADLINE = 30.0
 
 
 def written(execution: Path) -> dict[Path, int]:
-    """When each file was last written."""
+    """Return when each file was last written."""
     files = (path for path in execution.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
 
@@ -73,7 +73,7 @@ async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Pat
         async with server.client(since_seq=0) as client:
             await idle(client, "startup")
 
-        os.kill(server.pid, signal.SIGSTOP)  # What is written now, the second one has written.
+        os.kill(server.pid, signal.SIGSTOP)  # From now on only the second one writes.
         try:
             before = written(execution)
             second = hankweave("run", str(hank), "--execution", str(execution), "--headless")
@@ -115,7 +115,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
 async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     tmp_path: Path,
 ) -> None:
-    """The half-done file of the killed codon is gone before the codon runs again."""
+    """The incomplete file of the killed codon is gone before the codon runs again."""
     gate = tmp_path / "gate"
     seen = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
     hank = write_hank(
@@ -208,7 +208,7 @@ REFUSALS: list[tuple[Callable[[], Any], ErrorCode, str | None]] = [
 async def test_what_cannot_be_done_is_refused_with_a_code_and_leaves_no_trace(
     tmp_path: Path,
 ) -> None:
-    """Each impossible command has its own code and path; the journal does not grow by it."""
+    """Each impossible command has its own code and path, and adds nothing to the journal."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a")), codon("two", waits_for(gate))
@@ -240,7 +240,7 @@ FRAMES: list[tuple[str, ErrorCode]] = [
 
 
 async def targeted(socket: ClientConnection) -> dict[str, Any]:
-    """The next frame that is for this client alone: a journaled event has a seq."""
+    """Return the next frame for this client alone: a journaled event has a seq."""
     while True:
         frame: dict[str, Any] = json.loads(await socket.recv())
         if "seq" not in frame:
@@ -250,7 +250,7 @@ async def targeted(socket: ClientConnection) -> dict[str, Any]:
 async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
     tmp_path: Path,
 ) -> None:
-    """Every malformed frame has its code; the next good command still works."""
+    """Every malformed frame has its code; the next valid command still works."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--no-autostart"):
@@ -278,7 +278,7 @@ async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
 
 
 def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> None:
-    """Two faults, two lines, a suggestion, no traceback, and nothing is created."""
+    """Two faults give two lines and a suggestion, no traceback, and nothing is created."""
     hank = tmp_path / "hank.json"
     broken = codon("one") | {"continuatonMode": "fresh", "maxExtensions": 0}
     hank.write_text(json.dumps({"hank": [broken]}))
@@ -294,7 +294,7 @@ def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> Non
 
 
 async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path: Path) -> None:
-    """Without the check at the start the codon fails with the program's name; exit code 1."""
+    """Without the check at the start the failure names the program; the exit code is 1."""
     broken = codon("one") | {"agent": {"type": "command", "command": ["no-such-program-here"]}}
     hank = write_hank(tmp_path / "hank", broken)
     execution = tmp_path / "execution"
@@ -315,7 +315,7 @@ async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path:
 def test_a_wrong_path_is_one_sentence_and_an_exit_code(
     tmp_path: Path, place: str, code: int
 ) -> None:
-    """A file where the execution should be, a hank or data that is not there."""
+    """This holds for a file in place of the execution, and for a missing hank or data."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     (tmp_path / "file").write_text("not a directory")
     words = {
@@ -331,7 +331,7 @@ def test_a_wrong_path_is_one_sentence_and_an_exit_code(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
-    """No permission: exit code 74 or 77, no traceback."""
+    """Missing permission gives exit code 74 or 77 and no traceback."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
@@ -343,7 +343,7 @@ def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 @pytest.mark.parametrize("kilobytes", [60, 200, 300])
 def test_a_full_disk_is_one_sentence_and_exit_code_74(tmp_path: Path, kilobytes: int) -> None:
-    """Wherever the space runs out, the end is a sentence for people, and no traceback."""
+    """Wherever the space runs out, the output is a readable message without a traceback."""
     disk = tmp_path / "disk"
     disk.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs"]

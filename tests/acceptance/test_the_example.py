@@ -1,4 +1,4 @@
-"""The whole path, once: the real process, a real socket, real data, and git as witness."""
+"""The whole example: the real process, a real socket, real data, and checks by git."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def wait_for_rest(client: Client, since: int = 0) -> None:
 
 
 def completed(execution: Path) -> dict[str, CompletedCodon]:
-    """The newest completed execution of each codon."""
+    """Return the newest completed execution of each codon."""
     runs = reversed(state(execution).runs)
     return {
         codon.codon_id: codon
@@ -86,7 +86,7 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
             "initial:-",
             "rig-setup:observe",
             "completed:observe",
-            "safety:infer",  # Where another attempt would begin.
+            "safety:infer",  # The checkpoint from which another attempt would start.
             *(f"completed:{codon}" for codon in CODONS[1:-1]),
             "rig-setup:report",
             "completed:report",
@@ -102,7 +102,7 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
 
 
 async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path: Path) -> None:
-    """Last success, a codon, and a sha prefix of an old timeline: files, runs and plan agree."""
+    """Last success, a codon, and a sha prefix of an old run: files, runs and plan agree."""
     execution = tmp_path / "execution"
     git = GitWitness(execution)
     async with (
@@ -113,7 +113,7 @@ async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path:
         done = completed(execution)
         first_run = state(execution).runs[0]
 
-        # To the last success: an edit made since is undone, and kept in the safety checkpoint.
+        # To the last success: a later edit is undone, and kept in the safety checkpoint.
         report_file = execution / "agentRoot" / "reports" / "summary.md"
         good = report_file.read_bytes()
         report_file.write_bytes(b"spoiled")
@@ -180,7 +180,7 @@ MOMENTS: dict[str, Callable[[Event], bool]] = {
 async def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
     tmp_path: Path, moment: str
 ) -> None:
-    """kill -9, a new start: the crash is on record, and the work tree ends up the same."""
+    """After kill -9 and a start, the crash is recorded, and the work tree ends up the same."""
     reference, execution = tmp_path / "reference", tmp_path / "execution"
     arguments = (EXAMPLE / "hank.json", EXAMPLE / "data")
     async with running_server(*arguments, reference, "--headless", env=FAST) as server:
@@ -215,7 +215,7 @@ async def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
 
 
 async def test_killed_in_a_rollback_it_finishes_the_rollback(tmp_path: Path) -> None:
-    """kill -9 after rollback.started: the next start restores the target and says `recovered`."""
+    """After kill -9 after rollback.started, the next start restores and reports `recovered`."""
     execution = tmp_path / "execution"
     arguments = (EXAMPLE / "hank.json", EXAMPLE / "data")
     async with (
@@ -254,7 +254,7 @@ async def test_killed_in_a_rollback_it_finishes_the_rollback(tmp_path: Path) -> 
 
 
 def comparable(execution: Path) -> dict[str, bytes]:
-    """The work tree without what must differ: session ids and absolute paths."""
+    """Return the work tree without what must differ: session ids and absolute paths."""
     root = str(execution).encode()
     return {
         name: content.replace(root, b"EXECUTION")

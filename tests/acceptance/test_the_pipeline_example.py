@@ -1,4 +1,4 @@
-"""Claims of examples/README.md, "A pipeline": it runs in a copy, and any step is gone back to."""
+"""Claims of examples/README.md, "A pipeline": it runs in a copy, and rolls back to any step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def pipeline(folder: Path, *options: str) -> Done:
 
 
 def marks(done: Done) -> list[str]:
-    """What the summary says of each step."""
+    """Return the summary's mark for each step."""
     steps = done.stdout.splitlines()[:-1]
     assert [line.split()[1] for line in steps] == STEPS
     return [line.split()[0].strip("[]") for line in steps]
 
 
 def lines_of_python(project: Path) -> int:
-    """What the example's own measure says of the primes.py that is there."""
+    """Return the result of the example's own measurement of the current primes.py."""
     words = [sys.executable, "-B", "measure.py", "5000"]
     return int(subprocess.check_output(words, cwd=project, env=environment(), timeout=SECONDS))
 
@@ -44,7 +44,7 @@ def _project(tmp_path: Path) -> Path:
 
 
 def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: Path) -> None:
-    """All four steps; back to the first, undone, back once more, and on to the same end."""
+    """It runs all four steps, rolls back to the first, undoes, rolls back, and completes again."""
     done = pipeline(project)
     assert marks(done) == ["PASS"] * 4
     assert "check passed: python3 -B -m unittest -q" in done.stderr
@@ -76,7 +76,7 @@ def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: P
 
 
 async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project: Path) -> None:
-    """What the web page does: a rollback to a step, by the server's socket; the plan goes on."""
+    """As on the web page, the socket rolls back to a step, and the plan continues."""
     pipeline(project, "--quiet")
     async with (
         running_server(None, None, project, "--no-autostart", place="--workspace") as server,
@@ -96,7 +96,7 @@ async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project
 
 
 def test_the_example_skips_what_its_condition_does_not_ask_for(project: Path) -> None:
-    """With a budget that the simple code keeps to, nothing is made faster and nothing noted."""
+    """If the simple code stays within the budget, no step optimizes or records anything."""
     done = pipeline(project, "--var", "budget=1000000")
     assert marks(done) == ["PASS", "PASS", "SKIP", "SKIP"]
     simple = (project / "stand_in" / "simple.py").read_bytes()
@@ -105,7 +105,7 @@ def test_the_example_skips_what_its_condition_does_not_ask_for(project: Path) ->
 
 
 def test_the_example_begins_at_a_step_with_the_answers_before_it(project: Path) -> None:
-    """--from-step optimize knows what was measured; a typing mistake is an error."""
+    """--from-step optimize has the measured values; a misspelled name is an error."""
     pipeline(project, "--var", "budget=1000000")
     assert marks(pipeline(project, "--from-step", "optimize")) == ["PASS"] * 4
     assert "ran 4" in (project / "NOTES.md").read_text()
@@ -115,7 +115,7 @@ def test_the_example_begins_at_a_step_with_the_answers_before_it(project: Path) 
 
 
 def test_the_example_writes_nothing_where_it_was_copied_from(project: Path, tmp_path: Path) -> None:
-    """With --workspace the pipeline may lie anywhere: its own folder stays as it is."""
+    """With --workspace the pipeline may be anywhere: its own folder is unchanged."""
     before = tree(EXAMPLE)
     elsewhere = Path(shutil.copytree(EXAMPLE, tmp_path / "elsewhere"))
     done = hankweave(

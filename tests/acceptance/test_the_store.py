@@ -1,4 +1,4 @@
-"""The store over a real socket: what is pruned, what never is, and what a crash leaves."""
+"""The store over a real socket: what gc prunes and keeps, and recovery after a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from support.watching import idle, told
 
 
 async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
-    """Each of them is whole, and a rollback to it would be done."""
+    """Assert that each checkpoint is whole, and that a rollback to it would work."""
     report = await client.check_store()
     assert (report.damages, report.missing) == ((), ())
     for sha in shas:
@@ -43,7 +43,7 @@ async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
 
 
 async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> None:
-    """The thread, completed work and the newest safety stand and restore; the rest is told."""
+    """The thread, completed work and the newest safety checkpoint restore; the rest is reported."""
     async with dead_end(tmp_path) as past:
         before = await past.client.status()
         report = await past.client.collect_garbage(max_count=0)
@@ -65,7 +65,7 @@ async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> 
 
 
 async def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
-    """What it names is what a gc then prunes; until then no byte and no event has come of it."""
+    """It names the checkpoints that a gc then prunes; it changes no byte and adds no event."""
     async with dead_end(tmp_path) as past:
         status = await past.client.status()
         files = _files_of(past.server.execution)
@@ -79,14 +79,14 @@ async def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> No
 
 
 def _files_of(execution: Path) -> dict[Path, int]:
-    """When each file but logs and the lock with its heartbeat was last written."""
+    """Return when each file but logs and the lock with its heartbeat was last written."""
     files = (path for path in execution.rglob("*") if path.is_file())
     moving = {"logs", ".hankweave"}
     return {path: path.stat().st_mtime_ns for path in files if path.parent.name not in moving}
 
 
 async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
-    """It prunes nothing, packs nothing, and tells nothing."""
+    """It prunes nothing, packs nothing, and reports nothing."""
     async with dead_end(tmp_path) as past:
         await past.client.collect_garbage(max_count=0)
         seq = (await past.client.status()).last_event_seq
@@ -100,14 +100,14 @@ async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 async def test_without_a_limit_nothing_is_pruned(tmp_path: Path) -> None:
-    """It only packs; all checkpoints are within limits that are not there."""
+    """It only packs: without limits every checkpoint is within them."""
     async with dead_end(tmp_path) as past:
         assert (await past.client.collect_garbage()).pruned == ()
         assert await past.known() == past.standing | past.may_go
 
 
 async def test_only_the_kinds_that_are_named_may_go(tmp_path: Path) -> None:
-    """Safety checkpoints go, manual ones stay because of their kind."""
+    """Safety checkpoints are pruned, manual ones are kept because of their kind."""
     async with dead_end(tmp_path) as past:
         report = await past.client.collect_garbage(max_count=0, kinds=("safety",))
         assert {record.sha for record in report.pruned} == {past.old_safety}
@@ -116,7 +116,7 @@ async def test_only_the_kinds_that_are_named_may_go(tmp_path: Path) -> None:
 
 
 async def test_a_rollback_to_what_was_pruned_is_refused(tmp_path: Path) -> None:
-    """CHECKPOINT_NOT_FOUND, and no file moves."""
+    """CHECKPOINT_NOT_FOUND is returned, and no file moves."""
     async with dead_end(tmp_path) as past:
         await past.client.collect_garbage(max_count=0)
         with pytest.raises(CommandRefused) as refused:
@@ -129,7 +129,7 @@ async def test_a_rollback_to_what_was_pruned_is_refused(tmp_path: Path) -> None:
 async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
     tmp_path: Path, gc_first: bool
 ) -> None:
-    """Either the target stands and is restored, or it is gone and the rollback refused."""
+    """Either the target exists and is restored, or it is pruned and the rollback is refused."""
     async with dead_end(tmp_path, manual=20) as past, past.server.client() as other:
         target, outcome = past.manual[10], []
 
@@ -156,7 +156,7 @@ async def test_a_rollback_and_a_gc_at_once_never_meet_half_way(
 
 
 async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> None:
-    """The connection is cut in the middle: what was pruned is in the journal, no intent is left."""
+    """When the connection is cut, the journal has the pruned checkpoints, and no intent is left."""
     async with dead_end(tmp_path, manual=60) as past:
         intent = past.server.execution / ".hankweave" / "prune.intent"
         async with anyio.create_task_group() as tasks:
@@ -179,7 +179,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
 
 
 async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
-    """With all that it descends from; the pin and its name are in the list of the next server."""
+    """Its ancestors survive with it; pin and name are in the list of the next server."""
     async with dead_end(tmp_path) as past:
         pinned = past.manual[1]
         record = await past.client.pin_checkpoint(pinned[:10], "the good one")
@@ -281,7 +281,7 @@ async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
 
 
 async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_path: Path) -> None:
-    """Four digits that two checkpoints share: AMBIGUOUS_CHECKPOINT, and the hint lists both."""
+    """Two checkpoints share four digits: AMBIGUOUS_CHECKPOINT is returned, its hint lists both."""
     async with dead_end(tmp_path) as past:
         shas: dict[str, Sha] = {}
         twins: tuple[Sha, Sha] | None = None
@@ -302,7 +302,7 @@ async def test_an_ambiguous_beginning_is_refused_and_all_matches_are_named(tmp_p
 
 
 async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_path: Path) -> None:
-    """INSUFFICIENT_PERMISSIONS for all three, with the viewer's token."""
+    """With the viewer's token all three return INSUFFICIENT_PERMISSIONS."""
     async with dead_end(tmp_path) as past:
         address = discover(past.server.execution)
         token = (past.server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
@@ -322,9 +322,9 @@ async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_pa
 async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
     tmp_path: Path,
 ) -> None:
-    """A blob that rots is named with its path, once for each checkpoint that has it.
+    """A damaged blob is reported with its path, once for each checkpoint that has it.
 
-    A rollback to those is refused; a gc that prunes them takes the damage with it.
+    A rollback to those is refused; a gc that prunes them removes the damage with them.
     """
     async with dead_end(tmp_path) as past:
         report = await past.client.check_store()
@@ -348,7 +348,7 @@ async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
 
 
 def _let_rot(execution: Path, blob: str) -> None:
-    """Unpacks the store, and damages one object of it."""
+    """Unpack the store, and damage one object of it."""
     objects = execution / ".hankweave/checkpoints/.hankweavecheckpoints/objects"
     for pack in list((objects / "pack").glob("*.pack")):
         aside = pack.rename(execution / pack.name)
@@ -364,7 +364,7 @@ def _let_rot(execution: Path, blob: str) -> None:
 
 
 async def test_fsck_names_what_is_missing(tmp_path: Path) -> None:
-    """A checkpoint that somebody's git lost, and that nobody pruned, is missing."""
+    """A checkpoint that git removed, and no gc pruned, is missing."""
     async with dead_end(tmp_path) as past:
         await past.server.stop()
 
@@ -391,7 +391,7 @@ def _refs_at(git: GitWitness, sha: Sha) -> list[str]:
 
 
 async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
-    """Bytes, packs and loose objects are those that lie on the disk."""
+    """Bytes, packs and loose objects are those on the disk."""
     async with dead_end(tmp_path) as past:
         status = await past.client.status()
         objects = past.server.execution / ".hankweave/checkpoints/.hankweavecheckpoints/objects"
@@ -401,7 +401,7 @@ async def test_status_says_how_large_the_store_is(tmp_path: Path) -> None:
 
 
 async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None:
-    """After many checkpoints the server packs them by itself, and says so; all still restore."""
+    """After many checkpoints the server packs by itself and reports it; all still restore."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     async with (
         running_server(hank, None, execution) as server,
@@ -425,7 +425,10 @@ async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None
 
 
 async def test_killed_in_the_middle_of_a_gc_all_that_is_kept_restores(tmp_path: Path) -> None:
-    """kill -9 once the intent is durable: the next start tells what is gone; all else stands."""
+    """kill -9 comes once the intent is durable: the next start reports what gc pruned.
+
+    Every other checkpoint restores.
+    """
     async with dead_end(tmp_path, manual=150) as past:
         intent = past.server.execution / ".hankweave" / "prune.intent"
         async with anyio.create_task_group() as tasks:
@@ -478,7 +481,7 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
 async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
     tmp_path: Path, told_before: bool
 ) -> None:
-    """Branches moved, server dead: `recovered: true`, once; and the state misses nothing."""
+    """Branches moved, server dead: it is reported once as `recovered`; the state is complete."""
     async with dead_end(tmp_path) as past:
         if told_before:
             await past.client.collect_garbage(max_count=0)

@@ -1,4 +1,4 @@
-"""Going back and forth on a real server: undo, redo, paths, people's edits, live agents."""
+"""Rollback, undo and redo on a real server: paths, people's edits and live agents."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def paths(files: tuple[Any, ...]) -> set[str]:
 
 
 def holds_together(execution: Path) -> None:
-    """The state is the fold of the journal, and git finds no fault."""
+    """Assert that the state is the fold of the journal, and that git finds no fault."""
     folded, saved = fold(journal(execution)), state(execution)
     assert (folded.undo, folded.redo, folded.edits) == (saved.undo, saved.redo, saved.edits)
     GitWitness(execution).assert_sound()
@@ -76,7 +76,7 @@ def holds_together(execution: Path) -> None:
 
 
 async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again(tmp_path):
-    """Rollback, undo, redo: work tree and thread are each time what they were, to the byte."""
+    """Rollback, undo, redo: each time the work tree and thread are exactly the expected ones."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -110,7 +110,7 @@ async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again
 
 
 async def test_undo_and_redo_outlive_the_server(tmp_path):
-    """What can be undone is in the state: another server undoes it, and a third redoes it."""
+    """The undo history is in the state: another server undoes, and a third redoes."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -132,7 +132,7 @@ async def test_undo_and_redo_outlive_the_server(tmp_path):
 
 
 async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
-    """The newest first; where nothing is left to undo or redo, that is refused."""
+    """The newest is undone first; with nothing left to undo or redo, the command is refused."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -164,11 +164,11 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
     holds_together(execution)
 
 
-# --- some paths only ------------------------------------------------------------------------------
+# --- selected paths -------------------------------------------------------------------------------
 
 
 async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
-    """One file and one folder go back; the rest, the run and the branch stay; it can be undone."""
+    """One file and one folder are restored; the rest, the run and the branch stay; undo works."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -215,7 +215,7 @@ async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
     ],
 )
 async def test_a_path_that_is_none_is_refused(path, code, tmp_path):
-    """Unknown, outside, or not a path: a code and where it stands, and nothing is touched."""
+    """An unknown, outside or invalid path has a code and a path, and nothing is touched."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
@@ -235,7 +235,7 @@ async def test_a_path_that_is_none_is_refused(path, code, tmp_path):
 
 
 async def edited(execution: Path, client: Client) -> None:
-    """Three files of agents, two of which a person changes: one before a checkpoint of theirs."""
+    """Make three files by agents; a person changes two, one before a checkpoint of their own."""
     await idle(client)
     (execution / "agentRoot" / "a.txt").write_text("a person's")
     await client.send(CheckpointCreate(label="mine"))
@@ -243,7 +243,7 @@ async def edited(execution: Path, client: Client) -> None:
 
 
 async def test_edits_by_people_are_told_from_the_agents(tmp_path):
-    """Preview and report name them as conflicts, saved or not; the agent's own files are none."""
+    """Preview and report name a person's edits as conflicts, saved or not, and no other file."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -270,7 +270,7 @@ async def test_edits_by_people_are_told_from_the_agents(tmp_path):
 
 
 async def test_keep_edits_leaves_them_alone(tmp_path):
-    """The agents' files go back, the person's stay as they are, and the report says which."""
+    """The agents' files are restored, the person's are kept, and the report lists the latter."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -289,7 +289,7 @@ async def test_keep_edits_leaves_them_alone(tmp_path):
 
 
 async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path):
-    """A person's edit before a codon is noticed, and overtaken when the codon writes the file."""
+    """A person's edit before a codon is noticed, and superseded when the codon writes the file."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     async with (
@@ -313,7 +313,7 @@ async def test_a_file_an_agent_writes_again_is_the_agents(tmp_path):
 
 
 async def test_a_preview_shows_the_lines(tmp_path):
-    """On demand: unified diffs from the files as they are to the files as they would be."""
+    """On request it has unified diffs from the current files to the restored files."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -343,7 +343,7 @@ STEPS = st.lists(
 
 
 async def test_a_rollback_does_what_its_preview_said(tmp_path):
-    """Whatever people did since, whichever moment and paths, with and without their edits."""
+    """This holds for any earlier edits, checkpoint and paths, with and without keepEdits."""
     execution = tmp_path / "execution"
     root = execution / "agentRoot"
     async with (
@@ -385,7 +385,7 @@ async def test_a_rollback_does_what_its_preview_said(tmp_path):
 
 
 def _examples() -> list[Any]:
-    """Forty situations; Hypothesis makes them, the one server lives through them in turn."""
+    """Return forty situations by Hypothesis; one server goes through them in turn."""
     found: list[Any] = []
 
     @settings(
@@ -414,7 +414,7 @@ def _examples() -> list[Any]:
 
 
 async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
-    """Its files go back under it, no run ends, and it learns of it at its next step."""
+    """Its files are restored under it, no run ends, and it is notified at its next step."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
     execution = tmp_path / "execution"
     work = codon(
@@ -459,8 +459,11 @@ async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
 
 
 async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
-    """Its agent is told, its codon ends as failed with all it wrote in a checkpoint, the execution
-    stands at the target, and the plan runs it again with the next agent told as well."""
+    """The agent is notified, and its codon fails with all its output in a checkpoint.
+
+    The execution is at the target, and the plan runs the codon again; the next agent is notified as
+    well.
+    """
     gate, execution = tmp_path / "gate", tmp_path / "execution"
     work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
     async with (
@@ -490,8 +493,10 @@ async def test_a_paused_codon_ends_where_the_target_is_before_it(tmp_path):
 
 
 async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
-    """Between two checkpoints and back, eight times: one run waits, branches stay where they were,
-    each can be undone, and the next codon runs in that run, after a restart, too."""
+    """Eight rollbacks between two checkpoints leave one run waiting and move no branch.
+
+    Each can be undone, and the next codon runs in that run, after a restart, too.
+    """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -526,8 +531,10 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
 
 
 async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
-    """No run, branch, checkpoint or undo comes of it; the client hears that it is done, and a
-    rollback that moves the plan alone takes no safety checkpoint."""
+    """It makes no run, branch, checkpoint or undo; the client gets a success reply.
+
+    A rollback that moves only the plan takes no safety checkpoint.
+    """
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -555,7 +562,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
 
 
 async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
-    """Of the rollback, to where and why, with its prompt; once, and the journal shows it."""
+    """Its prompt names the target and the reason, once, and the journal has it."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -572,11 +579,11 @@ async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
     holds_together(execution)
 
 
-# --- what lies outside ----------------------------------------------------------------------------
+# --- external effects -----------------------------------------------------------------------------
 
 
 async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
-    """A tool call that reaches outside is marked, and a rollback that crosses it says so."""
+    """A tool call with an external effect is marked, and a rollback that crosses it says so."""
     execution = tmp_path / "execution"
     call = {
         "type": "assistant",
@@ -600,7 +607,7 @@ async def test_effects_outside_are_named_in_preview_and_report(tmp_path):
 
 
 async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path):
-    """What an earlier codon wrote and nobody tracked is not taken for a person's work."""
+    """Output of an earlier codon that was not tracked then is not taken for a person's work."""
     execution = tmp_path / "execution"
     hank = write_hank(
         tmp_path / "hank",
@@ -615,7 +622,7 @@ async def test_files_that_a_codon_tracks_anew_are_nobodys_edits(tmp_path):
 
 
 async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
-    """The agent was at work: the files it had changed go back, saved, and are nobody's edits."""
+    """The agent's changed files are saved and restored, and do not count as a person's edits."""
     gate = tmp_path / "gate"
     execution = tmp_path / "execution"
     work = codon("work", writes("a.txt", "half"), writes("b.txt", "whole"), waits_for(gate))
@@ -634,7 +641,7 @@ async def test_what_a_dead_server_left_is_not_called_a_persons(tmp_path):
 
 
 async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
-    """A rollback would bring it back, and says so; with keepEdits it stays deleted."""
+    """A rollback would restore it, and says so; with keepEdits it stays deleted."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
@@ -658,7 +665,7 @@ async def test_a_file_that_a_person_deleted_is_an_edit_as_well(tmp_path):
 
 
 async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
-    """Coordinates, labels, pins and what is missing: another server reads the same from commits."""
+    """Coordinates, labels, pins and missing ones: another server reads the same from commits."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *THREE)
     lists = []
@@ -682,7 +689,7 @@ async def test_the_list_of_checkpoints_can_be_rebuilt_from_git_alone(tmp_path):
 
 
 async def test_what_a_rollback_tells_has_source_and_target_for_its_causes(tmp_path):
-    """Its events descend from the moments it leads from and to, and from the command."""
+    """The events of a rollback have its source, its target and the command as causes."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,

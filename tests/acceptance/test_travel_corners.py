@@ -1,4 +1,4 @@
-"""Where going back and forth is easily wrong: rigs, frozen agents, odd names, whose edit it was."""
+"""Edge cases of rollback and undo: rigs, frozen agents, odd names, authorship of edits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def to_rig_and_back_to_it(client: Client) -> None:
 
 @pytest.mark.parametrize("journey", [to_rig_and_redo, to_rig_and_back_to_it])
 async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_path: Path) -> None:
-    """An undo or redo that leads to a restored rig leads to that place, not to the codon before."""
+    """An undo or redo to a restored rig leads to the rig, not to the codon before."""
     execution = tmp_path / "execution"
     rigged = execution / "agentRoot" / "rigged.txt"
     async with (
@@ -58,7 +58,7 @@ async def test_a_rig_that_was_restored_is_not_set_up_again(journey: Any, tmp_pat
 
 
 async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path) -> None:
-    """The broken work is back, and the codon that broke it comes next."""
+    """The broken work is restored, and the codon that broke it runs next."""
     execution = tmp_path / "execution"
     bad = codon("bad", writes("x.txt", "x"), {"fail": {"message": "no"}})
     async with (
@@ -73,11 +73,11 @@ async def test_the_undo_of_a_rollback_from_a_failure_leads_to_it(tmp_path: Path)
         assert next_codon(state(execution)) == "bad"
 
 
-# --- whose edit it was ----------------------------------------------------------------------------
+# --- authorship of edits --------------------------------------------------------------------------
 
 
 async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path) -> None:
-    """Not at a checkpoint, not for its undo, not after a restart: `keepEdits` keeps none of it."""
+    """`keepEdits` keeps none of it, at a checkpoint, for its undo, or after a restart."""
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", ONE, TWO)
     async with (
@@ -106,7 +106,7 @@ async def test_what_a_rollback_of_paths_restored_is_nobodys_edit(tmp_path: Path)
 
 
 async def test_names_that_are_no_text_go_back_and_forth(tmp_path: Path) -> None:
-    r"""A byte that is no UTF-8 is `\xff` on the wire, in the state and in the journal."""
+    r"""A byte that is not UTF-8 is `\xff` on the wire, in the state and in the journal."""
     execution = tmp_path / "execution"
     path = os.fsencode(execution / "agentRoot") + b"/\xff.txt"
     async with (
@@ -144,7 +144,7 @@ def _read(path: bytes) -> bytes:
 
 
 async def test_under_a_frozen_agent_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
-    """While the same codon works: its files go back and forth, and it never ends."""
+    """While the same codon works, its files are restored both ways, and it never ends."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
     execution = tmp_path / "execution"
     work = codon(

@@ -1,4 +1,4 @@
-"""Claims about execution directories that the TypeScript Hankweave (0.4 to 0.12) left."""
+"""Claims about execution directories made by the TypeScript Hankweave (0.4 to 0.12)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def execution(request: pytest.FixtureRequest, tmp_path: Path) -> TypescriptExecu
 
 
 def files_of(execution: TypescriptExecution) -> dict[str, str]:
-    """Everything in the directory, by the digests of its contents."""
+    """Return the digests of all files in the directory."""
     return {
         str(path.relative_to(execution.root)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in execution.root.rglob("*")
@@ -60,8 +60,11 @@ def lines(execution: TypescriptExecution, *words: str) -> list[str]:
 
 
 def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> None:
-    """`runs`, `checkpoints`, `events`, `log`, `show`, `replay`, `sessions` and `fsck` answer, and
-    not a byte of the directory changes."""
+    """No read-only command changes a byte of the directory.
+
+    The commands are `runs`, `checkpoints`, `events`, `log`, `show`, `replay`, `sessions` and
+    `fsck`.
+    """
     before = files_of(execution)
     assert any(RUN in line for line in lines(execution, "runs"))
     (listed,) = lines(execution, "checkpoints")
@@ -76,7 +79,7 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
 
 
 def test_it_is_listed(execution: TypescriptExecution) -> None:
-    """`ls` knows its state, data, plan, checkpoints and size."""
+    """`ls` shows its state, data, plan, checkpoints and size."""
     root = str(execution.root.parent)
     done = hankweave("ls", "--size", "--json", code=0, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=root)
     (listed,) = json.loads(done.stdout)
@@ -87,7 +90,7 @@ def test_it_is_listed(execution: TypescriptExecution) -> None:
 
 
 def test_file_contents_of_its_events_are_there(execution: TypescriptExecution) -> None:
-    """`events` has `content` as it was written, and the fingerprint that later versions have."""
+    """`events` has `content` as it was written, and the fingerprint of later versions."""
     (found,) = lines(execution, "events", "--where", "type=file.updated", "--format", "jsonl")
     event = json.loads(found)
     assert event["data"]["content"] == BODY
@@ -96,7 +99,7 @@ def test_file_contents_of_its_events_are_there(execution: TypescriptExecution) -
 
 
 def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
-    """`run` with its hank and data runs the second codon alone, and takes neither for changed."""
+    """`run` with its hank and data runs only the second codon, and reports neither as changed."""
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
     assert told(execution.root, HankChanged) == []
@@ -109,7 +112,7 @@ def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
 
 
 def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
-    """What the first start replaces has another name with every byte, and an event says which."""
+    """Each file that the first start replaces is kept under another name, named in an event."""
     before = files_of(execution)
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
@@ -125,7 +128,7 @@ def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
 
 @pytest.mark.parametrize("version", ["0.4", "0.12"])
 def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> None:
-    """Also that of 0.4, without a hash or a path of the hank, and that of a plain 0.12."""
+    """This includes 0.4, without a hash or a path of the hank, and a plain 0.12."""
     execution = write_execution(tmp_path, version=version)
     lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
@@ -134,7 +137,7 @@ def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> 
 
 
 def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
-    """A rollback to its checkpoint brings the file back; the edit is in the safety checkpoint."""
+    """A rollback to its checkpoint restores the file; the edit is in the safety checkpoint."""
     edited = execution.root / "agentRoot" / "a.txt"
     edited.write_text("edited")
     lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
@@ -145,7 +148,7 @@ def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
 
 @pytest.mark.parametrize("copy", [False, True])
 def test_its_data_is_taken_over(tmp_path: Path, copy: bool) -> None:
-    """The link, or the copy, that lies in its work tree is still reached there."""
+    """The link, or the copy, in its work tree still works."""
     execution = write_execution(tmp_path, copy=copy)
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
     hankweave("run", *words, code=0)
@@ -181,7 +184,7 @@ def test_an_abbreviated_checkpoint_is_found(tmp_path: Path) -> None:
 
 
 def test_a_damaged_compressed_journal_is_not_believed(tmp_path: Path) -> None:
-    """A sentence names the file; moved aside, the rest of the execution is read without it."""
+    """A message names the file; with it moved aside, the rest of the execution is read."""
     execution = write_execution(tmp_path)
     execution.compress()
     path = execution.events / "events.jsonl.zst"

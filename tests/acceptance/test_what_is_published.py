@@ -1,4 +1,4 @@
-"""Claims of protocol/asyncapi.json on a real server: its frames are what is described there."""
+"""Claims of protocol/asyncapi.json on a real server: its frames match the document."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def validator(schema: str) -> Draft7Validator:
 
 
 class Talk:
-    """A client that looks up every frame, in and out, in the document."""
+    """A client that validates every frame, in and out, against the document."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self.heard: list[dict[str, Any]] = []
 
     async def ask(self, command: str, **data: Any) -> Any:
-        """Sends a command and returns its reply's data, or why it was refused."""
+        """Send a command and return its reply's data, or the reason for its refusal."""
         frame = {"id": f"c-{len(self.heard)}", "type": command, "data": data}
         validator(f"command.{command}").validate(frame)
         await self._socket.send(json.dumps(frame))
@@ -75,7 +75,7 @@ class Talk:
 
 
 async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None:
-    """A run, looks of every kind, a rollback, its undo, and what a server leaves on the disk."""
+    """It covers a run, all views, a rollback, its undo, and the files a server leaves."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),

@@ -1,4 +1,4 @@
-"""Claims about events and small commands of a real server: each is told when it happens."""
+"""Claims about events and small commands of a real server: each event is sent when it happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.watching import idle, started, told
 
 
 async def test_what_an_agent_does_is_told(tmp_path: Path) -> None:
-    """Thoughts, words, calls with their input, results with their fault, costs, stray output."""
+    """Thoughts, messages, calls, results with errors, costs and stray output become events."""
     hank = write_hank(
         tmp_path / "hank",
         codon(
@@ -65,8 +65,12 @@ async def test_what_an_agent_does_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -> None:
-    """The words of a rig that Hankweave's clients wait for; a snapshot at each codon's end, newest
-    codon first; idle; and at last why it stops. What a checkpoint lacks is told."""
+    """A server reports its rigs, codon ends, idle state and shutdown.
+
+    Hankweave's clients wait for the rig's messages. A snapshot follows each codon's end, newest
+    codon first; then come idle and the reason for the shutdown. Files that a checkpoint lacks are
+    reported.
+    """
     rig = [{"type": "command", "command": {"run": "echo x > 'git~1'"}}]
     hank = write_hank(
         tmp_path / "hank", codon("one", rigSetup=rig), codon("two", writes("b.txt", "b"))
@@ -97,7 +101,7 @@ async def test_a_server_tells_of_its_work_its_rest_and_its_end(tmp_path: Path) -
 
 
 async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path) -> None:
-    """Half a line at the end is cut off and kept beside the journal; its length is told."""
+    """A partial last line is cut off and kept beside the journal; its length is reported."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -116,8 +120,11 @@ async def test_a_torn_journal_is_repaired_and_told(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_archived_is_told(tmp_path: Path) -> None:
-    """The codon stays completed, the file stays where it is, and clients hear why; the rest moves.
-    What is in the way in the archive cannot be set aside: with `~1` its name would be too long."""
+    """The codon stays completed, its file stays in place, and clients get the reason.
+
+    The other files are moved. The file in the way in the archive cannot be renamed: with `~1` its
+    name would be too long.
+    """
     name = "n" * 254
     hank = write_hank(
         tmp_path / "hank",
@@ -144,7 +151,7 @@ async def test_what_cannot_be_archived_is_told(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def raw(execution: Path, **hello: Any) -> AsyncIterator[ClientConnection]:
-    """A client that speaks JSON by hand, and has shaken hands."""
+    """Connect a client that sends JSON by hand, and shake hands."""
     address = discover(execution)
     url = f"{address.url}?token={address.token}"
     async with connect_raw(url, proxy=None, max_size=None) as socket:
@@ -163,8 +170,11 @@ async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
 
 
 async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path) -> None:
-    """ping answers its sender, ping.broadcast everybody, with the sender's name; Hankweave's
-    checkpoint.list is an event to all; history.sync sends all of the journal that Hankweave has."""
+    """ping answers its sender; ping.broadcast reaches all, with the sender's name.
+
+    Hankweave's checkpoint.list is an event to all; history.sync sends all of the journal that
+    Hankweave has.
+    """
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
@@ -200,8 +210,10 @@ async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path)
 
 
 async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
-    """server.force_shutdown kills the agent and leaves with exit code 1; the next start recovers.
-    state.get gives the state as it lies in state.json."""
+    """server.force_shutdown kills the agent and exits with 1; the next start recovers.
+
+    state.get returns the state as in state.json.
+    """
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", codon("one", {"run": "echo $PPID > pid.txt"}, waits_for(gate))
@@ -232,8 +244,10 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_reason_of_ones_own_changes_no_exit_code(tmp_path: Path) -> None:
-    """server.shutdown with whatever reason ends in order, with 0, and the reason is told
-    (Hankweave's exit code is 1 unless it is the usual one)."""
+    """server.shutdown with any reason exits with 0, and the reason is reported.
+
+    Hankweave's exit code is 1 unless the reason is the usual one.
+    """
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
