@@ -1,4 +1,4 @@
-"""`scripts/bench [NAME...]`: runs the benches, prints the table, exits 1 if a target is missed."""
+"""`scripts/bench [NAME...]`: run the benchmarks, print the table, exit 1 if a target is missed."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     questions.BENCH,
     ui.BENCH,
 }
-"""Benches that take minutes: they run only where they are named."""
+"""Benchmarks that take minutes: they run only if they are named."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MISSED = 1
 USAGE = 2
 
 DEADLINE = 90.0
-"""Seconds for the quick benches together."""
+"""Seconds for the quick benchmarks together."""
 
 LONG_DEADLINE = 1_500.0
-"""Seconds where a long one is among those named."""
+"""Seconds if a long one is among those named."""
 
 FULL_DEADLINE = 3_600.0
 """Seconds with Hankweave's documented sequence on the largest tree."""
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Run:
-    """What has been measured so far."""
+    """The measurements so far."""
 
     def __init__(self, scale: Scale, deadline: float, *, is_kept: bool) -> None:
         self._scale = scale
@@ -111,7 +111,7 @@ class _Run:
         self._is_cut_off = scope.cancelled_caught
 
     def tell(self) -> int:
-        """Prints the table and what one must know of it; returns the exit code."""
+        """Print the table and the notes to it; return the exit code."""
         print_table(self._figures)
         missed = sum(not figure.is_met for figure in self._figures)
         where = f"the figures are in {RESULTS}" if self._is_kept else "a quick look, kept nowhere"
@@ -125,7 +125,7 @@ class _Run:
         return MISSED if missed or self._is_cut_off else 0
 
     def _add(self, name: str, figures: list[Figure], seconds: float) -> None:
-        """Keeps a bench's figures at once: the next one may fail."""
+        """Keep a benchmark's figures at once, because the next one may fail."""
         self._figures += figures
         self._seconds[name] = seconds
         if self._is_kept:

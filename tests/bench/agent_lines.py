@@ -1,4 +1,4 @@
-"""What an agent says, from its pipe through parsing, state, journal and transport to ten clients.
+"""An agent's output, from its pipe through parsing, state, journal and transport to ten clients.
 
 A real server, a real `command` agent that prints as fast as it is read, clients in a process of
 their own. The clock runs from the agent's first event to the last client's last byte.
@@ -38,18 +38,18 @@ MEGABYTE = 1_000_000
 
 SPEED_TARGET = AtLeast(5_000)
 GROWTH_TARGET = AtMost(48)
-"""Megabytes; what a slow client may have waiting is 4 MiB."""
+"""Megabytes; a slow client may have 4 MiB waiting."""
 SAVES_TARGET = AtMost(8)
-"""A second: one each 200 ms, and those of the codon's own moves."""
+"""A second: one each 200 ms, and those of the codon's own transitions."""
 
 LOOK_AGAIN = 0.01
 TAIL = 2_000
-"""Bytes at the journal's end that are read to see whether the plan has come to its end."""
+"""Bytes at the journal's end that are read to see whether the plan has ended."""
 WARM = 0.1
-"""The part of the lines after which the server has all that it needs."""
+"""The fraction of the lines after which the server's memory is warm."""
 DEADLINE = 120.0
 CHANGES_FILES = 100
-"""Each hundredth tool is one after which the work tree is looked at."""
+"""After each hundredth tool call the work tree is scanned."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -84,7 +84,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """One `hankweave run` that nobody listens to but its clients."""
+    """One `hankweave run` that only its clients listen to."""
 
     pid: int
     execution: Path
@@ -100,7 +100,7 @@ class _Server:
             yield client
 
     def processor_seconds(self) -> float:
-        """What the server itself has used; tells of its speed also where others are busy."""
+        """Return the server's own processor time, which shows its speed on a busy machine too."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
@@ -130,7 +130,7 @@ async def _serving(hank: Path, execution: Path) -> AsyncIterator[_Server]:
 
 @dataclass
 class _Watch:
-    """Looks at a server again and again: what it holds resident, and when it saved its state."""
+    """A periodic look at a server: its resident memory, and the time of each save of its state."""
 
     server: _Server
     resident: list[int] = field(default_factory=list)
@@ -154,7 +154,7 @@ class _Watch:
 
 
 def _on_the_wire(journal: Path, since: int) -> int:
-    """Bytes of what every client was sent: the journal's lines, each with its frame's header."""
+    """Return the bytes sent to every client: the journal's lines, each with its frame's header."""
     with journal.open("rb") as stream:
         stream.seek(since)
         return sum(_framed(len(line) - 1) for line in stream)
@@ -169,7 +169,7 @@ def _prints(lines: Path) -> dict[str, Any]:
 
 
 def _write_lines(path: Path, count: int) -> int:
-    """Writes what an agent prints: texts, costs, calls of tools and what they return."""
+    """Write an agent's output: texts, costs, tool calls and their results."""
     with path.open("wb") as stream:
         written = [stream.write(msgspec.json.encode(each) + b"\n") for each in _messages(count)]
 

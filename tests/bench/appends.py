@@ -1,6 +1,6 @@
-"""Journal appends per second: one by one and durable, and many at a time.
+"""Journal appends per second: single durable ones, and batches.
 
-The raw references write the very same bytes: one write(2) a line, with and without fdatasync(2).
+The raw references write the very same bytes: one write(2) per line, with and without fdatasync(2).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hankweave_server.paths import Layout
 TARGET = AtLeast(50_000)
 
 BATCH = 100
-"""Lines in one append: about what gathers in the ledger while the disk takes the batch before."""
+"""Lines in one append: about as many as the ledger queues while the disk writes a batch."""
 
 SAID = AssistantAction(
     codon_id=CodonId("observe"),
     action="message",
     content="The magnitudes are plausible, and two of the places have no country. " * 9,
 )
-"""With its envelope about 850 bytes, the middle of what agents say."""
+"""About 850 bytes with its envelope, a typical size of agents' messages."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -76,7 +76,7 @@ def _many_at_a_time(lines: _Lines, ledger: Ledger, scale: Scale) -> dict[str, Va
 
 @dataclass
 class _Lines:
-    """The same line again and again, past the ledger."""
+    """The same line repeated, written without the ledger."""
 
     folder: Path
     line: bytes
@@ -95,12 +95,12 @@ class _Lines:
                 os.fdatasync(self._raw)
 
         seconds = perf_counter() - began
-        # Else the next variant's first sync would write what this one left dirty.
+        # Otherwise the next variant's first sync would write the dirty pages of this one.
         os.fdatasync(self._raw)
         return count / seconds
 
     async def append(self, count: int, *, batch: int) -> float:
-        """Every append is durable: a batch shares one fdatasync."""
+        """Append durably: a batch shares one fdatasync."""
         lines = [self.line] * batch
         began = perf_counter()
         for _ in range(0, count, batch):
@@ -122,7 +122,7 @@ async def _record(ledger: Ledger, count: int) -> float:
 
 
 async def _post(ledger: Ledger, count: int) -> float:
-    """Until the last one is durable, as everything is that counts as appended."""
+    """Post lines until the last one is durable, which is when an append counts."""
     began = perf_counter()
     for _ in range(count):
         await ledger.post(SAID)

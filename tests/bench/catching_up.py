@@ -1,4 +1,4 @@
-"""A thousand clients that ask for the whole journal and do not read: memory, and others' pings."""
+"""A thousand clients that request the whole journal and do not read: memory, and others' pings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
         forget_peak(server.pid)
         with LateCrowd(server) as crowd:
             await crowd.connect(clients)
-            await anyio.sleep(1)  # A thousand handshakes at once are not what is measured.
+            await anyio.sleep(1)  # A thousand simultaneous handshakes are not measured.
             pings = await _pings_beside(watcher, crowd)
             most = peak(server.pid) - before
 
@@ -64,7 +64,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
 
 
 async def _pings_beside(watcher: Client, crowd: LateCrowd) -> list[float]:
-    """Ping while the crowd reads just enough not to be cut off."""
+    """Ping while the crowd reads just enough not to be disconnected."""
     found: list[float] = []
     for number in range(round(SECONDS / SIP_SECONDS)):
         crowd.sip(4_096, slice(number % PARTS, None, PARTS))

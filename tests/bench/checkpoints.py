@@ -1,7 +1,8 @@
 """Checkpoints, rollbacks and diffs, beside git, plain pygit2 and a bare walk (issue 3).
 
-Ours are durable, with fsync on; the others run with their own defaults. A rollback of ours includes
-its plan, with the target read whole, and its safety checkpoint; git's is the checkout alone.
+Those of the server are durable, with fsync on; the others run with their own defaults. A rollback
+includes its plan, for which the target is read whole, and its safety checkpoint; git's is the
+checkout alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bench.trees import copy_tree, count_files, make_real_tree, make_tree
 BENCH = "trees"
 
 SETTLED = 0.03
-"""Seconds after an edit until its time stamp is older than a clock tick, for git and for us."""
+"""Seconds after an edit until its time stamp is older than a clock tick, for git and the server."""
 
 FIRST_TARGET = 0.4
 CHECKPOINTS = {
@@ -45,7 +46,7 @@ ROLLBACKS = {
 
 LITTLE_TO_DO = frozenset({"no change", "one file changed"})
 MANY = 5_000
-"""Files from which on there is a target for those: below, starting a process is all git does."""
+"""Files from which on there is a target for these: below, git spends its time on process starts."""
 
 DOCUMENTED_TARGET = 1 / 100
 
@@ -62,7 +63,7 @@ WITH_A_WAY_BACK = ("ours", "git", "pygit2")
 
 FEWER = {DOCUMENTED: 2}
 ONCE = {DOCUMENTED: 1, "pygit2": 1}
-"""Rounds of those by whom nothing is judged, where one takes a minute."""
+"""Rounds of variants without a target, where one round takes a minute."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -122,7 +123,7 @@ class _Trial:
         for store in self._stores.values():
             store.close()
 
-    # --- the rows -------------------------------------------------------------------------------
+    # --- rows -----------------------------------------------------------------------------------
 
     async def _first_figures(self) -> list[Figure]:
         variants = {name: self._first(store) for name, store in self._stores.items()}
@@ -171,7 +172,7 @@ class _Trial:
     def _compared(
         self, name: str, found: Mapping[str, float], target: float | None
     ) -> list[Figure]:
-        """Judges ours by the best git variant, and says how it stands to the others."""
+        """Compare the server with the best git variant, and note its ratio to the others."""
         best = min((n for n in GIT if n in found), key=lambda n: found[n])
         limit = None if target is None else AtMost(target * found[best])
         others = [n for n in ("pygit2", WALK) if n in found]
@@ -216,7 +217,8 @@ class _Trial:
 
     def _rollback(self, store: Store, count: int | None) -> Variant:
         async def measured() -> float:
-            # Only ours flushes the file system, and would write what the others left dirty.
+            # Only the server flushes the file system, and would write the dirty pages of the
+            # others.
             os.sync()
             before = store.checkpoint()
             store.edit(count)
@@ -234,7 +236,7 @@ class _Trial:
 
 
 def _say(what: str) -> None:
-    """Tells a row as it comes: the table stands at the end of many minutes."""
+    """Print a row as it is measured, because the table appears after many minutes."""
     print(f"{BENCH}: {what}", file=sys.stderr, flush=True)
 
 

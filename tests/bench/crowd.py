@@ -1,7 +1,7 @@
-"""Many clients in a process of their own: `python -m bench.crowd`, obeying JSON lines on stdin.
+"""Many clients in a process of their own: `python -m bench.crowd`, driven by JSON lines on stdin.
 
-A client is a real WebSocket up to the moment it is live; from there on it only counts the bytes
-that come, as the cost of reading frames in Python would hide what the server can do.
+A client is a real WebSocket until it is live; from then on it only counts bytes, because the cost
+of reading frames in Python would hide the speed of the server.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ GREETING = 3
 
 
 class Join(msgspec.Struct, tag_field="do", tag="join"):
-    """Opens clients of one server; answered when all of them have been greeted."""
+    """Open clients of one server; answered when all of them have been greeted."""
 
     group: str
     url: str
     clients: int
     greets: bool
-    """True where the server wants a handshake; the reference server does not."""
+    """True if the server requires a handshake; the reference server does not."""
 
 
 class Await(msgspec.Struct, tag_field="do", tag="await"):
-    """Answered when every client of a group has got so many bytes since it joined."""
+    """Answered when every client of a group has received this many bytes since it joined."""
 
     group: str
     bytes: int
@@ -45,9 +45,9 @@ Order = Join | Await
 
 
 class CountingConnection(ClientConnection):
-    """Leaves websockets' hands once it is live: then its bytes are counted and forgotten.
+    """A connection detached from websockets once it is live: its bytes are counted and discarded.
 
-    Pings are not answered any more; a server sends the first after 20 s, and then waits 20 more.
+    It no longer answers pings; a server sends the first after 20 s, and then waits 20 more.
     """
 
     received = 0
@@ -127,7 +127,7 @@ async def main() -> None:
 
 
 def allow_many_sockets() -> None:
-    """Raises the soft limit of open files; 1,000 clients need a descriptor each."""
+    """Raise the soft limit of open files; 1,000 clients need a descriptor each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8_192)), hard))
 

@@ -1,4 +1,4 @@
-"""Executions to start servers in: one that has done nothing yet, and one with a long past."""
+"""Executions for benchmarks to start servers in: a fresh one, and one with a long history."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Prepared:
         return journal.read_bytes().count(b"\n")
 
     def serve(self) -> AbstractAsyncContextManager[RunningServer]:
-        """Starts the real server on it, to do nothing."""
+        """Start the real server on it, without work."""
         return running_server(self.hank, None, self.root, "--no-autostart")
 
 
 async def without_a_past(folder: Path) -> Prepared:
-    """Makes an execution that was begun and left: its next start makes nothing new."""
+    """Create an execution that was begun and left: its next start creates nothing."""
     prepared = Prepared(_write_hank(folder, messages=1), folder / "execution")
     async with prepared.serve() as server:
         await server.stop()
@@ -44,7 +44,7 @@ async def without_a_past(folder: Path) -> Prepared:
 
 
 async def with_a_past(folder: Path, messages: int) -> Prepared:
-    """Makes an execution by running a hank: its agent says so many messages, three events each."""
+    """Create an execution by running a hank: its agent prints the messages, three events each."""
     prepared = Prepared(_write_hank(folder, messages), folder / "execution")
     async with running_server(prepared.hank, None, prepared.root, "--headless") as server:
         with anyio.fail_after(DEADLINE):
@@ -57,7 +57,7 @@ async def with_a_past(folder: Path, messages: int) -> Prepared:
 
 def _write_hank(folder: Path, messages: int) -> Path:
     folder.mkdir()
-    said = {"say": WORDS * 9}  # With its envelope about 850 bytes.
+    said = {"say": WORDS * 9}  # About 850 bytes with its envelope.
     _write(folder / SCRIPT, {"steps": [said] * messages})
     codon = {
         "type": "codon",

@@ -1,7 +1,7 @@
 """Events fanned out to local clients: the real transport beside websockets' `broadcast`.
 
-`broadcast` is the fastest that the library has; it knows no back-pressure, no journal order for
-late joiners and no traffic log. Both servers live in this process, their clients in another.
+`broadcast` is the fastest way that the library has; it has no back-pressure, no journal order for
+late joiners and no traffic log. Both servers run in this process, their clients in another.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ FRAME_ON_THE_WIRE = len(FRAME) + 4
 """A server's frame of 126 to 65,535 bytes has a header of four."""
 
 TURN = 25
-"""Events published before the loop gets a turn: about what the ledger tells in one go."""
+"""Events published before the loop gets a turn: about as many as the ledger publishes at once."""
 
 BURST = 500
-"""Events on their way before the clients are waited for: half of what an outbox holds."""
+"""Events in flight before the clients are waited for: half of the capacity of an outbox."""
 
 DEADLINE = 30.0
 
 LOG_BREATH = 0.25
-"""Seconds; the traffic log rests for 0.2 of them before it writes what was sent."""
+"""Seconds; the traffic log rests for 0.2 of them before it writes the frames."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -107,12 +107,12 @@ async def crowd_of_clients() -> AsyncIterator[Crowd]:
             process.kill()
 
 
-# --- the two servers, in this one -----------------------------------------------------------------
+# --- the two servers, in this process -------------------------------------------------------------
 
 
 @dataclass
 class _Publisher:
-    """A server with its clients, as far as this bench uses it."""
+    """The interface to a server and its clients that this benchmark uses."""
 
     name: str
     url: str
@@ -130,14 +130,14 @@ class _Publisher:
                 await anyio.lowlevel.checkpoint()
 
     async def fan_out(self, crowd: Crowd, events: int) -> float:
-        """Returns deliveries a second, until the last client has the last byte."""
+        """Return deliveries per second, until the last client has the last byte."""
         began = perf_counter()
         for first in range(0, events, BURST):
             await self._burst(min(BURST, events - first))
             await crowd.obey(Await(self.name, self._sent * FRAME_ON_THE_WIRE))
 
         seconds = perf_counter() - began
-        # What the traffic log still has to write is not to slow the server that comes next.
+        # The pending writes of the traffic log must not slow the next server.
         await _quiet()
         return events * self._clients / seconds
 
@@ -151,7 +151,7 @@ class _Publisher:
 
 
 async def _quiet() -> None:
-    """Waits until this process has nothing to do any more."""
+    """Wait until this process is idle."""
     before = -1.0
     while process_time() - before > LOG_BREATH / 20:
         before = process_time()
@@ -206,7 +206,7 @@ async def _library() -> AsyncIterator[_Publisher]:
 
 
 def _no_doors() -> ServerApi:
-    """A server behind the transport that has nothing to say."""
+    """Return a server API without content for the transport."""
 
     async def handle(command: Command, caller: Caller) -> CommandAnswer:
         raise AssertionError("No client of this bench sends a command.")

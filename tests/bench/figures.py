@@ -1,4 +1,4 @@
-"""What was measured, against what, and whether it is good enough."""
+"""Measurements with their references and targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Not further than the tolerance from what is wanted."""
+    """Within the tolerance of the wanted value."""
 
     wanted: float
     tolerance: float
@@ -60,7 +60,7 @@ class Figure:
     unit: str
     reference_name: str = ""
     reference: float | None = None
-    """None where the figure stands for itself, with a target that is no ratio."""
+    """None if the figure has no reference; its target is then no ratio."""
     target: Target | None = None
 
     @property
@@ -69,7 +69,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool:
-        """True also where nothing is demanded."""
+        """Return True also if there is no target."""
         return self.target is None or self.target.is_met(self.value)
 
     def as_json(self) -> dict[str, Any]:
@@ -107,16 +107,16 @@ def print_table(figures: Sequence[Figure]) -> None:
             "" if target is None else ("ok" if figure.is_met else "MISSED"),
         )
 
-    # A pipe has no width; a table that is cut there would be of no use in a build's log.
+    # A pipe has no width, and a table that is cut there would be useless in a build's log.
     console = Console()
     console.width = max(console.width, 170)
     console.print(table)
 
 
 def write_results(path: Path, figures: Sequence[Figure], seconds: Mapping[str, float]) -> None:
-    """Writes the figures, and what one must know of the machine to read them.
+    """Write the figures, and the facts about the machine that are needed to read them.
 
-    `seconds` says how long each bench took; what the file holds of other benches stays in it.
+    `seconds` has the duration of each benchmark; the file's figures of other benchmarks stay.
     """
     kept = _read(path)
     run = {"machine": _machine(), "at": to_text(datetime.now(UTC))}
@@ -127,7 +127,7 @@ def write_results(path: Path, figures: Sequence[Figure], seconds: Mapping[str, f
 
 
 class _Results(msgspec.Struct):
-    """The file as it is written; what another version wrote counts as empty."""
+    """The results file; one that another version wrote counts as empty."""
 
     benches: dict[str, dict[str, Any]] = {}
     figures: list[dict[str, Any]] = []

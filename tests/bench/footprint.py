@@ -20,7 +20,7 @@ PER_FILE = 400
 
 
 async def memory_figures(bench: str, label: str, original: Path) -> list[Figure]:
-    """Measures one process; memory hardly differs from round to round."""
+    """Measure one process; memory hardly differs from round to round."""
     shutil.rmtree(Layout.of_execution(original).checkpoints, ignore_errors=True)
     done = await anyio.run_process(
         [sys.executable, "-m", "bench.lone_engine", str(original)],

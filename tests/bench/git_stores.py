@@ -63,7 +63,7 @@ class GitStore(Store):
 
 
 class PlumbingStore(GitStore):
-    """The same with commit-tree and update-ref, which leave out what commit does besides."""
+    """The same with commit-tree and update-ref, which omit the extra work of commit."""
 
     def checkpoint(self) -> str:
         self._git("add", "-A")
@@ -74,9 +74,9 @@ class PlumbingStore(GitStore):
 
 
 class DocumentedStore(GitStore):
-    """The sequence of Hankweave's documentation (seed 000, "Commit Creation"), a process a step.
+    """The sequence of Hankweave's documentation (seed 000, "Commit Creation"), a process per step.
 
-    What Hankweave adds to it is left out: its library waits 50 ms after every silent command.
+    Hankweave's own overhead is left out: its library waits 50 ms after every silent command.
     """
 
     BATCH = 100
@@ -99,5 +99,5 @@ class DocumentedStore(GitStore):
 
 
 def _count(lines: str) -> int:
-    """Gives the lines of a numstat; a binary file has none."""
+    """Return the lines of a numstat; a binary file has none."""
     return 0 if lines == "-" else int(lines)

@@ -1,4 +1,4 @@
-"""A long history: what a small checkpoint costs on the disk, and how fast old ones are found."""
+"""A long history: the disk space of a small checkpoint, and the time to find old ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KILOBYTE = 1_000
 READ_TARGET = AtMost(1)  # Milliseconds.
 COST_TARGET = AtMost(25)  # Kilobytes.
 PACKED = 0.1
-"""How much of that may remain after packing."""
+"""The fraction of it that may remain after packing."""
 
 READINGS = 100
 
@@ -47,7 +47,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
 
 
 class _Past:
-    """The checkpoints of one file each, and what looking at them takes."""
+    """Checkpoints of one file each, with the measurements of reading them."""
 
     def __init__(self, store: OurStore, scale: Scale) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class _Past:
         return self.cost()
 
     def cost(self) -> float:
-        """Gives the kilobytes that each of them occupies."""
+        """Return the kilobytes that each of them occupies."""
         grown = self._store.engine.housekeeping.size().bytes_on_disk - self._small
         return grown / self._scale.history / KILOBYTE
 
@@ -88,7 +88,7 @@ class _Past:
         return median(self._cold(name, look) for _ in range(self._scale.rounds))
 
     def _reading(self, name: str) -> float:
-        """Reads files of checkpoints all over the past; no two of the same one."""
+        """Read files of checkpoints all over the history; no two of the same one."""
         self._store.reopen()
         chosen = list(self._files.items())[:: max(1, len(self._files) // READINGS)]
         read = self._store.engine.read_file

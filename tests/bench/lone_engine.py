@@ -1,6 +1,6 @@
-"""A process that does nothing but take checkpoints: `python -m bench.lone_engine EXECUTION`.
+"""A process that only takes checkpoints: `python -m bench.lone_engine EXECUTION`.
 
-It tells in one JSON line what memory it needs, so it imports no more than the engine does.
+It prints its memory as one JSON line, and imports no more than the engine does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hankweave_server.paths import Layout
 
 
 class Footprint(msgspec.Struct):
-    """Bytes resident."""
+    """Resident bytes."""
 
     files: int
     peak: int
     settled: int
-    """After a second checkpoint, of nothing new."""
+    """After a second checkpoint without changes."""
 
 
 def take_checkpoints(root: Path) -> Footprint:
@@ -34,7 +34,7 @@ def take_checkpoints(root: Path) -> Footprint:
 
 
 def _resident(what: str) -> int:
-    """Reads a line of the kernel's own account: getrusage's maximum includes the parent's."""
+    """Read a line of the kernel's own account: getrusage's maximum includes the parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == what:

@@ -1,4 +1,4 @@
-"""Memory of a server that serves and waits: what is resident, beside a bare interpreter's."""
+"""Memory of an idle server: its resident size, beside a bare interpreter's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGET = AtMost(80)
 MEGABYTE = 1_000_000
 
 LOOK_AGAIN = 0.1
-"""Seconds; who has used no processor time in that span has settled."""
+"""Seconds; a process that uses no processor time in that span has settled."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -60,7 +60,7 @@ async def _bare_python() -> float:
 
 
 async def _settled(pid: int) -> float:
-    """Returns the resident megabytes of a process and its children, once nothing moves any more."""
+    """Return the resident megabytes of a process and its children, once they are idle."""
     process = psutil.Process(pid)
     before = None
     while before != (now := process.cpu_times()):

@@ -1,4 +1,4 @@
-"""Long plans: starting one, going on in its middle, and what each codon costs."""
+"""Long plans: starting one, resuming in its middle, and the cost of each codon."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from support.scripted_hank import codon, write_hank
 
 BENCH = "plans"
 PART_DONE = 10
-"""A tenth of the longest plan is done where it is gone on with: that past takes minutes to make."""
+"""A tenth of the longest plan is done before it is resumed: that past takes minutes to make."""
 
 SHORT = 10
 """Codons of the plan that long ones are compared with."""
 
 START_TARGET = AtMost(2)  # Seconds.
 SLOWDOWN = 1.5
-"""Times the first hundred's time, that the last hundred may take."""
+"""The time of the last hundred codons may be this multiple of the first hundred's."""
 
 DEADLINE = 600.0
 SESSION = '{"type":"system","subtype":"init","session_id":"s","model":"m"}'
@@ -77,7 +77,7 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
 
 
 class _Plan:
-    """A plan of codons whose agents begin a session at once, and then work on and on."""
+    """A plan of codons whose agents begin a session at once, and then work without an end."""
 
     def __init__(self, folder: Path, codons: int, ending: str = "exec sleep 600") -> None:
         self._folder = folder
@@ -93,7 +93,7 @@ class _Plan:
         return await self.start()
 
     async def start(self) -> float:
-        """Seconds from exec until the server serves and a codon's agent speaks."""
+        """Return seconds from exec until the server serves and a codon's agent has printed."""
         began = perf_counter()
         async with running_server(self.hank, None, self.root) as server:
             await _says(server, '"codon.started"')
@@ -103,7 +103,7 @@ class _Plan:
         return seconds
 
     async def come_to(self, ended: int) -> None:
-        """Makes the past in which so many codons were completed, each with its checkpoint."""
+        """Create a past with this many completed codons, each with its checkpoint."""
         async with running_server(self.hank, None, self.root, "--no-autostart") as server:
             await server.stop()
 
@@ -114,7 +114,7 @@ class _Plan:
 
 
 async def _live_through(entry: PlanEntry, ledger: Ledger, checkpointer: Checkpointer) -> None:
-    """Puts one codon's life on record as the server does, but for its agent."""
+    """Record one codon's life as the server does, but without its agent."""
     run_id = ledger.state.runs[0].run_id
     now = to_text(SystemClock().now())
     begun = PreparingCodon(codon_id=entry.codon_id, start_time=now)
@@ -159,7 +159,7 @@ async def opened(root: Path) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
 
 
 async def _codon_by_codon(folder: Path, scale: Scale) -> list[Figure]:
-    """Runs a whole plan, and compares its beginning with its end."""
+    """Run a whole plan, and compare its beginning with its end."""
     plan = _Plan(folder / "whole", scale.short_codons, ending=_DONE)
     async with running_server(plan.hank, None, plan.root, "--headless") as server:
         with anyio.fail_after(DEADLINE):
@@ -184,7 +184,7 @@ async def _codon_by_codon(folder: Path, scale: Scale) -> list[Figure]:
 
 
 async def _in_the_middle(folder: Path, scale: Scale) -> Figure:
-    """A codon's time where half of the longest plan is done."""
+    """Return a codon's time where half of the longest plan is done."""
     steps, part_done = scale.middle_codons, scale.codons // PART_DONE
     plan, begun = (
         _Plan(folder / f"step-{codons}", codons, ending=_DONE)
@@ -216,7 +216,7 @@ async def _reaches(client: Client, number: int) -> None:
 
 
 def _steps(root: Path) -> list[int]:
-    """Milliseconds from each agent's first word to the next one's."""
+    """Return the milliseconds from each agent's first line to the next one's."""
     starts = [
         from_text(event.timestamp)
         for event in journal(root)

@@ -1,5 +1,7 @@
-"""How long people wait for an answer from a long journal, for a moment of the past, and for a
-checkpoint of one change in a large repository of their own."""
+"""Query latency: a long journal, a past moment, and a checkpoint of a user's repository.
+
+The checkpoint has one change in a large git repository of the user's own.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ async def _of_a_journal(folder: Path, scale: Scale) -> list[Figure]:
 
 
 def _line(seq: int) -> bytes:
-    """An event of about four hundred bytes."""
+    """Return an event of about four hundred bytes."""
     event = {
         "id": f"6c9b2a54-8f0e-4d7b-9a43-{seq:012x}",
         "seq": seq,
@@ -106,7 +108,7 @@ def _decoded(journal: Path) -> None:
 
 
 async def _of_a_moment(folder: Path, scale: Scale) -> Figure:
-    """The files of a checkpoint, asked for by a client that looks at them again and again."""
+    """Measure repeated requests of one client for the files of a checkpoint."""
     hank = write_hank(folder / "hank", codon("track"))
     execution = folder / "execution"
     async with (
@@ -134,7 +136,7 @@ async def _looked(client: Client, look: ReplayView) -> float:
 
 
 async def _of_a_repository(folder: Path, scale: Scale) -> Figure:
-    """One new file in a git repository of a person's, against the git program's own commit."""
+    """Measure one new file in a user's git repository, against the git program's own commit."""
     tree = make_tree(folder, scale.many_files) / "agentRoot"
     settings = {"HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "PATH": os.environ["PATH"]}
 

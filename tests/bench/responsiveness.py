@@ -1,4 +1,4 @@
-"""How fast a server answers, and whether its heart beats, while it takes a large checkpoint."""
+"""The server's latency and heartbeat while it takes a large checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIST_TARGET = AtMost(20)
 BEAT_TARGET = Within(30, 2)
 
 CALM = 1.0
-"""Seconds of pings to a server that does nothing: what the others are compared with."""
+"""Seconds of pings to an idle server: the reference of the others."""
 
 BETWEEN_PINGS = 0.006
 """Seconds; a client may send 200 messages a second."""
@@ -41,7 +41,7 @@ LOOK_AGAIN = 0.02
 BEAT_DEADLINE = 60.0
 
 NEARLY_A_BEAT = 28.0
-"""Seconds after one beat when the big file's checkpoint begins, to be at work at the next."""
+"""Seconds after one beat when the big file's checkpoint begins, so that it spans the next."""
 
 MEBIBYTE = 1 << 20
 
@@ -76,14 +76,14 @@ class _Server:
     layout: Layout
     asks: Client
     pings: Client
-    """On a connection of its own, like that of somebody who only watches."""
+    """On a connection of its own, like that of a client that only watches."""
 
     async def checkpoint(self) -> None:
         record = await self.asks.ask(CheckpointCreate())
         assert not record.skipped
 
     async def listing_of(self, count: int, rounds: int) -> float:
-        """Takes so many checkpoints and gives the milliseconds until a client has them listed."""
+        """Take the checkpoints and return the milliseconds until a client has them listed."""
         for _ in range(count):
             await self.checkpoint()
             await anyio.sleep(BETWEEN_PINGS)
@@ -98,7 +98,7 @@ class _Server:
         return taken
 
     async def pings_during(self, work: Callable[[], Awaitable[None]]) -> list[float]:
-        """Returns the milliseconds of each ping's way and back until the work is done."""
+        """Return the milliseconds of each ping's round trip until the work is done."""
         times: list[float] = []
         done = anyio.Event()
 
@@ -117,7 +117,7 @@ class _Server:
         return times
 
     async def next_beat(self) -> datetime:
-        """Waits until runtime.lock has another stamp, and returns it."""
+        """Wait until runtime.lock has another stamp, and return it."""
         before = self._stamp()
         with anyio.fail_after(BEAT_DEADLINE):
             while (now := self._stamp()) == before:  # noqa: ASYNC110 - a file tells nobody.
@@ -132,7 +132,7 @@ class _Server:
 
 @asynccontextmanager
 async def _tracking_server(folder: Path) -> AsyncIterator[_Server]:
-    """Starts a server whose one codon has run: from there on all files are tracked."""
+    """Start a server whose one codon has run: from there on all files are tracked."""
     hank = write_hank(folder / "hank", codon("track"))
     layout = Layout.of_execution(folder / "execution")
     async with (
@@ -147,7 +147,7 @@ async def _tracking_server(folder: Path) -> AsyncIterator[_Server]:
 
 
 async def _between_two_beats(server: _Server) -> tuple[list[float], float]:
-    """Takes the big checkpoint when a beat is due; returns the pings and the beats' distance."""
+    """Take the big checkpoint when a beat is due; return the pings and the beats' distance."""
     first = await server.next_beat()
     second: list[datetime] = []
 
@@ -178,7 +178,7 @@ def _figures(name: str, pings: list[float], calm: list[float]) -> list[Figure]:
 
 
 def _among(times: list[float], share: float) -> float:
-    """Gives the time that so many of all are not above."""
+    """Return the time that the given share of all does not exceed."""
     ordered = sorted(times)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 

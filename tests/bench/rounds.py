@@ -15,9 +15,9 @@ NONE_LESS: Mapping[str, int] = {}
 async def medians(
     variants: Mapping[str, Variant], rounds: int, fewer: Mapping[str, int] = NONE_LESS
 ) -> dict[str, float]:
-    """Runs all variants in each round, each round beginning with another one.
+    """Run all variants in each round, each round beginning with another one.
 
-    Those that `fewer` names take part in so many of the first rounds only.
+    Those that `fewer` names take part only in that many of the first rounds.
     """
     names = list(variants)
     measured: dict[str, list[float]] = {name: [] for name in names}
@@ -27,7 +27,7 @@ async def medians(
             if number >= fewer.get(name, rounds):
                 continue
 
-            # What one variant left behind is not collected at the next one's cost.
+            # The garbage of one variant is not collected during the next one.
             gc.collect()
             measured[name].append(await variants[name]())
 

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of the benchmarks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The sizes of one run of all benches."""
+    """The sizes of one run of all benchmarks."""
 
     rounds: int
     durable_appends: int
@@ -17,13 +17,13 @@ class Scale:
     deliveries: int
     """Frames in one round of the fan-out, over all clients."""
     messages: int
-    """What the agent of the long execution says; each message makes three events."""
+    """Messages by the agent of the long execution; each makes three events."""
     agent_lines: int
     """Lines of one agent, from its pipe to ten clients."""
     codons: int
-    """Codons of the longest plan, which is started and gone on with in its middle..."""
+    """Codons of the longest plan, which is started and resumed in its middle..."""
     middle_codons: int
-    """...for so many codons, of which the later half is timed."""
+    """...for this many codons, of which the later half is timed."""
     short_codons: int
     """Codons of the plan that is run from beginning to end."""
     trees: tuple[int, ...]
@@ -34,22 +34,22 @@ class Scale:
     history: int
     """Checkpoints that are listed."""
     questioned: int
-    """Events of the journal that is asked."""
+    """Events of the journal that is queried."""
     page_checkpoints: int
     """Checkpoints of the execution that the page shows..."""
     page_words: int
-    """...and what its agent says before each of them."""
+    """...and the words of its agent before each of them."""
     many_files: int
     """Files in the checkpoint during which the server must answer; so must it during one of a..."""
     big_file: int
-    """...file of so many bytes."""
+    """...file of this many bytes."""
     awaits_heartbeats: bool
     """A heartbeat takes half a minute."""
     profiles: Path | None = None
-    """Folder that gets a profile of ours for every row of checkpoints, each from a round more."""
+    """Folder for a profile of every row of checkpoints, each from one extra round."""
 
     def heavy_rounds(self, files: int) -> int:
-        """Fewer rounds where one takes a minute."""
+        """Return fewer rounds where one takes a minute."""
         return min(self.rounds, max(2, 30_000 // files))
 
 
@@ -98,4 +98,4 @@ SMALLEST = Scale(
     big_file=1 << 16,
     awaits_heartbeats=False,
 )
-"""For the test that claims that every bench still works; its figures mean nothing."""
+"""For the test that every benchmark still works; its figures mean nothing."""

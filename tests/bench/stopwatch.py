@@ -1,4 +1,4 @@
-"""How long an act took, and on demand where the time went."""
+"""The duration of an action and, on demand, its profile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from time import perf_counter
 
 LINES = 60
-"""Of each table; what comes later costs nothing."""
+"""In each table; later lines cost nothing."""
 
 
 class Stopwatch:
-    """Times acts in milliseconds."""
+    """A timer of actions, in milliseconds."""
 
     def __init__(self) -> None:
         self._profile: cProfile.Profile | None = None
@@ -27,7 +27,7 @@ class Stopwatch:
 
     @contextmanager
     def profiling(self, folder: Path, what: str) -> Iterator[None]:
-        """Writes a table of what is timed in here; other threads' work shows as waiting."""
+        """Write a profile of the measured code; other threads' work appears as waiting."""
         self._profile = cProfile.Profile()
         try:
             yield

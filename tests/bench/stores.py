@@ -1,4 +1,4 @@
-"""Ways to keep checkpoints of a tree, behind one small face: ours, and plain pygit2."""
+"""Stores of checkpoints of a tree behind one small interface: the server's, and plain pygit2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERYTHING = ("**",)
 RUN = RunId("1736000000000-abc123-def456")
 
 LineChanges = frozenset[tuple[str, int, int]]
-"""Path, lines added, lines removed: what a diff of checkpoints tells."""
+"""Path, lines added, lines removed: the result of a diff of checkpoints."""
 
 
 class Store(ABC):
@@ -35,14 +35,14 @@ class Store(ABC):
         self._edits = 0
 
     def edit(self, count: int | None) -> None:
-        """Appends to that many files, spread over the tree; None means to all."""
+        """Append to that many files, spread over the tree; None means to all."""
         count = len(self._files) if count is None else count
         step = max(1, len(self._files) // max(1, count))
         for number in range(count):
             self.edit_file(number * step)
 
     def edit_file(self, number: int) -> str:
-        """Appends to one file and returns its path below the tree."""
+        """Append to one file and return its path below the tree."""
         self._edits += 1
         path = self._files[number % len(self._files)]
         with path.open("a") as stream:
@@ -52,7 +52,7 @@ class Store(ABC):
 
     @abstractmethod
     def renew(self) -> None:
-        """Begins with an empty history."""
+        """Begin with an empty history."""
 
     @abstractmethod
     def checkpoint(self) -> str: ...
@@ -64,7 +64,7 @@ class Store(ABC):
         raise AssertionError(f"no diff of {old} and {new} is measured for this store")
 
     def close(self) -> None:  # noqa: B027 - most stores have nothing open
-        """Lets go of what is open."""
+        """Release open resources."""
 
 
 class OurStore(Store):
@@ -76,7 +76,7 @@ class OurStore(Store):
         self.reopen()
 
     def reopen(self) -> None:
-        """Starts over with cold memory and the same history."""
+        """Restart with cold memory and the same history."""
         self.close()
         self._engine = CheckpointEngine.open(Layout.of_execution(self.root))
 
@@ -106,7 +106,7 @@ class OurStore(Store):
 
 
 class Pygit2Store(Store):
-    """`add_all`, `write_tree`, `checkout_tree`, as the library's documentation shows them."""
+    """`add_all`, `write_tree`, `checkout_tree`, as in the library's documentation."""
 
     def renew(self) -> None:
         shutil.rmtree(self.root / "history.git", ignore_errors=True)
@@ -141,7 +141,7 @@ class Pygit2Store(Store):
 
 @contextmanager
 def _without_fsync() -> Iterator[None]:
-    """Gives the library its default back: our engine has switched fsync on in this process."""
+    """Restore the library's default: the engine has switched fsync on in this process."""
     pygit2.settings.enable_fsync_gitdir(False)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The work trees that are checkpointed: made ones of any size, and one real one."""
+"""The work trees that are checkpointed: generated ones of any size, and one real one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FILES_IN_A_FOLDER = 11
 SOURCES = "*.py"
 
 NO_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.a")
-"""What is built from sources; it would be most of the bytes."""
+"""Files built from sources; they would be most of the bytes."""
 
 
 def make_tree(root: Path, size: int) -> Path:
-    """Writes source-like files, the same ones whenever the size is the same."""
+    """Write source-like files, the same ones whenever the size is the same."""
     chance = random.Random(size)  # Reproducible, not secret.
     layout = Layout.of_execution(root)
     for number in range(size):
@@ -35,7 +35,7 @@ def make_tree(root: Path, size: int) -> Path:
 
 
 def make_real_tree(root: Path, sources: Sequence[Path] | None = None) -> Path:
-    """Copies real folders: by default this interpreter's standard library and its packages."""
+    """Copy real folders: by default this interpreter's standard library and its packages."""
     for source in sources if sources is not None else _of_this_interpreter():
         shutil.copytree(
             source,
@@ -48,9 +48,9 @@ def make_real_tree(root: Path, sources: Sequence[Path] | None = None) -> Path:
 
 
 def copy_tree(original: Path, root: Path) -> Path:
-    """Copies a whole execution folder, times and all; shares blocks where the disk can."""
+    """Copy a whole execution folder with its times; share blocks where the disk can."""
     root.parent.mkdir(parents=True, exist_ok=True)
-    # macOS's cp knows no --reflink.
+    # macOS's cp has no --reflink.
     if subprocess.run(["cp", "-a", "--reflink=auto", original, root], check=False).returncode:
         shutil.copytree(original, root, symlinks=True, dirs_exist_ok=True)
 
@@ -66,5 +66,5 @@ def _of_this_interpreter() -> list[Path]:
 
 
 def _no_sources_nor_packages(folder: str, names: list[str]) -> set[str]:
-    # Those below the standard library belong to an interpreter that may not be ours.
+    # Those below the standard library may belong to another interpreter.
     return NO_SOURCES(folder, names) | ({"site-packages"} & set(names))

@@ -1,4 +1,4 @@
-"""The page in Chromium, on an execution with a very long past: first paint, scrolling, memory."""
+"""The page in Chromium with a very long history: first paint, scrolling, memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STEPS = 500
 COST = 0.0004
 TOKENS = Tokens(input_tokens=900, output_tokens=60, cache_creation_tokens=0, cache_read_tokens=0)
 MEMORY = Path("/dev/shm")
-"""The long past is not what is measured: it is made where nothing waits for a disk."""
+"""Creating the history is not measured: it happens where nothing waits for a disk."""
 
 FIGURES: dict[str, tuple[str, str, Target | None]] = {
     "firstPaint": ("first paint", "s", AtMost(1)),
@@ -98,7 +98,7 @@ def _missing() -> str | None:
 
 
 async def _with_a_past(folder: Path, checkpoints: int, words: int) -> Prepared:
-    """Puts the past on record as the server does, but for its agents: these would take an hour."""
+    """Record the history as the server does, but without its agents, which would take an hour."""
     codons = [codon(f"part-{n}") for n in range(max(1, checkpoints // STEPS))]
     prepared = Prepared(write_hank(folder / "hank", *codons), folder / "execution")
     async with prepared.serve() as server:
@@ -149,7 +149,7 @@ class _Past:
         await self._checkpointer.consolidate(lambda: False, UNWATCHED)
 
     async def _step(self, number: int, words: int, running: RunningCodon) -> None:
-        """Words, a tool call that writes a file, and the checkpoint after it."""
+        """Record words, a tool call that writes a file, and the checkpoint after it."""
         for part in range(words):
             await self._post(self._says("message", f"Sentence {number}.{part} of a long past."))
             await self._post(self._costs(), self._uses())

@@ -1,4 +1,4 @@
-"""Claims of examples/clients: each program follows a real server, and goes back when it idles."""
+"""Claims of examples/clients: each program follows a real server, and rolls back when it idles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODE_FLAG = "--experimental-websocket"
 
 @dataclass(frozen=True)
 class Program:
-    """One of the example programs, and what it takes to start it here."""
+    """One of the example programs, and how to start it here."""
 
     name: str
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class Program:
 
 
 def node_with_websocket() -> tuple[str, ...]:
-    """How to start a node that knows WebSocket; skips, and says why, where there is none."""
+    """Return a node command with WebSocket; skip the test with a reason where there is none."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node program")
@@ -76,7 +76,7 @@ def program(name: str, tmp_path: Path) -> Program:
 
 
 def shell(top: Path = TOP) -> tuple[str, ...]:
-    """The shell program; elsewhere, there is no environment of Hankweave beside it."""
+    """Return the shell program in a folder without a Hankweave environment beside it."""
     for tool in ("bash", "jq"):
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool} program")
@@ -91,7 +91,7 @@ def shell(top: Path = TOP) -> tuple[str, ...]:
 
 
 def without_websocat(folder: Path) -> str:
-    """A PATH with what the shell program needs and nothing else."""
+    """Return a PATH with only the programs that the shell program needs."""
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for tool in ("bash", "dirname", "jq", "sed"):
@@ -109,7 +109,7 @@ class Running:
     _changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def says(self, beginning: str, end: str = "") -> None:
-        """Waits for a line."""
+        """Wait for a line."""
         with anyio.fail_after(DEADLINE):
             while not any(line.startswith(beginning) and line.endswith(end) for line in self.said):
                 await self._changed.wait()
@@ -160,7 +160,7 @@ def two_codons(folder: Path, gate: Path) -> Path:
 
 
 def as_told(execution: Path) -> list[str]:
-    """What a client has to say of the journal, but for the ends of rollbacks."""
+    """Return the lines that a client prints of the journal, without the ends of rollbacks."""
     told = []
     for event in journal(execution):
         match event.data:
@@ -179,7 +179,7 @@ ALL = ("python", "node", "shell with websockets", "shell with websocat")
 
 @pytest.mark.parametrize("name", ALL)
 async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> None:
-    """It tells each codon once, as the journal has it, and leaves the files of the codon's end."""
+    """It prints each codon once, as the journal has it, and leaves the files of the codon's end."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     async with running_server(two_codons(tmp_path, gate), None, execution):
@@ -193,7 +193,7 @@ async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> Non
         assert safety is not None
         assert safety.safety is not None
         assert running.said[0].startswith("connected as client-")
-        # Those that go on reading until the reply comes hear of the rollback's own end as well.
+        # Clients that read until the reply arrives also get the rollback's own end.
         said = [line for line in running.said[1:] if not line.endswith(" waiting for a command.")]
         assert said == [
             *as_told(execution),
@@ -212,7 +212,7 @@ def journal_rollback(execution: Path) -> RollbackCompleted:
 
 @pytest.mark.parametrize("name", ALL)
 async def test_a_program_can_be_run_again(name: str, tmp_path: Path) -> None:
-    """The past is no reason to act: on an idle server it reads to the end, then goes back."""
+    """Past events cause no action: on an idle server it reads to the end, then rolls back."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     gate.touch()
@@ -230,7 +230,7 @@ async def test_a_program_can_be_run_again(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 async def test_a_program_says_why_it_was_refused(name: str, tmp_path: Path) -> None:
-    """The server's code, sentence and hint reach the person, and the exit code is 1."""
+    """The server's code, sentence and hint are printed, and the exit code is 1."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     gate.touch()
@@ -244,7 +244,7 @@ async def test_a_program_says_why_it_was_refused(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["python", "shell with websockets", "shell with websocat"])
 async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path) -> None:
-    """It ends with 69; the one in JavaScript waits half a minute for a server to come back."""
+    """It ends with 69; the one in JavaScript waits half a minute for a server to return."""
     code, output = await whole_output(program(name, tmp_path), tmp_path / "none", "one")
     assert code == 69
     assert str(tmp_path / "none") in output
@@ -252,7 +252,7 @@ async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["python", "shell with websockets"])
 async def test_a_program_says_that_a_server_does_not_listen_yet(name: str, tmp_path: Path) -> None:
-    """A lock without a port is no address; the program in JavaScript tries again."""
+    """A lock without a port is no address; the program in JavaScript retries."""
     folder = tmp_path / "execution" / ".hankweave"
     folder.mkdir(parents=True)
     (folder / "server.token").write_text("0\n")
@@ -264,7 +264,7 @@ async def test_a_program_says_that_a_server_does_not_listen_yet(name: str, tmp_p
 
 @pytest.mark.parametrize("name", ["shell with websockets", "shell with websocat"])
 async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path) -> None:
-    """It does not connect again: it says that the server went away, and ends with 69."""
+    """It does not reconnect: it reports that the server is gone, and ends with 69."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     async with (
@@ -279,7 +279,7 @@ async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path)
 
 
 async def test_the_shell_program_says_which_tool_it_lacks(tmp_path: Path) -> None:
-    """Without websocat and without a Python that has websockets it says so, and ends with 69."""
+    """Without websocat and without a Python that has websockets it ends with 69."""
     env = {"PYTHON": "/none", "PATH": without_websocat(tmp_path)}
     client = Program("shell", shell(top=tmp_path), env)
     folder = tmp_path / "execution" / ".hankweave"
@@ -292,7 +292,7 @@ async def test_the_shell_program_says_which_tool_it_lacks(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["python", "node"])
 async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path: Path) -> None:
-    """After `kill -9` and a new start it goes on where it was: nothing twice, nothing left out."""
+    """After `kill -9` and a new start it continues where it was: no duplicate and no gap."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     hank = two_codons(tmp_path, gate)

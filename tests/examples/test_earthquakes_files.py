@@ -1,4 +1,4 @@
-"""Claims about the files of the example: the data is what it says, the hank names what exists."""
+"""Claims about the example's files: the data is what it says, the hank names existing files."""
 
 from __future__ import annotations
 

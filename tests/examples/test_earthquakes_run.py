@@ -1,4 +1,4 @@
-"""Claims about what the example does, with the raw text and the jsonschema library as witnesses."""
+"""Claims about a run of the example, checked with the raw text and the jsonschema library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
 
 @pytest.fixture(scope="module")
 def generated(steps: list[Step], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The package as the last review left it, imported."""
+    """Return the package as the last review left it, imported."""
     return _imported(steps[-1], tmp_path_factory.mktemp("package"))
 
 
@@ -243,7 +243,7 @@ def test_a_step_without_its_input_fails_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_row_of_the_wrong_structure_is_reported_and_stays_reported(tmp_path: Path) -> None:
-    """The reviews do not bend the schema to a row without coordinates; both of them name it."""
+    """The reviews do not adapt the schema to a row without coordinates; both of them name it."""
     rows = data_rows()[:300]
     rows[250]["geometry"]["coordinates"] = "nowhere"
     execution = _execution_on(rows, tmp_path)
@@ -258,7 +258,7 @@ def test_a_row_of_the_wrong_structure_is_reported_and_stays_reported(tmp_path: P
 
 
 def test_a_field_that_some_rows_lack_becomes_optional(tmp_path: Path) -> None:
-    """A field seen missing is required no longer after the review, and the code reads None."""
+    """A field seen missing is no longer required after the review, and the code reads None."""
     rows = data_rows()[:300]
     del rows[250]["properties"]["felt"]
     execution = _execution_on(rows, tmp_path)
@@ -284,7 +284,7 @@ def _failing(schema: dict[str, Any], rows: list[Row]) -> list[int]:
 
 
 def _imported(step: Step, directory: Path) -> Any:
-    """Imports the generated package of a step under a name that nothing else has."""
+    """Import the generated package of a step under a unique name."""
     for path, content in step.files.items():
         if path.startswith("src/earthquakes/"):
             target = directory / Path(path).name

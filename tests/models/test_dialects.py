@@ -1,4 +1,4 @@
-"""The endpoint as clients that are not ours see it: the SDKs of its providers, and plain HTTP."""
+"""The endpoint as independent clients see it: the SDKs of its providers, and plain HTTP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GEMINI_ASKED = {
 
 
 def claude(endpoint: Endpoint, timeout: float = 5) -> Any:
-    """Leaving it closes its connections."""
+    """Return a client of Anthropic's SDK; leaving it closes its connections."""
     return anthropic.Anthropic(base_url=endpoint.url, api_key="k", max_retries=0, timeout=timeout)
 
 
@@ -75,7 +75,7 @@ def post(endpoint: Endpoint, path: str, body: Any) -> tuple[int, bytes]:
 
 
 def test_anthropics_sdk_puts_a_streamed_tool_call_together(endpoint: Endpoint) -> None:
-    """Text, arguments, reason and usage come out whole, streamed as well as not."""
+    """Text, arguments, reason and usage arrive whole, streamed or not."""
     endpoint.script.add(WRITES, WRITES)
     with claude(endpoint) as sdk:
         with sdk.messages.stream(**ASKED, tools=[TOOL]) as stream:
@@ -92,7 +92,7 @@ def test_anthropics_sdk_puts_a_streamed_tool_call_together(endpoint: Endpoint) -
 
 
 def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> None:
-    """A function call with its arguments, and usage in which the cached tokens are part."""
+    """A function call arrives with its arguments, and usage includes the cached tokens."""
     endpoint.script.add(WRITES)
     asked = {"model": "gpt-x", "input": "Do it.", "tools": [{"type": "function", **FUNCTION}]}
     with gpt(endpoint) as sdk, sdk.responses.stream(**asked) as stream:
@@ -105,7 +105,7 @@ def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> Non
 
 
 def test_openais_sdk_puts_streamed_chat_together(endpoint: Endpoint) -> None:
-    """The same for chat completions, whose arguments come in pieces, and whole without a stream."""
+    """The same holds for chat completions, whose arguments come in pieces or, unstreamed, whole."""
     endpoint.script.add(WRITES, WRITES)
     asked = {
         "model": "gpt-x",
@@ -128,7 +128,7 @@ def test_openais_sdk_puts_streamed_chat_together(endpoint: Endpoint) -> None:
 
 
 def test_geminis_stream_has_words_and_a_call(endpoint: Endpoint) -> None:
-    """One JSON document an event, the last with the reason; one document without a stream."""
+    """Each event is one JSON document, the last with the reason; unstreamed it is one."""
     endpoint.script.add(WRITES, WRITES)
     path = "/v1beta/models/gemini-x"
     _, streamed = post(endpoint, f"{path}:streamGenerateContent?alt=sse", GEMINI_ASKED)
@@ -159,7 +159,7 @@ def test_geminis_stream_has_words_and_a_call(endpoint: Endpoint) -> None:
     ],
 )
 def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ...]) -> None:
-    """What is refused or never answered is the error that the provider's own SDK has for it."""
+    """A refused or unanswered request raises the error that the provider's own SDK has for it."""
     expected = (error,) if isinstance(error, str) else error
     with scripted_models(Fails(trouble)) as endpoint:
         with claude(endpoint, 0.5) as sdk, pytest.raises(anthropic.APIError) as refused:
@@ -176,7 +176,7 @@ def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ..
 
 @pytest.mark.parametrize("trouble", [Trouble.DROPPED_STREAM, Trouble.MALFORMED_STREAM])
 def test_a_stream_that_breaks_is_no_answer(trouble: Trouble) -> None:
-    """It begins as one, and the SDK does not come to its end."""
+    """It begins as an answer, and the SDK does not reach its end."""
     with scripted_models(Fails(trouble)) as endpoint, claude(endpoint) as sdk:
         types = []
         with (
@@ -200,7 +200,7 @@ def test_a_stream_that_breaks_is_no_answer(trouble: Trouble) -> None:
     ],
 )
 def test_gemini_has_words_for_what_it_refuses(trouble: Trouble, status: int, word: str) -> None:
-    """Google's error document with code and status; a refusal is an answer for safety's sake."""
+    """Google's error document has code and status; a refusal is an answer with a safety reason."""
     with scripted_models(Fails(trouble)) as endpoint:
         got, answer = post(endpoint, "/v1beta/models/gemini-x:generateContent", GEMINI_ASKED)
 
@@ -219,7 +219,7 @@ def ask(endpoint: Endpoint, words: str, *, tools: bool = True) -> str:
 
 
 def test_what_an_agent_asks_aside_uses_no_turn(endpoint: Endpoint) -> None:
-    """Titles, counts of tokens and lists of models are answered, and written down as such."""
+    """Titles, counts of tokens and lists of models are answered, and recorded as such."""
     endpoint.script.add(Says("hello"))
     assert "title" in ask(endpoint, "A title, please.", tools=False)
     with claude(endpoint) as sdk:
@@ -238,7 +238,7 @@ def test_what_an_agent_asks_aside_uses_no_turn(endpoint: Endpoint) -> None:
 
 
 def test_a_trouble_stands_for_as_many_requests_as_it_says(endpoint: Endpoint) -> None:
-    """Then the next turn follows; without a number it stands for ever."""
+    """Then the next turn follows; without a number it stays."""
     overload = Fails(Trouble.OVERLOAD, times=2)
     turns: tuple[Turn, ...] = (overload, Says("at last"), Fails(Trouble.WRONG_KEY))
     endpoint.script.add(*turns)
@@ -255,7 +255,7 @@ def test_a_trouble_stands_for_as_many_requests_as_it_says(endpoint: Endpoint) ->
 
 
 def test_the_words_said_last_choose_among_scripts(endpoint: Endpoint) -> None:
-    """A conversation that has both gets the turns of the later ones; none, the common ones."""
+    """If words of two scripts occur, the later ones decide; else the common turns apply."""
     endpoint.script.add(Says("common"))
     endpoint.script.on("APPLE", Says("an apple"), Says("two apples"))
     endpoint.script.on("PEAR", Says("a pear"))
@@ -269,7 +269,7 @@ def test_the_words_said_last_choose_among_scripts(endpoint: Endpoint) -> None:
 
 
 def test_an_answer_that_is_held_comes_when_it_is_let_go(endpoint: Endpoint) -> None:
-    """The request is on record before, so that a test can wait for it."""
+    """The request is recorded before, so that a test can wait for it."""
     until = threading.Event()
     endpoint.script.add(Held(Says("now"), until))
     with ThreadPoolExecutor(1) as agent:
@@ -281,7 +281,7 @@ def test_an_answer_that_is_held_comes_when_it_is_let_go(endpoint: Endpoint) -> N
 
 
 def test_a_tool_that_nobody_offers_fails_the_test() -> None:
-    """The agent gets an error, and whoever leaves the endpoint an assertion."""
+    """The agent gets an error, and the end of the endpoint's block an assertion."""
     with (
         pytest.raises(AssertionError, match="no_such_tool"),
         scripted_models(Calls("no_such_tool")) as endpoint,

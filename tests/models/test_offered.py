@@ -1,4 +1,4 @@
-"""Which tool does an act, over the shapes that tools of real agents have."""
+"""The choice of the tool for an action, over the shapes that tools of real agents have."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ MCP = tool("mcp__hankweave__checkpoint_create", "label", label="string")
 def test_an_act_finds_its_tool_and_fills_it(
     act: Act, offered: tuple[Tool, ...], name: str, arguments: dict[str, Any]
 ) -> None:
-    """By name, whatever its spelling; arguments by theirs; others only where they are required."""
+    """Tools are found by name in any spelling; optional arguments are not filled."""
     call = call_for(act, offered)
     assert (call.tool.name, call.arguments) == (name, arguments)
 
 
 def test_a_free_form_tool_gets_a_patch() -> None:
-    """It has no arguments, but the text of a file that is added."""
+    """It has no arguments, but the text of a patch that adds a file."""
     call = call_for(WRITES, [CODEX, PATCH])
     assert call.text == "*** Begin Patch\n*** Add File: /w/a.txt\n+one\n+two\n*** End Patch\n"
 
 
 def test_nothing_is_made_up_where_no_tool_fits() -> None:
-    """Neither a name nor a shell that the agent has not offered."""
+    """If the agent offers neither the tool nor a shell, the choice fails."""
     with pytest.raises(NoSuchTool, match="no shell"):
         call_for(WRITES, [MCP])
 
