@@ -144,7 +144,7 @@ def test_history_shows_named_steps_by_their_names(left: Path) -> None:
 
 
 def test_history_tells_of_a_project_one_is_in(tmp_path: Path) -> None:
-    """It works in an in-place workspace, in a folder below it, and without any history."""
+    """`history` works in an in-place workspace, in a folder below it, and without any history."""
     project = tmp_path / "project"
     (project / "deep").mkdir(parents=True)
     (project / "a.txt").write_text("a")
@@ -181,7 +181,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
 
 
 def test_an_unknown_step_fails_with_what_may_have_been_meant(left: Path) -> None:
-    """It exits with 1 and a suggestion, and touches nothing."""
+    """An unknown step exits with 1 and a suggestion, and touches nothing."""
     for wanted, hint in (("implment", "Did you mean 'implement'?"), ("7", "Known steps: test, ")):
         done = hankweave("rollback", "--yes", "--to-step", wanted, "-e", str(left), code=1)
         assert hint in done.stderr
@@ -201,7 +201,10 @@ def test_the_commit_is_what_is_reported_where_it_takes_priority(left: Path) -> N
 
 
 async def test_a_number_that_several_steps_have_is_not_guessed(left: Path) -> None:
-    """Each is listed with its codon and its sha; --to-commit chooses. Architect took the newest."""
+    """Each step of the number is listed with codon and sha, for --to-commit.
+
+    Architect took the newest.
+    """
     async with running_server(None, None, left) as server, server.client() as client:
         made = []
         for text in ("first", "second"):
@@ -264,7 +267,7 @@ def test_a_git_workspace_goes_back_in_its_own_git(tmp_path: Path) -> None:
 
 
 def test_undo_takes_a_git_workspace_back(tmp_path: Path) -> None:
-    """It reverts `rollback --to-step`, uncommitted work and branch included, once."""
+    """`undo` reverts `rollback --to-step`, uncommitted work and branch included, once."""
     project = tmp_path / "project"
     project.mkdir()
     git(project, "init", "--quiet")
@@ -306,7 +309,7 @@ def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
 
 
 async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
-    """It runs to the end of the plan with the run's exit code; then there is nothing left to do."""
+    """`resume` runs to the end of the plan with the run's exit code; then nothing is left to do."""
     gate = tmp_path / "gate"
     hank = write_hank(tmp_path / "hank", HANK[0], codon("two", waits_for(gate)), meta=META)
     execution = tmp_path / "execution"
@@ -327,7 +330,10 @@ async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
 
 
 def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
-    """It exits with 1 and names the rollback to use; with 3, Architect's code, if unknown."""
+    """A superseded run exits with 1 and names the rollback to use; an unknown one, with 3.
+
+    The code 3 is Architect's.
+    """
     hankweave("rollback", "--yes", "--to-step", "implement", "-e", str(left))
     runs = state(left).runs
     done = hankweave("resume", runs[1].run_id, "-e", str(left), code=1)

@@ -112,7 +112,7 @@ for number in range({WRITES}):
 
 
 async def test_the_writes_of_a_silent_program_follow_checkpoints(tmp_path: Path) -> None:
-    """It prints nothing: its files are scanned again and again while it runs."""
+    """The files of a program that prints nothing are scanned repeatedly while it runs."""
     source = f"""
 import os, time
 for number in range(8):

@@ -156,7 +156,10 @@ async def test_the_original_is_untouched(tmp_path: Path) -> None:
 
 
 async def test_a_branch_knows_where_it_comes_from(tmp_path: Path) -> None:
-    """Its journal begins with the origin, its state is the fold of it, and its metadata agree."""
+    """A branch's journal begins with the origin; its state is the journal's fold.
+
+    Its metadata name the origin as well.
+    """
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
         made = await client.branch(two.sha, path=str(tmp_path / "branch"))
@@ -359,7 +362,7 @@ async def test_the_data_is_linked_as_in_the_original(
 async def test_without_a_place_it_lies_beside_and_the_same_data_resumes_the_original(
     tmp_path: Path,
 ) -> None:
-    """It has an ordinary execution name; `hankweave run HANK DATA` finds the original."""
+    """The branch has an ordinary execution name; `hankweave run HANK DATA` finds the original."""
     data, root = tmp_path / "data", tmp_path / "executions"
     data.mkdir()
     hank = write_hank(tmp_path / "hank", *VARIED)
@@ -592,7 +595,7 @@ async def test_an_intent_is_never_a_licence_to_delete(tmp_path: Path) -> None:
 
 
 async def test_the_command_line_makes_a_branch_and_says_how_to_run_it(tmp_path: Path) -> None:
-    """It prints text or JSON; a refusal is a message with its code and hint, exit 1."""
+    """The command prints text or JSON; a refusal is a message with its code and hint, exit 1."""
     async with a_past(tmp_path) as (server, client):
         sha = (await the(client, "completed", "one")).sha
         shell = partial(_shell, str(server.execution))

@@ -123,7 +123,7 @@ async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) ->
 
 @pytest.mark.alone
 async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> None:
-    """It waits two seconds for a client, then starts."""
+    """The server waits two seconds for a client, then starts the plan."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     with anyio.fail_after(DEADLINE):
@@ -134,7 +134,7 @@ async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> 
 
 
 async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> None:
-    """It exists before any codon starts, for the first run and for the run after a rollback."""
+    """A run's folder exists before any codon starts, for the first run and after a rollback."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"
     async with (
@@ -273,7 +273,7 @@ async def test_a_retry_is_announced_and_its_cost_counts_what_failed(tmp_path: Pa
 
 
 async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
-    """This holds if the agent or its rig fails; for the last codon the end of the run says it."""
+    """An ignored failure of an agent or its rig is announced; for the last codon, at the end."""
     rig = [{"type": "command", "command": {"run": "false"}}]
     hank = write_hank(
         tmp_path / "hank",
@@ -293,7 +293,7 @@ async def test_a_failure_that_is_ignored_is_announced(tmp_path: Path) -> None:
 
 
 async def test_a_codon_that_is_force_stopped_is_announced(tmp_path: Path) -> None:
-    """It has Hankweave's words; a protocolVersion client sees the reason in `server.idle`."""
+    """The event has Hankweave's words; a protocolVersion client sees a reason in `server.idle`."""
     hank = write_hank(tmp_path / "hank", codon("one", waits_for(tmp_path / "never")))
     execution = tmp_path / "execution"
     async with (

@@ -293,7 +293,7 @@ async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
 async def test_money_ends_a_codon_whose_agent_tells_its_cost_only_at_the_end(
     tmp_path: Path,
 ) -> None:
-    """It is not continued past its limit, although none of its messages reported a cost."""
+    """The agent is not continued past its limit, although no message of it reported a cost."""
     execution = await run(
         tmp_path,
         codon(

@@ -163,7 +163,7 @@ async def test_without_a_hank_checkpoints_and_rollbacks_work(project: Project) -
 
 
 async def test_what_needs_a_codon_is_refused_without_a_plan(project: Project) -> None:
-    """Each is refused with a code and a message; nothing changes, and the server keeps running."""
+    """Each command is refused with a code and a message; the server keeps running unchanged."""
     project.write("a", "1")
     async with serving(project) as (_, client):
         await idle(client, "startup")
@@ -248,7 +248,10 @@ async def test_the_persons_git_is_never_written(project: Project) -> None:
 
 
 async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) -> None:
-    """It is clean before, while the server runs, checkpoints and rolls back, and after a kill."""
+    """`git status` is clean while the server runs, checkpoints and rolls back, and after a kill.
+
+    It is clean before the start as well.
+    """
     project.begin()
     watched = ("status", "--porcelain", "--untracked-files=all")
     assert project.git(*watched) == ""

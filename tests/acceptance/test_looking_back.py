@@ -89,7 +89,10 @@ async def a_scene(tmp_path: Path, *codons: dict[str, Any]) -> AsyncIterator[Scen
 
 
 async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) -> None:
-    """It has status and lines of each file, total stats, and with `patch` git's unified diff."""
+    """A comparison has status and lines of each file, and total stats.
+
+    With `patch` it has git's own unified diff.
+    """
     async with a_scene(tmp_path) as scene:
         one, two = await scene.record("completed", "one"), await scene.record("completed", "two")
         page = await scene.viewer.diff(one.sha[:12], two.sha, patch=True)
@@ -302,7 +305,7 @@ async def test_pages_of_a_comparison_are_the_comparison(tmp_path: Path) -> None:
 
 
 def bad_questions(sha: str, last_seq: int) -> list[tuple[CommandData, str, str]]:
-    """Each request with the code and the JSON path of its refusal."""
+    """Return each request with the code and the JSON path of its refusal."""
     nowhere, gone, bad_path = "CHECKPOINT_NOT_FOUND", "f" * 40, "INVALID_PATH"
     outside = ("/etc/passwd", "../a.txt", "notes/../../x", ".git/config", ".hankweave/server.token")
     return [

@@ -119,7 +119,10 @@ async def test_each_checkpoint_names_the_epoch_of_what_was_remembered(tmp_path: 
 
 
 async def test_memory_that_did_not_change_costs_a_checkpoint_nothing(tmp_path: Path) -> None:
-    """It has the same snapshot and ref and only a commit as new object, in the next server too."""
+    """With unchanged memory a checkpoint has the same snapshot and ref.
+
+    The commit is its only new object. This also holds in the next server.
+    """
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *REMEMBERING)
     async with running_server(hank, None, execution) as server, server.client() as client:
@@ -401,7 +404,10 @@ async def after_both(server: RunningServer, client: Client) -> None:
 async def test_claudes_transcript_is_rewound_where_claude_keeps_it(
     tmp_path: Path, claude: dict[str, str], elsewhere: bool
 ) -> None:
-    """It works inside the execution or where the codon's env says; the restored file is private."""
+    """The transcript is rewound in the execution, or where the codon's env says.
+
+    The restored file is readable by its owner alone.
+    """
     execution = tmp_path / "execution"
     home = tmp_path / "conf" if elsewhere else execution / ".hankweave" / "homes" / "claude"
     fields = {"env": {"CLAUDE_CONFIG_DIR": str(home)}} if elsewhere else {}

@@ -157,7 +157,10 @@ async def test_after_a_rollback_to_a_rig_the_session_before_goes_on(tmp_path: Pa
 
 
 async def test_every_message_of_an_agent_is_counted(tmp_path: Path) -> None:
-    """All are counted, however fast they arrive (Hankweave increments a state that lags behind)."""
+    """Messages are counted however fast they arrive.
+
+    Hankweave increments a state that lags behind.
+    """
     hank = write_hank(tmp_path / "hank", codon("one", *({"say": str(n)} for n in range(200))))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution, "--headless") as server:
@@ -212,7 +215,10 @@ async def test_each_attempt_costs_what_it_cost(tmp_path: Path) -> None:
 
 
 async def test_a_rig_that_two_attempts_share_can_be_gone_back_to(tmp_path: Path) -> None:
-    """Its full sha names one moment, though two records have it (in Hankweave it is ambiguous)."""
+    """The rig's full sha names one moment, though two records have it.
+
+    In Hankweave it is ambiguous.
+    """
     retries: dict[str, Any] = {
         "onFailure": "retry",
         "retryConfig": {"maxAttempts": 2, "delayMs": 1},

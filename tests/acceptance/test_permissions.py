@@ -559,7 +559,7 @@ async def test_requests_wait_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_request_that_the_agent_takes_back_is_over(tmp_path: Path) -> None:
-    """It is resolved as ended, and gets no answer; the other one stays pending."""
+    """A withdrawn request is resolved as ended, and gets no answer; the other stays pending."""
     async with two_at_once(tmp_path, cancels=True) as client:
         first = await asked(client)
         event = await settled(client)

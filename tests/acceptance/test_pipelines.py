@@ -255,7 +255,10 @@ async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> Non
 
 
 def test_a_pipeline_that_has_ended_begins_again(tmp_path: Path) -> None:
-    """It begins again, as in Architect; earlier work stays in the history as a rollback target."""
+    """A finished pipeline starts again, as in Architect; earlier work stays in the history.
+
+    The earlier steps are still rollback targets.
+    """
     place = project(tmp_path / "project", two_steps())
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
     hankweave("pipeline", "pipeline.yaml", cwd=place, code=0)
@@ -366,7 +369,7 @@ async def test_a_pipeline_that_is_interrupted_says_so(
 def test_a_wrong_pipeline_touches_nothing(
     tmp_path: Path, change: dict[str, Any], says: str
 ) -> None:
-    """It exits with 3 and lists every fault; no `.hankweave` is made."""
+    """An invalid pipeline exits with 3 and lists every fault; no `.hankweave` is made."""
     place = project(tmp_path / "project", two_steps() | change)
     done = hankweave("pipeline", "pipeline.yaml", cwd=place)
     assert done.returncode == 3
@@ -376,7 +379,10 @@ def test_a_wrong_pipeline_touches_nothing(
 
 
 def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
-    """It exits with 3 and suggests the name; Architect runs nothing and exits with 0 (A8, 19)."""
+    """A misspelled step exits with 3 and suggests the name.
+
+    Architect runs nothing and exits with 0 (A8, 19).
+    """
     place = project(tmp_path / "project", two_steps())
     done = hankweave("pipeline", "pipeline.yaml", "--from-step", "optimise", cwd=place)
     assert done.returncode == 3
@@ -385,7 +391,7 @@ def test_a_typo_in_a_steps_name_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
-    """It prints the plan with checks and conditions, and creates no file."""
+    """A dry run prints the plan with checks and conditions, and creates no file."""
     pipeline = two_steps(variables={"mode": "fast"})
     pipeline["steps"][1] |= {"condition": "mode == 'slow'", "checks": "pytest -q"}
     place = project(tmp_path / "project", pipeline)

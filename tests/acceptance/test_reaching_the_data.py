@@ -118,7 +118,10 @@ def test_no_checkpoint_holds_the_data(machine: Machine) -> None:
 
 
 async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machine) -> None:
-    """It is also restored for the next codon and after a rollback; the data itself is unchanged."""
+    """A removed link is restored for the check, the next codon, and after a rollback.
+
+    The data itself is unchanged.
+    """
     async with machine.serving(
         codon("one", runs(f"rm {NAME}"), checks=[CHECK]), codon("two", runs(f"ls {NAME} > seen"))
     ) as (_, client):
@@ -133,7 +136,10 @@ async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machi
 
 
 def test_what_an_agent_puts_in_place_of_the_data_is_kept(machine: Machine) -> None:
-    """It is moved beside the work tree, an event says where, and the next codon has the data."""
+    """What is in the link's place is moved beside the work tree, and an event names the new path.
+
+    The next codon has the data.
+    """
     machine.run(
         codon("one", runs(f"rm {NAME}; mkdir {NAME}; echo work > {NAME}/result.txt")),
         codon("two", runs(f"ls {NAME} > seen")),
@@ -230,7 +236,7 @@ def test_an_execution_that_is_set_aside_keeps_its_copy(machine: Machine) -> None
 
 
 def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
-    """It also removes everything that was in the link's place."""
+    """A cleanup removes the link and everything that was in its place, but not the data."""
     machine.run(codon("one", runs(f"rm {NAME}; mkdir {NAME}")))
     assert list(machine.execution.glob(f"{NAME}.replaced-*"))
     hankweave("cleanup", "-e", str(machine.execution), "--yes", code=0)

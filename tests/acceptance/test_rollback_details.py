@@ -146,7 +146,7 @@ async def test_a_label_has_a_limit(tmp_path: Path) -> None:
 async def test_secrets_in_labels_reach_no_commit_and_no_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They contain known formats, and the values of the server's secret variables."""
+    """Labels and pin names are redacted: known formats and the server's secret variables."""
     known, format_ = "correct-horse-battery", "sk-" + "a1B2c3D4" * 4
     monkeypatch.setenv("DEPLOY_TOKEN", known)
     execution = tmp_path / "execution"

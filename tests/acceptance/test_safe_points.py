@@ -151,7 +151,10 @@ async def test_each_safe_point_is_on_or_off_by_setting(
 @pytest.mark.parametrize("how", ["option", "environment"])
 @pytest.mark.parametrize("text", ["tools", "", "rig-setup,", "all,tool", "none,none,x"])
 def test_a_safe_point_that_there_is_not_is_refused(tmp_path: Path, text: str, how: str) -> None:
-    """It is a usage or configuration error that lists the valid names; no execution starts."""
+    """An unknown safe point is a usage or configuration error that lists the valid names.
+
+    No execution starts.
+    """
     hank = write_hank(tmp_path / "hank", codon("one"))
     options = ("--safe-points", text) if how == "option" else ()
     env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": text} if how == "environment" else {}

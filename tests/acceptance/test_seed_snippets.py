@@ -203,7 +203,7 @@ def test_two_checkpoints_can_be_compared(live: Live) -> None:
 
 
 def test_a_checkpoint_can_be_inspected(live: Live) -> None:
-    """Its message, its files, and one file's content are shown."""
+    """The message of a checkpoint, its files, and one file's content are shown."""
     shown = live.git(seed.INSPECT_CHECKPOINT, abc123=live.commits["completed:build-schema"])
     assert "Codon: Build Zod Schemas\n    Status: completed" in shown
     assert re.search(r"^    Duration: \d+ms$", shown, re.MULTILINE)
@@ -351,7 +351,7 @@ def test_the_current_run_answers(live: Live, tmp_path: Path, snippet: str, name:
 
 
 def test_the_last_success_has_a_checkpoint(live: Live, tmp_path: Path) -> None:
-    """It is the commit that git has under the same name."""
+    """The checkpoint of the last success is the commit that git has under the same name."""
     (sha,), _ = live.node(
         _after_reading_state(CURRENT_RUN + seed.LAST_SUCCESS), "checkpoint", folder=tmp_path
     )

@@ -56,7 +56,7 @@ async def run(
 
 
 async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
-    """Its output is in its file and in the journal, its counts in the record of the codon."""
+    """A sentinel's output is in its file and the journal, its counts in the codon's record."""
     execution = await run(tmp_path, watched("observe", narrator()))
     outputs: list[SentinelOutput] = told(execution, SentinelOutput)
     assert {output.content for output in outputs} == {"a.md in observe", "b.md in observe"}
@@ -79,7 +79,7 @@ async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) ->
 
 
 async def test_a_sentinel_hears_of_the_codons_end(tmp_path: Path) -> None:
-    """Its output about codon.completed follows that event, and counts in the ended record."""
+    """A sentinel's output about codon.completed follows that event, and counts in the record."""
     last = narrator(
         trigger={"type": "event", "on": ["codon.completed"]},
         userPromptText="SAY: done",
@@ -165,7 +165,7 @@ async def test_sentinels_of_hankweave_run_as_there(tmp_path: Path) -> None:
 
 
 async def test_an_optional_sentinel_that_fails_stops_nothing(tmp_path: Path) -> None:
-    """It is unloaded after three failures; the codon completes, and the journal has the reason."""
+    """After three failures a sentinel is unloaded; the codon completes, the journal says why."""
     broken = narrator(userPromptText="FAIL: overloaded", trigger={"type": "event", "on": ["*"]})
     execution = await run(tmp_path, watched("observe", broken))
     assert isinstance(state(execution).runs[0].codons[0], CompletedCodon)

@@ -315,7 +315,7 @@ async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path:
 def test_a_wrong_path_is_one_sentence_and_an_exit_code(
     tmp_path: Path, place: str, code: int
 ) -> None:
-    """This holds for a file in place of the execution, and for a missing hank or data."""
+    """The path is a file in place of the execution, or a missing hank or data."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     (tmp_path / "file").write_text("not a directory")
     words = {

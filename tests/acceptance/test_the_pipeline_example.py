@@ -44,7 +44,7 @@ def _project(tmp_path: Path) -> Path:
 
 
 def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: Path) -> None:
-    """It runs all four steps, rolls back to the first, undoes, rolls back, and completes again."""
+    """The example runs, rolls back to the first step, undoes, rolls back, and completes again."""
     done = pipeline(project)
     assert marks(done) == ["PASS"] * 4
     assert "check passed: python3 -B -m unittest -q" in done.stderr

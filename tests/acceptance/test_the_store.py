@@ -65,7 +65,7 @@ async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> 
 
 
 async def test_a_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
-    """It names the checkpoints that a gc then prunes; it changes no byte and adds no event."""
+    """A dry run names the checkpoints that a gc then prunes; it changes no byte or event."""
     async with dead_end(tmp_path) as past:
         status = await past.client.status()
         files = _files_of(past.server.execution)
@@ -86,7 +86,7 @@ def _files_of(execution: Path) -> dict[Path, int]:
 
 
 async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
-    """It prunes nothing, packs nothing, and reports nothing."""
+    """A second gc prunes nothing, packs nothing, and reports nothing."""
     async with dead_end(tmp_path) as past:
         await past.client.collect_garbage(max_count=0)
         seq = (await past.client.status()).last_event_seq
@@ -100,7 +100,7 @@ async def test_a_second_gc_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 async def test_without_a_limit_nothing_is_pruned(tmp_path: Path) -> None:
-    """It only packs: without limits every checkpoint is within them."""
+    """Without limits a gc only packs."""
     async with dead_end(tmp_path) as past:
         assert (await past.client.collect_garbage()).pruned == ()
         assert await past.known() == past.standing | past.may_go
@@ -179,7 +179,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
 
 
 async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
-    """Its ancestors survive with it; pin and name are in the list of the next server."""
+    """A pinned checkpoint and its ancestors survive; the next server lists the pin by name."""
     async with dead_end(tmp_path) as past:
         pinned = past.manual[1]
         record = await past.client.pin_checkpoint(pinned[:10], "the good one")
@@ -265,7 +265,7 @@ REFUSALS: list[tuple[Callable[[DeadEnd], Any], ErrorCode, str]] = [
 
 
 async def test_bad_input_is_refused_and_touches_nothing(tmp_path: Path) -> None:
-    """Each has its code and its path; no event, no ref and no checkpoint has changed."""
+    """Each bad input has its code and path; no event, ref or checkpoint has changed."""
     async with dead_end(tmp_path) as past:
         status, known = await past.client.status(), await past.known()
         refs = GitWitness(past.server.execution).run("show-ref")
@@ -481,7 +481,10 @@ async def _started_again(tmp_path: Path, server: RunningServer, past: DeadEnd) -
 async def test_a_pruning_that_nobody_told_of_is_told_at_the_next_start(
     tmp_path: Path, told_before: bool
 ) -> None:
-    """Branches moved, server dead: it is reported once as `recovered`; the state is complete."""
+    """A crash after the branches moved: the next start reports it once as `recovered`.
+
+    The state is complete.
+    """
     async with dead_end(tmp_path) as past:
         if told_before:
             await past.client.collect_garbage(max_count=0)

@@ -343,7 +343,10 @@ STEPS = st.lists(
 
 
 async def test_a_rollback_does_what_its_preview_said(tmp_path):
-    """This holds for any earlier edits, checkpoint and paths, with and without keepEdits."""
+    """A rollback matches its preview for any edits, checkpoint and paths.
+
+    This holds with and without keepEdits.
+    """
     execution = tmp_path / "execution"
     root = execution / "agentRoot"
     async with (
@@ -414,7 +417,7 @@ def _examples() -> list[Any]:
 
 
 async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
-    """Its files are restored under it, no run ends, and it is notified at its next step."""
+    """A frozen agent's files are restored, no run ends, and its next step gets the notice."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"
     execution = tmp_path / "execution"
     work = codon(
@@ -531,7 +534,9 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
 
 
 async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
-    """It makes no run, branch, checkpoint or undo; the client gets a success reply.
+    """A rollback to the current place makes no run, branch, checkpoint or undo.
+
+    The client gets a success reply.
 
     A rollback that moves only the plan takes no safety checkpoint.
     """
@@ -562,7 +567,7 @@ async def test_a_rollback_to_where_one_is_changes_nothing(tmp_path):
 
 
 async def test_an_agent_that_begins_after_a_rollback_is_told(tmp_path):
-    """Its prompt names the target and the reason, once, and the journal has it."""
+    """The agent's prompt names the target and the reason, once, and the journal has it."""
     execution = tmp_path / "execution"
     async with (
         running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,

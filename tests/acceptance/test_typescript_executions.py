@@ -128,7 +128,7 @@ def test_its_own_files_are_kept(execution: TypescriptExecution) -> None:
 
 @pytest.mark.parametrize("version", ["0.4", "0.12"])
 def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> None:
-    """This includes 0.4, without a hash or a path of the hank, and a plain 0.12."""
+    """Every version's metadata is read: 0.4, without a hash or path of the hank, and plain 0.12."""
     execution = write_execution(tmp_path, version=version)
     lines(execution, "rollback", "--yes", "--to", execution.sha[:12])
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")

@@ -75,7 +75,7 @@ class Talk:
 
 
 async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None:
-    """It covers a run, all views, a rollback, its undo, and the files a server leaves."""
+    """A run, all views, a rollback, its undo, and the files a server leaves match the document."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),

@@ -50,8 +50,10 @@ async def failed(server: RunningServer) -> FailedCodon:
 
 
 async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) -> None:
-    """The codon of a killed agent fails at once and is retriable. While its processes ran, they had
-    the agent's own key in their environment, and neither another agent's key nor the server's.
+    """The codon of a killed agent fails at once and is retriable.
+
+    While its processes ran, they had the agent's own key in their environment, and neither another
+    agent's key nor the server's.
     """
     everybodys = Grounds(grounds.endpoint, grounds.folder, (kind, *KINDS))
     hank = hanging_hank(grounds, kind)
@@ -73,7 +75,10 @@ async def test_an_agent_that_is_killed_has_failed(grounds: Grounds, kind: Kind) 
 
 
 def assert_has_only(kind: Kind, found: list[Environment], execution: Path) -> None:
-    """Check for the keys of all agents and the tokens of the server, read from its files."""
+    """Assert that only this agent's key is in the environments.
+
+    Other agents' keys and the server's tokens, read from their files, must be absent.
+    """
     others = {other.key for other in KINDS} - {kind.key}
     tokens = {path.read_text().strip() for path in execution.rglob("server.*token")}
     assert found
@@ -85,8 +90,9 @@ def assert_has_only(kind: Kind, found: list[Environment], execution: Path) -> No
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
 async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: Kind) -> None:
-    """The idle timeout ends all processes of a hung agent, and the failure says so. Stopped
-    processes respond to no signal but SIGKILL.
+    """The idle timeout ends all processes of a hung agent, and the failure says so.
+
+    Stopped processes respond to no signal but SIGKILL.
     """
     hank = hanging_hank(grounds, kind, shimIdleTimeout=kind.quiet)
     async with running_server(

@@ -27,8 +27,9 @@ SECRET_OF_DATA = "forty-two earthquakes"
 async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """The agent's shell runs, and its tools read the data outside the work tree, write and edit
-    files. No call is refused and no permission is requested.
+    """The agent uses every tool: no call is refused and no permission is requested.
+
+    Its shell runs, and its tools read the data outside the work tree, write and edit files.
     """
     data = grounds.folder / "data"
     data.mkdir()
@@ -66,8 +67,9 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
 async def test_an_agent_that_was_refused_everything_leaves_a_warning(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """The agent's own mode requires approval for each call, and none is possible. The agent ends
-    normally, and its codon is completed with a warning that names the tools.
+    """The agent's own mode requires approval for each call, and none is possible.
+
+    The agent ends normally, and its codon is completed with a warning that names the tools.
     """
     grounds.endpoint.script.add(
         Runs("touch made.txt"),

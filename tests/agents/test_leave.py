@@ -18,9 +18,7 @@ from support.watching import told
 async def test_a_bold_persons_settings_do_not_answer_for_the_hank(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """Gemini CLI asks for permission in a hank with permissions, even if set to edit without
-    asking.
-    """
+    """In a hank with permissions, Gemini CLI asks even if it is set to edit without asking."""
     environment = grounds.environment
     file = grounds.folder / "home" / ".gemini" / "settings.json"
     settings = json.loads(file.read_text())

@@ -42,9 +42,10 @@ def two_codons(grounds: Grounds, kind: Kind) -> tuple[dict[str, Any], ...]:
 
 
 async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: Kind) -> None:
-    """The file exists and is in the codon's checkpoint, and another checkpoint was taken while the
-    agent worked. The agent's messages, calls and usage have become events. The model saw only its
-    own key.
+    """The agent's file, messages, calls and usage are in checkpoints and events.
+
+    The file is in the codon's checkpoint, and another one was taken while the agent worked. The
+    model saw only its own key.
     """
     grounds.endpoint.script.add(*writing(grounds, "a.txt", "first\nsecond\n", "A is written."))
     codon = grounds.codon("one", kind, "Please write PROMPT-ONE.")
@@ -112,8 +113,10 @@ async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: K
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
 async def test_an_agent_goes_on_from_the_midst_of_its_work(grounds: Grounds, kind: Kind) -> None:
-    """After a rollback with conversation to the checkpoint after its first tool, the agent knows of
-    that call and of no later one, and does not receive its prompt a second time.
+    """A rolled-back agent resumes after its first tool, without its prompt a second time.
+
+    After a rollback with conversation to the checkpoint after its first tool, it knows of that call
+    and of no later one.
     """
     second = threading.Event()
     script = grounds.endpoint.script

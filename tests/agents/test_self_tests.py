@@ -20,8 +20,9 @@ DEADLINE = 200.0
 async def test_every_agent_passes_its_self_test_without_a_network(
     kinds: tuple[Kind, ...], grounds: Grounds
 ) -> None:
-    """With a key in the environment and no login, each agent completes a turn with its usual
-    options: it runs a command that writes the file, and requests no permission.
+    """Each agent completes a turn with its usual options and requests no permission.
+
+    It has a key in the environment and no login, and runs a command that writes the file.
     """
     for _ in kinds:
         grounds.endpoint.script.add(Runs("echo hello > hello.txt"), Says("done"))

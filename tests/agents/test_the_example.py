@@ -62,8 +62,10 @@ def first_line(file: Path) -> str:
 async def test_claude_code_does_the_whole_example_without_a_permission_prompt(
     grounds: Grounds, kind: Kind
 ) -> None:
-    """With nothing but a key in the environment, the agent completes five steps and a loop. Its
-    shell, Read, Write and Edit tools do real work, no call is refused, and no row fails at the end.
+    """With nothing but a key in the environment, the agent completes five steps and a loop.
+
+    Its shell, Read, Write and Edit tools do real work, no call is refused, and no row fails at the
+    end.
     """
     script(grounds)
     options = ("--agent", "claude", "--headless")

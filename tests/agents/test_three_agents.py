@@ -58,10 +58,11 @@ def script(grounds: Grounds, attempt: str, *codons: str) -> None:
 async def test_three_agents_work_go_back_and_come_to_the_end(
     kinds: tuple[Kind, Kind, Kind], grounds: Grounds
 ) -> None:
-    """Three agents pass files on to each other. A rollback to the end of the first codon restores
-    files, plan and conversations of the others, an undo reverts that, and after a second rollback
-    they make the files again. Each agent was called with its own key only, and its cost is in the
-    state.
+    """Three agents pass files on to each other.
+
+    A rollback to the end of the first codon restores files, plan and conversations of the others,
+    an undo reverts that, and after a second rollback they make the files again. Each agent was
+    called with its own key only, and its cost is in the state.
     """
     script(grounds, "1", *CODONS)
     hank = write_hank(

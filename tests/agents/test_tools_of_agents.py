@@ -44,8 +44,10 @@ def sha_in(shown: str) -> str:
 async def test_claude_code_uses_what_the_daemon_offers(
     claude: Path, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    """Without a permission request, Claude Code takes a checkpoint, writes a file, rolls it back
-    (frozen meanwhile) and compares. A tool server that the work tree configures is not started.
+    """Claude Code uses the daemon's tools without a permission request.
+
+    It takes a checkpoint, writes a file, rolls it back (frozen meanwhile) and compares. A tool
+    server that the work tree configures is not started.
     """
     execution, trap = tmp_path / "execution", tmp_path / "trap"
     programs = tmp_path / "bin"

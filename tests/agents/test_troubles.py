@@ -30,8 +30,10 @@ ENDS: dict[Trouble, End] = {
 
 @pytest.mark.timeout(2 * DEADLINE)
 async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, kind: Kind) -> None:
-    """One codon for each failure, all ignored: each codon failed with its kind and the right
-    retriable flag, the plan reaches its end, and no process of any agent survives.
+    """Each failure ends its codon with the right kind and retriable flag.
+
+    There is one codon for each failure, all ignored. The plan reaches its end, and no process of
+    any agent survives.
     """
     ends = {t: kind.ends.get(t, end) for t, end in ENDS.items() if t not in kind.spared}
     codons = []

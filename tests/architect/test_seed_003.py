@@ -360,9 +360,7 @@ def test_the_manual_rollback_works_on_our_checkpoints(repo: PersonRepository) ->
 
 
 def test_the_caution_does_not_hold_for_our_rollback(repo: PersonRepository) -> None:
-    """`git reset --hard` discards uncommitted changes; `rollback` keeps them, and undo restores
-    them.
-    """
+    """`git reset --hard` discards uncommitted changes; `rollback` keeps them for undo."""
     manager = steps_written(repo)
     repo.write({"app.py": "not committed\n", "mine.txt": "not known to git\n"})
     assert manager.rollback(step=1)

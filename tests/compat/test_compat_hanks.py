@@ -34,8 +34,10 @@ def project(grounds: Grounds) -> Path:
 def test_a_hank_of_a_public_project_runs_to_its_end(
     case: Case, grounds: Grounds, project: Path
 ) -> None:
-    """A public hank validates and every codon ends as in Hankweave. Its files and outputs are the
-    requested ones, no permission is requested, and no tool is refused.
+    """A public hank validates and every codon ends as in Hankweave.
+
+    Its files and outputs are the requested ones, no permission is requested, and no tool is
+    refused.
     """
     case.script(grounds.endpoint.script, grounds.work_tree)
     hank, data = project / "hanks" / case.name, project / "data"

@@ -69,9 +69,7 @@ class Model:
         return found
 
     def captured(self) -> Model:
-        """Return the part that a checkpoint contains: no ignored leaf, no folder of only such
-        leaves.
-        """
+        """Return the part that a checkpoint contains: no ignored leaf, no folder of only those."""
         kept = Model()
         kept.root = _captured(self.root)
         return kept

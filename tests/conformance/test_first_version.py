@@ -60,9 +60,7 @@ def test_every_old_checkpoint_verifies(door):
 
 @pytest.mark.parametrize("number", range(len(CHECKPOINTS)))
 async def test_every_old_checkpoint_is_restored_exactly(door, number):
-    """Content, links, permissions, odd names and empty folders are restored into an empty work
-    tree.
-    """
+    """An empty work tree gets the content, links, permissions, odd names and empty folders."""
     made = CHECKPOINTS[number]
     await door.rollback(made["sha"])
 

@@ -158,8 +158,9 @@ async def test_a_lost_pack_is_called_damage(damage, tmp_path):
 
 
 async def test_a_server_that_lost_a_pack_answers_in_a_sentence(tmp_path):
-    """The server starts and refuses unreadable checkpoints, or ends with a readable error; it
-    prints no traceback.
+    """The server starts and refuses unreadable checkpoints, or ends with a message.
+
+    It prints no traceback.
     """
     async with opened("server", tmp_path) as door:
         door.tree.apply(*(write(f"f{i}", b"%d" % i) for i in range(50)))

@@ -162,7 +162,10 @@ def a_hank(folder: Path) -> Path:
 async def test_a_server_goes_on_through_a_full_disk(
     trouble: Trouble, disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """It refuses new work and answers read-only commands; with free space it works as before."""
+    """The server refuses new work and answers read-only commands.
+
+    With free space it works as before.
+    """
     async with ward(disk, a_hank(tmp_path / "hank"), ALL_DONE) as it:
         async with session(it.execution) as client:
             await it.save(client)
@@ -274,7 +277,10 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
 async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """It is reported as failed, no codon runs on a half-restored tree, and it completes later."""
+    """The rollback is reported as failed, and completes when there is free space.
+
+    No codon runs on a half-restored tree.
+    """
     names = [f"sub/{number}" for number in range(4)]
     hank = write_hank(
         tmp_path / "hank",
@@ -325,7 +331,10 @@ def _a_small_disk(place: Path) -> Iterator[None]:
 async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:
-    """It ends within eight seconds with exit code 74 and a message; a restart has the rest."""
+    """The server ends within eight seconds with exit code 74 and a message.
+
+    The next start has everything else.
+    """
     gate = tmp_path / "gate"
     dies = {"stderr": "Traceback (most recent call last):"}  # As an interrupted agent prints.
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "1"), dies, waits_for(gate)))
@@ -352,7 +361,7 @@ async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(
 
 
 async def test_a_server_ends_when_its_disk_turns_read_only(tmp_path: Path, tally: Tally) -> None:
-    """It acknowledges nothing more, ends with exit code 74, and prints the reason."""
+    """The server acknowledges nothing more, ends with exit code 74, and prints the reason."""
     try:
         disk = Disk(tmp_path, EXT4)
     except NotHere as reason:

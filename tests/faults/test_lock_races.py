@@ -477,9 +477,7 @@ async def test_a_busy_server_whose_guard_is_deleted_fences_itself(
 async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_own(
     tmp_path: Path, layout: Layout, with_another: bool
 ) -> None:
-    """T-L10: .hankweave is swapped during work: the server ends with 70, the new folder is
-    unchanged.
-    """
+    """T-L10: .hankweave is swapped under the server: it ends with 70, the new folder is intact."""
     spare = tmp_path / "spare"
     async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
         await _has_begun(layout)

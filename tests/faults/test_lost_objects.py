@@ -24,8 +24,10 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_lost_object_makes_only_what_needs_it_unavailable(
     execution: Path, way: Way, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
-    """Each object in turn is removed, truncated or has a bit flipped: every command works or names
-    the loss, `fsck` reports it, and after `fsck --repair` stock git finds no fault.
+    """Every command works or names the lost object.
+
+    Each object in turn is removed, truncated or has a bit flipped. `fsck` reports it, and after
+    `fsck --repair` stock git finds no fault.
     """
     before = checkpoints(execution)
     completed = [sha for sha, kind in before.items() if kind.startswith("completed")]

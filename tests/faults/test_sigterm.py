@@ -79,7 +79,7 @@ Busy = Callable[[Place], AbstractAsyncContextManager[Process]]
 
 @asynccontextmanager
 async def starting(place: Place) -> AsyncIterator[Process]:
-    """It has the lock, and opens its files."""
+    """Start a server that has the lock and opens its files."""
     hank = place.hank(codon("one", writes("a.txt", "1")))
     words = command("run", str(hank), "--execution", str(place.execution), "--json")
     async with process_of(words) as server, anyio.create_task_group() as reading:
@@ -90,7 +90,7 @@ async def starting(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def recovering(place: Place) -> AsyncIterator[Process]:
-    """It completes a rollback that a crash interrupted."""
+    """Start a server that completes a rollback that a crash interrupted."""
     await cut_short(place.folder)
     words = command("run", "--execution", str(place.execution), "--json", "--no-autostart")
     async with process_of(words) as server, anyio.create_task_group() as reading:
@@ -109,7 +109,7 @@ def notes_its_pid(place: Place, line: str) -> str:
 
 @asynccontextmanager
 async def running_a_rig(place: Place) -> AsyncIterator[Process]:
-    """A rig's command does not end by itself."""
+    """Run a rig whose command does not end by itself."""
     line = notes_its_pid(place, "trap '' INT TERM; while :; do sleep 1; done")
     rig = [{"type": "command", "command": {"run": line}}]
     hank = place.hank(codon("one", writes("a.txt", "1"), rigSetup=rig))
@@ -120,7 +120,7 @@ async def running_a_rig(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def copying_a_rig(place: Place) -> AsyncIterator[Process]:
-    """A rig copies a great many files."""
+    """Run a rig that copies a great many files."""
     source = place.folder / "hank" / "template"
     source.mkdir(parents=True)
     (source / "0").write_bytes(b"x" * 100_000)
@@ -139,7 +139,7 @@ async def copying_a_rig(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def with_a_deaf_agent(place: Place) -> AsyncIterator[Process]:
-    """The agent ignores INT and TERM."""
+    """Run an agent that ignores INT and TERM."""
     line = notes_its_pid(place, "echo at work; trap '' INT TERM; while :; do sleep 1; done")
     agent = {"agent": {"type": "command", "command": ["sh", "-c", line]}}
     hank = place.hank(codon("one", writes("a.txt", "1"), **agent))
@@ -158,7 +158,7 @@ def many_files(text: str) -> dict[str, str]:
 
 @asynccontextmanager
 async def with_a_frozen_agent(place: Place) -> AsyncIterator[Process]:
-    """A rollback freezes the agent and restores files."""
+    """Start a rollback that freezes the agent and restores files."""
     first, changed = place.folder / "first", place.folder / "changed"
     hank = place.hank(
         codon(
@@ -199,7 +199,7 @@ async def ended_plan(place: Place) -> AsyncIterator[tuple[Process, Client]]:
 
 @asynccontextmanager
 async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
-    """A checkpoint of many new files is in progress."""
+    """Start a checkpoint of many new files."""
     async with ended_plan(place) as (server, client):
         for number in range(MANY):
             (place.layout.work_tree / f"new-{number}").write_text(str(number))
@@ -210,7 +210,7 @@ async def taking_a_checkpoint(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def rolling_back(place: Place) -> AsyncIterator[Process]:
-    """A rollback is restoring files."""
+    """Start a rollback that restores many files."""
     async with (
         ended_plan(place) as (server, client),
         busy(client.roll_back_to_codon, CodonId("one"), "end"),
@@ -221,7 +221,7 @@ async def rolling_back(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def undoing(place: Place) -> AsyncIterator[Process]:
-    """An undo is restoring files."""
+    """Start an undo that restores many files."""
     async with ended_plan(place) as (server, client):
         await client.roll_back_to_codon(CodonId("one"), "end")
         async with busy(client.undo):
@@ -231,7 +231,7 @@ async def undoing(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
-    """A gc prunes old checkpoints and packs the store."""
+    """Start a gc that prunes old checkpoints and packs the store."""
     async with ended_plan(place) as (server, client):
         for number in range(5):
             (place.layout.work_tree / "a.txt").write_text(str(number))
@@ -243,14 +243,14 @@ async def collecting_garbage(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def checking_the_store(place: Place) -> AsyncIterator[Process]:
-    """An fsck reads every object."""
+    """Start an fsck that reads every object."""
     async with ended_plan(place) as (server, client), busy(client.check_store):
         yield server
 
 
 @asynccontextmanager
 async def branching(place: Place) -> AsyncIterator[Process]:
-    """A branch is being made."""
+    """Start making a branch."""
     async with ended_plan(place) as (server, client):
         newest = (await client.list_checkpoints()).checkpoints[0]
         path = str(place.folder / "branch")
@@ -261,7 +261,7 @@ async def branching(place: Place) -> AsyncIterator[Process]:
 
 @asynccontextmanager
 async def asked_much(place: Place) -> AsyncIterator[Process]:
-    """A query searches a long journal, and a view shows an event of it."""
+    """Start a query that searches a long journal, and a view of an event in it."""
     hank = place.hank(codon("one", writes("a.txt", "1")))
     async with running_server(hank, None, place.execution, "--headless") as server:
         assert await server.ended() == 0
@@ -290,7 +290,7 @@ def _lengthen(path: Path) -> None:
 
 @asynccontextmanager
 async def with_a_dead_reader(place: Place) -> AsyncIterator[Process]:
-    """A client reads nothing of a large amount of output."""
+    """Connect a client that reads nothing of a large amount of output."""
     hank = place.hank(codon("one", {"run": "seq 300000"}, waits_for(place.folder / "never")))
     async with running_server(hank, None, place.execution, "--no-autostart") as server:
         address = discover(place.execution)
@@ -347,8 +347,9 @@ SLOW: tuple[Busy, ...] = (
 async def test_a_server_ends_within_eight_seconds(
     tmp_path: Path, tier: Tier, tally: Tally, phase: Busy
 ) -> None:
-    """It ends in time and in order: no lock file, open run or process remains; the next start is
-    clean.
+    """The server ends in time and in order, and the next start is clean.
+
+    No lock file, no open run and no process remains.
     """
     if phase in SLOW and not tier.is_long:
         pytest.skip("in the long tier only")

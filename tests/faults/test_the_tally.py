@@ -8,7 +8,7 @@ from support.tally import Tally
 
 
 def test_the_table_ends_with_the_violations() -> None:
-    """It has a row for each campaign, their sum, each violation, and last the violation count."""
+    """The table has a row for each campaign, their sum, each violation, and the violation count."""
     tally = Tally()
     tally.add("cuts", rounds=3, of="cuts", acknowledged=40)
     tally.add("cuts", of="cuts", acknowledged=2, violations=["Cut 4: lost."])

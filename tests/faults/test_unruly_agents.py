@@ -1,5 +1,4 @@
-"""No process of an agent escapes, and the daemon stays healthy, whatever an agent does (T-P1 to
-P9).
+"""No process of an agent escapes, and the daemon stays healthy (T-P1 to T-P9).
 
 All tests use a real server and the `command` agent of a hank.
 """

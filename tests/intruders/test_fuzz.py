@@ -149,9 +149,7 @@ def hank_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(content=hank_text().replace(b"0.5", b"1" + b"0" * 400))
 @example(content=b"[" * 100_000)
 def test_a_hank_is_loaded_or_its_problems_are_told(hank_folder: Path, content: bytes) -> None:
-    """Any bytes as hank.json give a hank, or HankInvalid with a place and a sentence for each
-    fault.
-    """
+    """Any hank.json is loaded, or HankInvalid has a place and a sentence for each fault."""
     assert_loaded_or_told(hank_folder / "hank.json", content)
 
 
