@@ -93,11 +93,6 @@ def compose(
     return tuple(published), state
 
 
-def asks_for_save(entry: Entry) -> bool:
-    """Return whether state.json must contain this entry before it is published."""
-    return isinstance(entry, Transition) and not isinstance(entry, TICKS)
-
-
 def _transition(
     state: State, transition: Transition, seq: EventSeq
 ) -> tuple[State, EventData, About]:

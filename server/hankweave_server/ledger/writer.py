@@ -25,12 +25,12 @@ the state as published, for display. An event passes through five steps:
   valid history.
 - Flush. One `fdatasync` makes all of them durable, however many callers wait for it. While it runs,
   the next batches collect in the queue: the busier the disk, the more events share a flush.
-- Save. `state.json` is written, after the journal and so never ahead of it, if a transition in the
-  batches changed more than a counter. Costs and similar counters come with every message; for
-  these the file may lag by `SETTLE_SECONDS`, and a start folds the journal's tail on top of it.
 - Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice.
+- Save. `state.json` follows the journal, never ahead of it, within `SETTLE_SECONDS` of the first
+  change that it lacks. Nobody waits for it: it can be rebuilt, and a start folds the journal's tail
+  on top of it. `flush` is for the few callers that need the file itself.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -79,7 +79,6 @@ from hankweave_server.ledger.batch import (
     Entry,
     NewId,
     Published,
-    asks_for_save,
     compose,
 )
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
@@ -91,7 +90,7 @@ from hankweave_server.paths import Layout
 __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 
 SETTLE_SECONDS = 0.2
-"""How long state.json may lag behind costs; at most 250 ms are promised."""
+"""How long state.json may lag behind the journal; at most 250 ms are promised."""
 
 EVENTS_AT_ONCE = 500
 """Events that one write and one publishing stretch take, unless a single batch has more."""
@@ -127,7 +126,8 @@ class _Batch:
 
     published: tuple[Published, ...]
     state: State
-    asks_for_save: bool
+    must_save: bool = False
+    """True if it is not complete before state.json has been written."""
     is_written: bool = False
     done: anyio.Event | None = None
     """Created by the caller that waits, before the writer can run; most batches have none."""
@@ -259,7 +259,7 @@ class Ledger:
     async def flush(self) -> None:
         """Wait until all decided events are durable, saved and published; raise LedgerFailed."""
         self._require_working()
-        await self._wait_for(self._queue((), self.state, saves=True))
+        await self._wait_for(self._queue((), self.state, must_save=True))
 
     async def catch_up(self, *, insists: bool) -> int:
         """Wait until all decided events are durable and published; return the seq of the last one.
@@ -268,7 +268,7 @@ class Ledger:
         """
         self._require_working()
         if self.state.last_event_seq > self.last_seq:
-            told = functools.partial(self._wait_for, self._queue((), self.state, saves=False))
+            told = functools.partial(self._wait_for, self._queue((), self.state))
             await (told() if insists else self.space.while_roomy(told))
 
         return self.last_seq
@@ -279,11 +279,12 @@ class Ledger:
             self.state, entries, about, clock=self._clock, new_id=self._new_id
         )
         self.state = state
-        saves = any(map(asks_for_save, entries))
-        return self._queue(published, state, saves=saves)
+        return self._queue(published, state)
 
-    def _queue(self, published: tuple[Published, ...], state: State, *, saves: bool) -> _Batch:
-        batch = _Batch(published, state, asks_for_save=saves)
+    def _queue(
+        self, published: tuple[Published, ...], state: State, *, must_save: bool = False
+    ) -> _Batch:
+        batch = _Batch(published, state, must_save)
         self._pending.append(batch)
         self._pending_events += len(published)
         self._wake.set()
@@ -375,7 +376,7 @@ class Ledger:
         """Write, flush, save and publish the queue; a cancellation cannot come in between."""
         batches = self._taken()
         state = batches[-1].state if batches else self.durable_state
-        saves = any(each.asks_for_save for each in batches) and state is not self._saved
+        saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
         lines = [each.frame for batch in batches for each in batch.published]
         work = _Writing(lines, state if saves else None)
@@ -439,8 +440,9 @@ class Ledger:
             self._unsettled_since = anyio.current_time()
 
     def _lags(self, state: State) -> bool:
-        """Return whether state.json lacks more than the seq: `runs` is a new object then."""
-        return state.runs is not self._saved.runs
+        """Return whether state.json lacks more than the seq of the last event."""
+        fields = (name for name in state.__struct_fields__ if name != "last_event_seq")
+        return any(getattr(state, name) is not getattr(self._saved, name) for name in fields)
 
     def _tell(self, batches: list[_Batch]) -> None:
         """Wake waiting callers and call the subscribers, without an await in between."""
@@ -480,7 +482,7 @@ class Ledger:
         self._is_closing = self._is_ending = True
         try:
             if self._failure is None:
-                self._queue((), self.state, saves=True)
+                self._queue((), self.state, must_save=True)
                 while self._pending:
                     await self._write(settle=True)
 

@@ -125,11 +125,12 @@ async def test_a_burst_is_told_in_parts(layout: Layout):
 
 
 async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: Layout):
-    """When `record` returns, the journal and state.json hold the batch."""
+    """When `record` returns, the journal holds the batch; after `flush`, state.json does too."""
     async with open_ledger(layout) as ledger:
         published = await ledger.record(RunStarted(run=a_run()), info("begun"))
         assert [each.event.seq for each in published] == [1, 2]
         assert journal_in(layout) == [each.frame for each in published]
+        await ledger.flush()
         assert state_in(layout.state) == ledger.state == ledger.durable_state
         assert ledger.state.last_event_seq == ledger.last_seq == 2
 
@@ -212,6 +213,7 @@ async def test_the_state_is_made_of_what_was_written(layout: Layout):
         await ledger.record(info("caf\udce9"), RunStarted(run=run))
         assert ledger.state.runs[0].run_folder == "/executions/caf\\xe9"
         assert fold(map(codec.decode_event, journal_in(layout))) == ledger.state
+        await ledger.flush()
         assert state_in(layout.state) == ledger.state
 
 
@@ -332,6 +334,7 @@ async def test_to_catch_up_is_to_be_told_of_all_that_was_decided(layout: Layout)
     """
     async with open_ledger(layout) as ledger:
         await ledger.record(RunStarted(run=a_run(codons=(running(),))))
+        await ledger.flush()
         ledger.leave(TICK, TICK)
         assert ledger.last_seq == 1
         assert await ledger.catch_up(insists=True) == 3
@@ -531,6 +534,8 @@ def _fails(number: int):
 FAULTS = [
     (journal_module.os, "fdatasync", errno.EIO),
     (fsutil, "write_all", errno.ENOSPC),
+]
+STATE_FAULTS = [
     (fsutil, "write_private", errno.ENOSPC),
     (fsutil, "sync_directory", errno.EIO),
 ]
@@ -589,6 +594,25 @@ async def test_after_a_failed_write_nothing_is_told_or_written(
     assert again.repair is None
     assert again.state == fold(map(codec.decode_event, journal_in(layout)))
     assert again.state.current_run_id == RUN
+    await again.aclose()
+
+
+@pytest.mark.parametrize(("place", "name", "number"), STATE_FAULTS, ids=lambda each: str(each))
+async def test_a_failed_save_ends_the_writer_and_takes_nothing_back(
+    layout: Layout, monkeypatch, place, name: str, number: int
+):
+    """state.json follows the journal: what was published before it failed is durable and stays."""
+    downfall = Downfall()
+    with pytest.raises(ExceptionGroup) as ended:
+        await fail_under(layout, downfall, lambda: monkeypatch.setattr(place, name, _fails(number)))
+
+    monkeypatch.undo()
+    assert ended.group_contains(LedgerFailed)
+    assert len(downfall.failures) == 1, "only the caller that came after the failure"
+    assert downfall.heard == list(range(1, 8))
+    again = await Ledger.open(layout, SteppingClock())
+    assert again.state == fold(map(codec.decode_event, journal_in(layout)))
+    assert again.state.last_event_seq == 7
     await again.aclose()
 
 
