@@ -99,6 +99,11 @@ class Layout:
         return self.state_directory / "state.json.bak"
 
     @property
+    def wal(self) -> Path:
+        """The write-ahead log of the shadow repository; it exists while a server runs."""
+        return self.state_directory / "wal"
+
+    @property
     def journal(self) -> Path:
         return self.state_directory / "events" / "events.jsonl"
 

@@ -19,11 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from hankweave_protocol.ids import Sha
+from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.detach import QUARANTINE, set_aside
@@ -45,7 +44,7 @@ from hankweave_server.checkpoints.model import (
 from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of, packed
-from hankweave_server.git.repo import NOTES_REF, SAFETY, ShadowRepo
+from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.git.trees import Difference, Entry, Lookup, changes, write_trees
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.worktree.dirfd import Descent
@@ -195,10 +194,6 @@ class Recording:
         self._size_limit = size_limit
         self._outline: _Outline | None = None
 
-    @property
-    def _objects(self) -> Path:
-        return self._repo.path / "objects"
-
     def record(
         self, request: CheckpointRequest, parent: Sha | None, meter: Meter = UNWATCHED
     ) -> CheckpointMade:
@@ -207,7 +202,7 @@ class Recording:
         If this raises, the caller must reset the memory, which may name objects that were never
         stored.
         """
-        staging = ObjectStaging(self._objects, self._repo.stored())
+        staging = self._repo.staging()
         try:
             meter.begin("scanning", "files")
             pending = self._look(request, parent)
@@ -220,21 +215,12 @@ class Recording:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
             meter.begin("flushing", "files")
-            staging.settle()
+            self._repo.publish(staging, _moves(request, commit, notes))
         except BaseException:
             staging.abandon()
             raise
 
         changed = self._changes(parent, sizes)
-        if notes is not None:
-            self._repo.point(NOTES_REF, notes)
-
-        if request.before is None:
-            self._repo.point_branch(request.run_id, commit)
-        else:
-            # Files that a rollback is about to overwrite are not part of the run's history.
-            self._repo.point(SAFETY + commit, commit)
-
         self._memory.is_recorded(commit, tree)
         return CheckpointMade(
             sha=commit,
@@ -377,6 +363,14 @@ class Recording:
             return tuple(map(described, changes(table, read, before)))
         except (KeyError, ValueError):
             return tuple(map(described, changes(table, read, None)))
+
+
+def _moves(request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[str, str]:
+    """Return the refs that a new checkpoint moves."""
+    # Files that a rollback is about to overwrite are not part of the run's history.
+    on_branch = request.before is None
+    ref = BRANCHES + branch_of(request.run_id) if on_branch else SAFETY + commit
+    return {ref: commit} if notes is None else {NOTES_REF: notes, ref: commit}
 
 
 def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:

@@ -57,6 +57,7 @@ from hankweave_server.git.errors import (
 from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
+from hankweave_server.wal import WriteAheadLog
 from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
 
@@ -76,6 +77,7 @@ class CheckpointEngine:
         leftovers: tuple[str, ...],
         size_limit: int | None,
         place: StorePlace | None = None,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         self.leftovers = leftovers
         """Leftovers of a crash in the repository that were removed when it was opened."""
@@ -85,7 +87,10 @@ class CheckpointEngine:
         """Refs that were moved since the caller last asked, because their targets are lost."""
         self.layout = layout
         self._place = place
-        self._repo = ShadowRepo(layout.shadow_repository if place is None else place.repository)
+        self._wal = wal
+        self._repo = ShadowRepo(
+            layout.shadow_repository if place is None else place.repository, wal
+        )
         self._notes = Notes(self._repo)
         self._memory = WorkTreeMemory(
             self._repo, self._notes, layout.work_tree, size_limit, in_place=layout.is_in_place
@@ -112,7 +117,12 @@ class CheckpointEngine:
             place = StorePlace.of(layout)
 
         try:
-            return cls(layout, leftovers, size_limit, place)
+            with disk_faults(layout.root):
+                roots = {"repository": place.repository}
+                path = place.state_directory / layout.wal.name
+                wal, repaired = WriteAheadLog.open(path, roots)
+
+            return cls(layout, (*leftovers, *repaired), size_limit, place, wal)
         except BaseException:
             place.close()
             raise
@@ -156,6 +166,11 @@ class CheckpointEngine:
     def _let_go(self) -> None:
         self._ranges.close()
         self._memory.descent.close()
+        if self._wal is not None:
+            # An error leaves the log, and the next start replays it.
+            with contextlib.suppress(OSError):
+                self._wal.close()
+
         self._repo.close()
         if self._place is not None:
             self._place.close()
@@ -500,6 +515,9 @@ class CheckpointEngine:
                 yield
         except BaseException:
             self._memory.forget()
+            if self._repo.drop_held():
+                self._epochs = Epochs(self._repo)
+
             raise
 
     @contextmanager

@@ -254,6 +254,7 @@ class PruningAct:
         self._sweeping = Sweeping(repo, files, should_stop, meter)
 
     def run(self, pruning: Pruning) -> Pruned:
+        self._repo.settle()
         before = self._files.size().bytes_on_disk
         staying = self._staying(pruning)
         unreadable: str | None = None
@@ -495,6 +496,7 @@ class Housekeeping:
         Raises InsufficientSpace or ShadowRepositoryError with every object still readable.
         """
         with disk_faults(self._layout.root):
+            self._repo.settle()
             return self._consolidation.run(should_stop, meter)
 
     # Pins

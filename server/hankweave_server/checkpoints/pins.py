@@ -7,14 +7,11 @@ annotated tag whose message is the name. Pins therefore survive the loss of jour
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.instants import epoch_ms
 from hankweave_server.checkpoints.commit_message import AUTHOR
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.git.loose import write_loose
-from hankweave_server.git.objects import flush
 from hankweave_server.git.repo import PINS, RawCommit, ShadowRepo
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
@@ -37,8 +34,12 @@ class Pins:
             raise CheckpointNotFound(sha)
 
         name = None if name is None else _UNPRINTABLE.sub(" ", name).strip()
-        target = self._write_tag(commit, name) if name else sha
-        self._repo.point(PINS + sha, target)
+        staging = self._repo.staging()
+        try:
+            target = staging.add("tag", _tag(commit, name)).hex() if name else sha
+            self._repo.publish(staging, {PINS + sha: target})
+        finally:
+            staging.abandon()
 
     def unpin(self, sha: Sha) -> None:
         """Remove a pin, durably; do nothing if the checkpoint is not pinned."""
@@ -62,15 +63,10 @@ class Pins:
         _, _, message = data.partition(b"\n\n")
         return message.decode("utf-8", "replace").strip() or None
 
-    def _write_tag(self, commit: RawCommit, name: str) -> str:
-        """Write the tag as a loose object, with the commit's time, so that it is reproducible."""
-        content = (
-            f"object {commit.sha}\ntype commit\ntag {commit.sha}\n"
-            f"tagger {AUTHOR} {epoch_ms(commit.committed) // 1000} +0000\n\n{name}\n"
-        ).encode("utf-8", "replace")
-        objects: Path = self._repo.path / "objects"
-        staged = write_loose(objects, "tag", len(content), iter([content]))
-        assert staged is not None, "content in memory has the length it has"
-        flush(objects, [staged.temporary])
-        staged.adopt(objects)
-        return staged.digest.hex()
+
+def _tag(commit: RawCommit, name: str) -> bytes:
+    """Return a tag object with the commit's time, so that it is reproducible."""
+    return (
+        f"object {commit.sha}\ntype commit\ntag {commit.sha}\n"
+        f"tagger {AUTHOR} {epoch_ms(commit.committed) // 1000} +0000\n\n{name}\n"
+    ).encode("utf-8", "replace")

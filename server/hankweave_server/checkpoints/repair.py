@@ -270,6 +270,7 @@ class Repair:
         Raises OSError and ShadowRepositoryError; everything that was readable is still readable
         then.
         """
+        self._repo.settle()
         needed_at_first = self._unreadable(recorded)
         self._clear()
         self._repo.reopen()

@@ -200,6 +200,8 @@ class StorePlace:
     """Path, device and inode of each."""
     descriptor: int
     """A descriptor of the shadow repository as it was opened."""
+    state_descriptor: int
+    """A descriptor of the state directory as it was opened."""
 
     @classmethod
     def of(cls, layout: Layout) -> StorePlace:
@@ -207,7 +209,8 @@ class StorePlace:
         refuse_links(layout)
         found = ((path, path.lstat()) for path in _folders(layout))
         folders = tuple((path, status.st_dev, status.st_ino) for path, status in found)
-        return cls(folders, os.open(layout.shadow_repository, os.O_PATH | os.O_DIRECTORY))
+        opened = (layout.shadow_repository, layout.state_directory)
+        return cls(folders, *(os.open(path, os.O_PATH | os.O_DIRECTORY) for path in opened))
 
     @property
     def repository(self) -> Path:
@@ -217,8 +220,14 @@ class StorePlace:
         """
         return Path(f"/proc/self/fd/{self.descriptor}")
 
+    @property
+    def state_directory(self) -> Path:
+        """A path of the state directory that never leads to a replacement folder."""
+        return Path(f"/proc/self/fd/{self.state_descriptor}")
+
     def close(self) -> None:
         os.close(self.descriptor)
+        os.close(self.state_descriptor)
 
     def require_unmoved(self) -> None:
         """Raise StoreMoved if a folder is gone, or is not the one that was opened."""

@@ -173,7 +173,8 @@ class Epochs:
     def save(self, places: Mapping[str, Path], *, beyond: int) -> int:
         """Save the files if they changed, and return the number of their epoch.
 
-        Missing and unreadable files are left out. A new epoch also has a higher number than
+        A new epoch becomes visible and durable with the next checkpoint, not before. Missing and
+        unreadable files are left out. A new epoch also has a higher number than
         `beyond`: than all epochs that checkpoints name, wherever they come from. Raises OSError
         when the disk fails; the epochs are then unchanged.
         """
@@ -182,7 +183,7 @@ class Epochs:
         if looks == {name: kept.signature for name, kept in self._kept.items()}:
             return standing.number
 
-        staging = ObjectStaging(self._repo.path / "objects", self._repo.stored())
+        staging = self._repo.staging()
         try:
             kept = self._read(places, looks, staging.add)
             files = encoded({_in_tree(name): file.entry for name, file in kept.items()})
@@ -241,8 +242,7 @@ class Epochs:
         fanned = Entry(FOLDER, staging.add("tree", encoded(below)))
         everything = {**before, folder: fanned}
         top = staging.add("tree", encoded(everything))
-        staging.settle()
-        self._repo.point(MEMORY_REF, top.hex())
+        self._repo.hold(staging, {MEMORY_REF: top.hex()})
         return _Standing(number, digest, everything)
 
     # --- reading -------------------------------------------------------------------------------

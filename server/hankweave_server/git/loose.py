@@ -19,13 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from hankweave_server.fsutil import (
-    CHUNK,
-    PRIVATE_DIRECTORY,
-    PRIVATE_FILE,
-    sync_directory,
-    write_all,
-)
+from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, write_all
 
 try:
     from isal import isal_zlib
@@ -109,16 +103,6 @@ class StagedLoose:
 
     temporary: Path
     digest: bytes
-
-    def adopt(self, objects: Path) -> None:
-        """Rename the object to its final name, durably; its content must have been flushed."""
-        final = loose_path(objects, self.digest)
-        if not final.parent.is_dir():
-            final.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-            sync_directory(objects)
-
-        self.temporary.rename(final)
-        sync_directory(final.parent)
 
 
 def loose_path(objects: Path, digest: bytes) -> Path:

@@ -1,8 +1,9 @@
 """Write new objects to the shadow repository, all of them or none.
 
-Invariant: an object with a final name is complete and on disk. New content is written under `tmp_`
-names, flushed, and only then renamed. A crash therefore leaves nothing but `tmp_` files, and an
-object that exists never has to be checked or written again.
+Invariant: an object with a final name is complete and on the disk, in its file or in the
+write-ahead log. New content is written under `tmp_` names, made durable, and only then renamed. A
+crash therefore leaves nothing but `tmp_` files and what the log repairs, and an object that exists
+never has to be checked or written again.
 
 Many objects go into one pack, without deltas: a pack costs two files and two flushes, a thousand
 loose objects cost a thousand. The format is git's pack version 2 and index version 2
@@ -23,8 +24,9 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, sync_directory, sync_filesystem, write_all
-from hankweave_server.git.loose import StagedLoose, compress, crc32, write_loose
+from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, write_all
+from hankweave_server.git.loose import StagedLoose, compress, crc32, loose_path, write_loose
+from hankweave_server.wal import StagedFile, flush_and_rename
 
 PACK_LIMIT = 1 << 30
 """Bytes after which a new pack is begun; every offset stays below 2 GiB."""
@@ -54,11 +56,11 @@ class StagedPack:
     def temporaries(self) -> tuple[Path, ...]:
         return self.pack, self.index
 
-    def adopt(self) -> None:
-        """Rename pack and index to their final names, pack first: git looks for indexes."""
+    def files(self) -> Iterator[StagedFile]:
+        """Yield pack and index with their final names, pack first: git looks for indexes."""
         folder = self.pack.parent
-        self.pack.rename(folder / f"{self.name}.pack")
-        self.index.rename(folder / f"{self.name}.idx")
+        yield StagedFile(self.pack, folder / f"{self.name}.pack")
+        yield StagedFile(self.index, folder / f"{self.name}.idx")
 
 
 def packed(digest: bytes, kind: str, data: bytes) -> PackedObject:
@@ -199,9 +201,6 @@ STREAMED_FROM = 2 << 20
 Smaller blobs are held in memory, several at a time while threads read.
 """
 
-FLUSHED_ONE_BY_ONE = 16
-"""Up to this many files are flushed one by one, which does not wait for unrelated writes."""
-
 
 def digest_of(kind: str, data: bytes) -> bytes:
     """Return an object's name as git computes it."""
@@ -308,9 +307,17 @@ class ObjectStaging:
             self._finish_pack()
 
     def settle(self) -> None:
-        """Make everything added durable and then visible.
+        """Make everything added durable and then visible, without a log.
 
         Raises OSError with nothing visible, or with complete objects visible that no ref needs.
+        """
+        flush_and_rename(self.finish())
+        self.is_published()
+
+    def finish(self) -> list[StagedFile]:
+        """Complete the files of everything added, for the caller to make durable and to rename.
+
+        Then `is_published`, or `abandon`, must be called. Raises OSError.
         """
         self._new.clear()
         if self._only is not None:
@@ -322,16 +329,11 @@ class ObjectStaging:
         if self._writer is not None:
             self._finish_pack()
 
-        flush(self._objects, self._temporaries())
-        for loose in self._loose:
-            loose.adopt(self._objects)
+        loose = (StagedFile(i.temporary, loose_path(self._objects, i.digest)) for i in self._loose)
+        return [*loose, *chain.from_iterable(pack.files() for pack in self._packs)]
 
-        for pack in self._packs:
-            pack.adopt()
-
-        if self._packs:
-            sync_directory(self._objects / "pack")
-
+    def is_published(self) -> None:
+        """Note that the files have their final names, and are not to be abandoned any more."""
         self._loose.clear()
         self._packs.clear()
 
@@ -351,20 +353,6 @@ class ObjectStaging:
         assert self._writer is not None, "only a pack that was begun is finished"
         self._packs.append(self._writer.finish())
         self._writer = None
-
-
-def flush(objects: Path, written: Sequence[Path]) -> None:
-    """Make the content of new files durable, with a single call if there are many."""
-    if len(written) > FLUSHED_ONE_BY_ONE:
-        sync_filesystem(objects)
-        return
-
-    for path in written:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def pieces(descriptor: int, size: int) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hankweave_server.fsutil import sync_directory
+from hankweave_server.fsutil import sync_directory, sync_file
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.objects import PackedObject, PackWriter, digest_of
 from hankweave_server.git.pack_reader import read_index
@@ -101,7 +101,9 @@ def joined(pack_folder: Path, packs: Sequence[PackFile]) -> Replacement:
             writer.add(record)
 
         staged = writer.finish()
-        staged.adopt()
+        for file in staged.files():
+            file.temporary.rename(file.final)
+
         index = staging / "pack" / f"{staged.name}.idx"
         _flush(index)
         if _records(index) != records:
@@ -146,11 +148,7 @@ def _all_can_be_read(read: Callable[[bytes], tuple[str, bytes]], digests: Iterab
 def _flush(index: Path) -> None:
     for file in (index, index.with_suffix(".pack")):
         file.chmod(READ_ONLY)
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_file(file)
 
 
 def _sound_records(pack: PackFile) -> dict[bytes, PackedObject]:

@@ -5,8 +5,10 @@ and read here.
 No configuration but the repository's own is ever read, and its hooks, filters and work tree are
 never used.
 
-A ref is moved as git does it: written to a lock file beside it, flushed, then renamed over it.
-libgit2 does the same, but holds the interpreter lock during the flush, which may take long.
+A ref is moved as git does it: written to a lock file beside it, made durable, then renamed over it.
+libgit2 does the same, but holds the interpreter lock during the flush, which may take long. The
+repository of a running server has a write-ahead log: one flush of it makes objects and refs durable
+together (`publish`). Other repositories have none; their files are flushed one by one.
 """
 
 from __future__ import annotations
@@ -23,43 +25,16 @@ from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.fsutil import (
-    PRIVATE_DIRECTORY,
     PRIVATE_FILE,
-    create_durably,
+    make_private_directory,
     sync_directory,
+    write_all,
 )
-from hankweave_server.git.errors import ShadowRepositoryError, named_by_libgit2
+from hankweave_server.git.errors import ShadowRepositoryError, disk_faults, named_by_libgit2
 from hankweave_server.git.loose import loose_header, loose_path, whole_loose
+from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.pack_reader import PackReader
-
-
-def move_ref(repository: Path, ref: str, sha: str) -> None:
-    """Make a ref, or HEAD, name an object, durably, regardless of its old value.
-
-    Raises FileExistsError while another git program holds the lock file, and OSError for disk
-    errors; the ref is then unchanged.
-    """
-    _write(repository, ref, f"{sha}\n")
-
-
-def attach_head(repository: Path, branch: str) -> None:
-    """Make HEAD follow a branch, which need not exist; raise as `move_ref`."""
-    _write(repository, "HEAD", f"ref: {branch}\n")
-
-
-def _write(repository: Path, ref: str, content: str) -> None:
-    path = repository / ref
-    _make_durably(path.parent)
-    create_durably(path.with_name(path.name + ".lock"), [content.encode()], path)
-
-
-def _make_durably(folder: Path) -> None:
-    """Create the folder of a ref and its parents; git removes folders that become empty."""
-    if not folder.is_dir():
-        _make_durably(folder.parent)
-        folder.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-        sync_directory(folder.parent)
-
+from hankweave_server.wal import StagedFile, WriteAheadLog, flush_and_rename
 
 NOTES_REF = "refs/notes/hankweave"
 BRANCHES = "refs/heads/"
@@ -105,8 +80,11 @@ class LineDiff:
 class ShadowRepo:
     """An open shadow repository."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wal: WriteAheadLog | None = None) -> None:
         self.path = path
+        self._wal = wal
+        self._held: list[tuple[ObjectStaging, Mapping[str, str]]] = []
+        """What the next `publish` publishes as well."""
         _be_alone()
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")
@@ -346,16 +324,74 @@ class ShadowRepo:
         found = self._repo.references.get(ref)
         return None if found is None else Sha(str(found.target))
 
+    def staging(self) -> ObjectStaging:
+        """Return an empty staging area for new objects; `publish` or `abandon` it."""
+        return ObjectStaging(self.path / "objects", self.stored())
+
+    def publish(self, staging: ObjectStaging | None, moves: Mapping[str, str]) -> None:
+        """Make staged objects, and the refs that name them, visible and durable.
+
+        `moves` has the new content of each ref: a sha, or "ref: NAME"; the old one does not
+        matter. Raises ShadowRepositoryError
+        with no ref moved, also while another git program holds a ref's lock file.
+        """
+        held = [*self._held, *([] if staging is None else [(staging, moves)])]
+        objects = [file for each, _ in held for file in each.finish()]
+        content = {ref: value for _, each in held for ref, value in each.items()} | dict(moves)
+        refs: list[StagedFile] = []
+        with disk_faults(self.path):
+            try:
+                if self._wal is None:
+                    flush_and_rename(objects)
+                    objects = []
+
+                for ref, value in content.items():
+                    refs.append(_locked(self.path / ref, f"{value}\n"))
+
+                if self._wal is None:
+                    flush_and_rename(refs)
+                else:
+                    self._wal.publish(objects, refs)
+            except BaseException:
+                for each in refs:
+                    each.temporary.unlink(missing_ok=True)
+
+                raise
+
+        for each_staging, _ in held:
+            each_staging.is_published()
+
+        self._held.clear()
+
+    def hold(self, staging: ObjectStaging, moves: Mapping[str, str]) -> None:
+        """Publish these together with what is published next; until then nothing is visible."""
+        self._held.append((staging, moves))
+
+    def drop_held(self) -> bool:
+        """Abandon what was held and not published; return whether there was anything."""
+        for staging, _ in self._held:
+            staging.abandon()
+
+        had_any = bool(self._held)
+        self._held.clear()
+        return had_any
+
+    def settle(self) -> None:
+        """Make everything published durable without the log; call it before files are removed."""
+        if self._wal is not None:
+            with disk_faults(self.path):
+                self._wal.settle()
+
     def point(self, ref: str, sha: str) -> None:
         """Create or move a ref, durably."""
-        with _libgit2_errors():
-            move_ref(self.path, ref, sha)
+        self.publish(None, {ref: sha})
 
     def drop(self, ref: str) -> None:
         """Remove a ref if it exists, durably."""
         if self._repo.references.get(ref) is None:
             return
 
+        self.settle()
         with _libgit2_errors():
             self._repo.references.delete(ref)
 
@@ -378,16 +414,14 @@ class ShadowRepo:
 
     def attach(self, run: RunId) -> None:
         """Make HEAD follow the run's branch, which need not exist."""
-        with _libgit2_errors():
-            attach_head(self.path, BRANCHES + branch_of(run))
+        self.publish(None, {"HEAD": f"ref: {BRANCHES}{branch_of(run)}"})
 
     def is_attached_to(self, run: RunId) -> bool:
         return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
 
     def detach(self, sha: Sha) -> None:
         """Make HEAD name a commit (seed 000, "Branch Management" 3)."""
-        with _libgit2_errors():
-            move_ref(self.path, "HEAD", sha)
+        self.publish(None, {"HEAD": sha})
 
     # Packs
 
@@ -445,6 +479,23 @@ class ShadowRepo:
     def _keep_private(self, name: str) -> None:
         """Restore private permissions: libgit2 creates files according to the umask."""
         (self.path / name).chmod(PRIVATE_FILE)
+
+
+def _locked(path: Path, content: str) -> StagedFile:
+    """Write a ref's new content to its lock file; FileExistsError if another program has it."""
+    make_private_directory(path.parent)
+    lock = path.with_name(path.name + ".lock")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(lock, flags, PRIVATE_FILE)
+    try:
+        write_all(descriptor, content.encode())
+    except OSError:
+        lock.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+    return StagedFile(lock, path)
 
 
 def _newest_first(commits: Mapping[Sha, RawCommit]) -> Iterator[RawCommit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import Sha
+from hankweave_server import wal
 from hankweave_server.checkpoints import capture, repo_init
 from hankweave_server.checkpoints import engine as engine_module
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -19,7 +21,6 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomp
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.git import objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
 
@@ -186,30 +187,29 @@ def test_leftovers_of_a_dead_process_are_cleared_and_named(lab):
     lab.assert_sound()
 
 
-def test_the_branch_moves_only_after_the_flush(lab, monkeypatch):
-    """Objects are flushed, then renamed into place, and only then does a ref point to the
-    commit."""
+def test_files_get_their_names_after_the_one_flush_and_the_branch_comes_last(lab, monkeypatch):
+    """One record of the log holds objects and branch; then pack, index and branch are renamed."""
+    lab.write("a", "0")
+    lab.checkpoint()
     order: list[str] = []
+    flush, rename = os.fdatasync, Path.rename
 
-    def noting(name, real):
-        def call(*arguments, **details):
-            order.append(name)
-            return real(*arguments, **details)
+    def noting_flush(descriptor):
+        order.append("flush")
+        flush(descriptor)
 
-        return call
+    def noting_rename(self, target):
+        order.append(Path(target).suffix or Path(target).parent.name)
+        return rename(self, target)
 
-    monkeypatch.setattr(objects, "flush", noting("flush", objects.flush))
-    monkeypatch.setattr(
-        objects.StagedPack, "adopt", noting("name", objects.StagedPack.adopt), raising=True
-    )
-    monkeypatch.setattr(objects, "sync_directory", noting("flush names", objects.sync_directory))
-    point = ShadowRepo.point_branch
-    monkeypatch.setattr(ShadowRepo, "point_branch", noting("ref", point))
+    monkeypatch.setattr(os, "fdatasync", noting_flush)
+    monkeypatch.setattr(os, "fsync", noting_flush)
+    monkeypatch.setattr(Path, "rename", noting_rename)
     lab.write("a", "1")
 
     lab.checkpoint()
 
-    assert order == ["flush", "name", "flush names", "ref"]
+    assert order == ["flush", ".pack", ".idx", "heads"]
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
@@ -217,12 +217,12 @@ def test_a_full_disk_is_said_and_leaves_nothing(lab, monkeypatch):
     lab.write("a", "1")
     first = lab.checkpoint()
     lab.write("a", "2")
-    lab.write("big", bytes(9 << 20))
+    lab.write("big", random.Random(1).randbytes(9 << 20))
 
-    def full(objects, written):
+    def full(*_):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(objects, "flush", full)
+    monkeypatch.setattr(wal, "flush_and_rename", full)
     with pytest.raises(InsufficientSpace):
         lab.checkpoint()
 

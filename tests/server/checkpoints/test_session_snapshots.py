@@ -33,7 +33,9 @@ class Mind:
         return {f"sessions/{path.name}": path for path in self.home.iterdir()}
 
     def save(self, beyond: int = 0) -> int:
-        return self.engine.remember(self.places(), beyond=beyond)
+        epoch = self.engine.remember(self.places(), beyond=beyond)
+        self.engine._repo.publish(None, {})  # As the next checkpoint does.
+        return epoch
 
     def rewind(self, epoch: int) -> tuple[Skipped, ...]:
         return self.engine.rewind(epoch, self.place_of, ())

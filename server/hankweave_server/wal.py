@@ -1,0 +1,383 @@
+"""A write-ahead log of small files: one flush makes several of them durable.
+
+A checkpoint without changes writes a commit and a branch; one with few changes writes a pack, its
+index and a branch. Made durable one by one, as git does it, each file costs two flushes: one for
+its content and one for the folder that names it. On a busy disk that is most of the time that a
+client waits. With a log, the new content of all files is appended to one file and flushed once. The
+files themselves get their names without a flush.
+
+What must hold:
+
+1. When `publish` returns, all its files survive a power cut. They survive together or not at all:
+   a record has a checksum, and a torn one counts as not written.
+2. A file gets its final name only after its record is durable. So whatever a power cut leaves
+   under a final name, there is a record that repairs it.
+3. A replay never undoes what came later. For each name the newest record decides, and a file that
+   somebody else has changed since (a git program that moved a ref, an older version of this server)
+   stays as it is.
+4. What is removed by other means stays removed: `settle` precedes each removal of such files.
+
+The log is one preallocated file with two halves. Records go into one half until it is full. Then
+the other half is used, while `syncfs` in a background thread makes the files of the first half
+durable themselves. If that is not done when the second half is full, the writer waits. Each record
+has a number, and names the oldest record that may still be needed (`base`); so a reader ignores
+older ones that were not overwritten yet.
+
+A start calls `open`, which replays the log and removes it. `close` settles and removes it as well:
+a server that ended in an orderly way leaves nothing to replay.
+
+Files of more than `LIMIT` bytes in all are flushed themselves, as without a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hankweave_server import fsutil
+
+LIMIT = 1 << 20
+"""Bytes of content and names in one record; more is flushed as files."""
+
+HALF = LIMIT + (256 << 10)
+"""Bytes of each half of the log."""
+
+FLUSHED_ONE_BY_ONE = 16
+"""Up to this many files are flushed one by one, which does not wait for unrelated writes."""
+
+_MAGIC = b"HWAL"
+_HEADER = struct.Struct("<4sIQQI")
+"""Magic, bytes of the body, number, base, checksum of all but the magic and the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A complete file under a temporary name, and the name that it is to get."""
+
+    temporary: Path
+    final: Path
+
+
+class Image(msgspec.Struct, array_like=True):
+    """The content of a file in a record."""
+
+    root: str
+    name: bytes
+    """Path below that root."""
+    content: bytes
+    before: bytes | None
+    """Content of a file that may change, before this record; None if there was none."""
+    can_change: bool
+    """False for content that its name determines: anything else under the name is damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    number: int
+    base: int
+    images: tuple[Image, ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Image, ...]).decode
+
+
+class WriteAheadLog:
+    """The log of the small files below some roots; its calls may come from any thread."""
+
+    def __init__(self, path: Path, roots: Mapping[str, Path], number: int) -> None:
+        self._path = path
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._number = self._base = number
+        """The number of the next record, and of the oldest one that may be needed."""
+        self._half = self._offset = 0
+        """Where the next record begins."""
+        self._descriptor = -1
+        self._draining: threading.Thread | None = None
+        self._failure: OSError | None = None
+
+    @classmethod
+    def open(cls, path: Path, roots: Mapping[str, Path]) -> tuple[WriteAheadLog, tuple[str, ...]]:
+        """Replay what a crash left, and begin an empty log; return the names that were repaired.
+
+        Only the holder of the runtime lock may call this. An interrupted call can be repeated.
+        Raises OSError.
+        """
+        records = read_records(path)
+        repaired = tuple(replay(roots, records))
+        number = 1 + max((record.number for record in records), default=0)
+        if path.exists():
+            _sync(roots)
+            fsutil.remove_durably(path)
+
+        return cls(path, roots, number), repaired
+
+    def publish(self, objects: Sequence[StagedFile], others: Sequence[StagedFile] = ()) -> None:
+        """Give files their final names, in order; when this returns, all survive a power cut.
+
+        `objects` have content that their names determine; `others` may change, such as refs. Raises
+        OSError: then nothing was renamed, unless the disk failed in the midst of it, and the next
+        start completes that. The caller removes the temporary files that are left.
+        """
+        images = self._images(objects, others)
+        if images is None:
+            flush_and_rename(objects)
+            objects = ()
+            images = self._images((), others)
+            assert images is not None, "refs and intents are short"
+
+        with self._lock:
+            if images:
+                self._append(images)
+
+            for each in (*objects, *others):
+                fsutil.make_private_directory(each.final.parent)
+                each.temporary.rename(each.final)
+
+    def settle(self) -> None:
+        """Make all published files durable themselves, so that nothing is replayed any more.
+
+        Costs one `syncfs` unless there is nothing in the log. Raises OSError.
+        """
+        with self._lock:
+            self._wait_for_draining()
+            if self._base < self._number:
+                _sync(self._roots)
+                self._base = self._number
+                self._append(())
+                self._base = self._number
+
+    def close(self) -> None:
+        """Settle and remove the log; if the disk fails, the log stays to be replayed."""
+        try:
+            self.settle()
+            with self._lock:
+                if self._descriptor >= 0:
+                    fsutil.remove_durably(self._path)
+        finally:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    # Appending
+
+    def _images(
+        self, objects: Sequence[StagedFile], others: Sequence[StagedFile]
+    ) -> tuple[Image, ...] | None:
+        """Read the staged files; None if they are too long for a record."""
+        images: list[Image] = []
+        size = 0
+        for position, each in enumerate((*objects, *others)):
+            size += each.temporary.stat().st_size + len(os.fsencode(each.final))
+            if size > LIMIT:
+                return None
+
+            can_change = position >= len(objects)
+            root, name = self._name(each.final)
+            images.append(
+                Image(
+                    root,
+                    name,
+                    each.temporary.read_bytes(),
+                    _content(each.final) if can_change else None,
+                    can_change,
+                )
+            )
+
+        return tuple(images)
+
+    def _name(self, path: Path) -> tuple[str, bytes]:
+        for name, root in self._roots.items():
+            if path.is_relative_to(root):
+                return name, os.fsencode(path.relative_to(root))
+
+        raise ValueError(f"{path} is below no root of the log")
+
+    def _append(self, images: tuple[Image, ...]) -> None:
+        """Append a record and flush it; the lock must be held."""
+        if self._failure is not None:
+            raise OSError(self._failure.errno, f"the write-ahead log failed: {self._failure}")
+
+        body = _encode(images)
+        if self._descriptor < 0:
+            self._descriptor = _created(self._path)
+        elif self._offset + _HEADER.size + len(body) > HALF:
+            self._turn_over()
+
+        record = _packed(self._number, self._base, body)
+        position = self._half * HALF + self._offset
+        try:
+            _pwrite_all(self._descriptor, record, position)
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            if not fsutil.is_full(error):
+                self._failure = error  # What is in the file is unknown: it cannot be continued.
+
+            raise
+
+        self._offset += len(record)
+        self._number += 1
+
+    def _turn_over(self) -> None:
+        """Continue in the other half, and make what this one holds durable in the background."""
+        self._wait_for_draining()
+        if self._failure is not None:
+            raise OSError(self._failure.errno, f"the write-ahead log failed: {self._failure}")
+
+        self._half, self._offset = 1 - self._half, 0
+        self._draining = threading.Thread(
+            target=self._drain, args=(self._number,), name="wal", daemon=True
+        )
+        self._draining.start()
+
+    def _drain(self, until: int) -> None:
+        try:
+            _sync(self._roots)
+            self._base = until
+        except OSError as error:
+            self._failure = error
+
+    def _wait_for_draining(self) -> None:
+        if self._draining is not None:
+            self._draining.join()
+            self._draining = None
+
+
+def flush_and_rename(staged: Sequence[StagedFile]) -> None:
+    """Make files durable, then rename them, durably; the way without a log."""
+    if len(staged) > FLUSHED_ONE_BY_ONE:
+        fsutil.sync_filesystem(staged[0].temporary.parent)
+    else:
+        for each in staged:
+            fsutil.sync_file(each.temporary)
+
+    folders: dict[Path, None] = {}
+    for each in staged:
+        folder = each.final.parent
+        if not folder.is_dir():
+            fsutil.make_private_directory(folder)
+            fsutil.sync_directory(folder.parent)
+
+        each.temporary.rename(each.final)
+        folders[folder] = None
+
+    for folder in folders:
+        fsutil.sync_directory(folder)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read the records that may be needed, oldest first; none if there is no log."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+
+    halves = (content[:HALF], content[HALF:])
+    found = sorted((each for half in halves for each in _records_in(half)), key=_number_of)
+    base = max((record.base for record in found), default=0)
+    return [record for record in found if record.number >= base]
+
+
+def replay(roots: Mapping[str, Path], records: Sequence[Record]) -> Iterator[str]:
+    """Write again what a crash kept from the disk; yield the names of the files written."""
+    newest: dict[tuple[str, bytes], Image] = {}
+    earlier: dict[tuple[str, bytes], set[bytes | None]] = {}
+    for record in records:
+        for image in record.images:
+            key = image.root, image.name
+            newest[key] = image
+            earlier.setdefault(key, set()).update((image.before, image.content))
+
+    for key, image in newest.items():
+        path = roots[image.root] / os.fsdecode(image.name)
+        present = _content(path)
+        is_ours = not image.can_change or present in earlier[key] or _is_torn(present)
+        if present != image.content and is_ours:
+            fsutil.make_private_directory(path.parent)
+            fsutil.replace_durably(path, image.content)
+            yield path.name
+
+
+def _is_torn(content: bytes | None) -> bool:
+    """Return whether a power cut can have left this of a file that was renamed unflushed."""
+    return content is None or not content.strip(b"\0")
+
+
+def _records_in(half: bytes) -> Iterator[Record]:
+    """Yield the records from the start of a half, up to the first that is torn or older."""
+    offset, last = 0, None
+    while offset + _HEADER.size <= len(half):
+        magic, size, number, base, checksum = _HEADER.unpack_from(half, offset)
+        offset += _HEADER.size
+        body = half[offset : offset + size]
+        offset += size
+        is_next = last is None or number == last + 1
+        if magic != _MAGIC or len(body) != size or not is_next:
+            return
+
+        if checksum != _checksum(number, base, body):
+            return
+
+        yield Record(number, base, _decode(body))
+        last = number
+
+
+def _number_of(record: Record) -> int:
+    return record.number
+
+
+def _packed(number: int, base: int, body: bytes) -> bytes:
+    return _HEADER.pack(_MAGIC, len(body), number, base, _checksum(number, base, body)) + body
+
+
+def _checksum(number: int, base: int, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(struct.pack("<QQ", number, base)))
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _created(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, fsutil.PRIVATE_FILE)
+    try:
+        os.posix_fallocate(descriptor, 0, 2 * HALF)
+        os.fsync(descriptor)
+        fsutil.sync_directory(path.parent)
+    except OSError:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+        raise
+
+    return descriptor
+
+
+def _pwrite_all(descriptor: int, data: bytes, position: int) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, position)
+        data, position = data[written:], position + written
+
+
+def _sync(roots: Mapping[str, Path]) -> None:
+    """Make all files of the roots durable: with one call for each file system."""
+    devices: set[int] = set()
+    for root in roots.values():
+        device = root.stat().st_dev
+        if device not in devices:
+            devices.add(device)
+            fsutil.sync_filesystem(root)

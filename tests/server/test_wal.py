@@ -1,0 +1,232 @@
+"""The write-ahead log: all or nothing after a power cut, and no replay undoes what came later."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hankweave_server import fsutil, wal
+from hankweave_server.wal import HALF, LIMIT, StagedFile, WriteAheadLog
+
+
+class Store:
+    """A directory with a log beside it, and the power cuts that it suffers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "store"
+        self.path = folder / "wal"
+        self.root.mkdir()
+        self.log, _ = WriteAheadLog.open(self.path, {"store": self.root})
+
+    def staged(self, name: str, content: bytes) -> StagedFile:
+        temporary = self.root / f"tmp_{name.replace('/', '_')}"
+        temporary.write_bytes(content)
+        return StagedFile(temporary, self.root / name)
+
+    def publish(self, objects: dict[str, bytes], others: dict[str, bytes] | None = None) -> None:
+        self.log.publish(
+            [self.staged(name, content) for name, content in objects.items()],
+            [self.staged(name, content) for name, content in (others or {}).items()],
+        )
+
+    def content(self) -> dict[str, bytes]:
+        files = (path for path in self.root.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.root)): path.read_bytes() for path in files}
+
+    def lose(self, *names: str) -> None:
+        """Take from the disk what a power cut can take: files that were never flushed."""
+        for name in names:
+            (self.root / name).unlink()
+
+    def restart(self) -> tuple[str, ...]:
+        self.log, repaired = WriteAheadLog.open(self.path, {"store": self.root})
+        return repaired
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path)
+    yield made
+    with contextlib.suppress(OSError):
+        made.log.close()
+
+
+def test_what_was_published_comes_back_after_a_power_cut(store: Store) -> None:
+    """Objects and refs are written again, also those that were left empty."""
+    store.publish({"ab/1": b"one"}, {"refs/main": b"1"})
+    store.publish({"cd/2": b"two"}, {"refs/main": b"2"})
+    before = store.content()
+    store.lose("ab/1", "refs/main")
+    (store.root / "cd/2").write_bytes(b"")
+
+    assert sorted(store.restart()) == ["1", "2", "main"]
+    assert store.content() == before
+    assert not store.path.exists(), "nothing is left to replay"
+
+
+def test_one_flush_makes_all_files_of_a_call_durable(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are; the first call also creates the log."""
+    store.publish({"first": b""})
+    flushed: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda each: (flushed.append(each), real(each)))
+    monkeypatch.setattr(os, "fsync", lambda each: pytest.fail("another flush"))
+    monkeypatch.setattr(fsutil, "sync_filesystem", lambda each: pytest.fail("another flush"))
+
+    store.publish({f"{number}": b"x" for number in range(50)}, {"ref": b"y"})
+    monkeypatch.undo()
+
+    assert len(flushed) == 1
+
+
+def test_a_torn_record_counts_as_not_written(store: Store) -> None:
+    """Cut anywhere, the log holds all files of the last call or none of them."""
+    store.publish({"one": b"1"}, {"ref": b"1"})
+    end = _end_of(store.path)
+    store.publish({"two": b"2" * 40}, {"ref": b"2"})
+    whole = store.path.read_bytes()
+    final = _end_of(store.path)
+
+    for cut in range(end, final):
+        store.path.write_bytes(whole[:cut] + bytes(len(whole) - cut))
+        for path in list(store.root.rglob("*")):
+            path.unlink()
+
+        store.restart()
+        assert store.content() == {"one": b"1", "ref": b"1"}
+
+    store.path.write_bytes(whole)
+    store.restart()
+    assert store.content() == {"one": b"1", "two": b"2" * 40, "ref": b"2"}
+
+
+def test_a_replay_undoes_nothing_that_came_later(store: Store) -> None:
+    """A ref that another program, or an older version of the server, has moved stays there."""
+    store.publish({}, {"ref": b"1"})
+    store.publish({}, {"ref": b"2", "other": b"3"})
+    (store.root / "ref").write_bytes(b"moved by git")
+
+    assert store.restart() == ()
+    assert store.content() == {"ref": b"moved by git", "other": b"3"}
+
+
+def test_a_ref_that_a_power_cut_moved_back_moves_on_again(store: Store) -> None:
+    """Each value that the log has held is one of its own."""
+    store.publish({}, {"ref": b"0"})
+    store.log.settle()
+    store.publish({}, {"ref": b"1"})
+    store.publish({}, {"ref": b"2"})
+    (store.root / "ref").write_bytes(b"0")
+
+    assert store.restart() == ("ref",)
+    assert store.content() == {"ref": b"2"}
+
+
+def test_what_was_removed_after_settling_stays_removed(store: Store) -> None:
+    """gc settles first: its work is not undone."""
+    store.publish({"garbage": b"1"})
+    store.log.settle()
+    store.lose("garbage")
+    store.publish({"kept": b"2"})
+
+    assert store.restart() == ()
+    assert store.content() == {"kept": b"2"}
+
+
+def test_an_orderly_end_leaves_no_log(store: Store) -> None:
+    """The files are durable themselves, and an older version can open the store."""
+    store.publish({"one": b"1"})
+    store.log.close()
+    assert not store.path.exists()
+    assert store.content() == {"one": b"1"}
+
+
+def test_long_content_is_flushed_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log holds the refs alone, and the content is durable before they are."""
+    order: list[str] = []
+    real = wal.flush_and_rename
+    monkeypatch.setattr(wal, "flush_and_rename", lambda files: (order.append("files"), real(files)))
+    append = WriteAheadLog._append
+    monkeypatch.setattr(
+        WriteAheadLog, "_append", lambda *words: (order.append("record"), append(*words))
+    )
+    store.publish({"long": bytes(LIMIT + 1)}, {"ref": b"1"})
+    monkeypatch.undo()
+
+    assert order == ["files", "record"]
+    store.lose("ref")
+    assert store.restart() == ("ref",)
+
+
+def test_a_log_that_was_filled_many_times_replays_what_is_needed(store: Store) -> None:
+    """Halves take turns; what the disk already holds may be overwritten, the rest never is."""
+    chance = random.Random(7)
+    for number in range(12):
+        store.publish({f"{number}": chance.randbytes(HALF // 3)}, {"ref": b"%d" % number})
+
+    before = store.content()
+    kept = {
+        os.fsdecode(image.name) for each in wal.read_records(store.path) for image in each.images
+    }
+    assert "11" in kept
+    assert len(kept) <= 8, "the oldest ones are durable themselves"
+    for name in kept:
+        store.lose(name)
+
+    store.restart()
+    assert store.content() == before
+
+
+def test_many_threads_may_publish(store: Store) -> None:
+    """Each record is whole, and all of them are replayed."""
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            store.publish({f"{number}-{turn}": b"x" * 100}, {f"ref-{number}": b"%d" % turn})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    before = store.content()
+    assert len(before) == 105
+    for name in before:
+        store.lose(name)
+
+    assert len(store.restart()) == 105
+    assert store.content() == before
+
+
+def test_after_a_failed_flush_nothing_is_renamed_and_the_log_is_not_continued(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may have dropped the pages: what the file holds is unknown."""
+    store.publish({"one": b"1"})
+
+    def broken(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        store.publish({"two": b"2"})
+
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="write-ahead log failed"):
+        store.publish({"three": b"3"})
+
+    assert set(store.content()) == {"one", "tmp_two", "tmp_three"}
+
+
+def _end_of(path: Path) -> int:
+    records = list(wal._records_in(path.read_bytes()[:HALF]))
+    return sum(wal._HEADER.size + len(wal._encode(record.images)) for record in records)
