@@ -163,6 +163,7 @@ def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
     for text in ("first", "second", "third"):
         history.write_text(text)
         numbers.append(epochs.save({"watcher": history}, beyond=0))
+        store.publish(None, {})
         made = lab.engine.checkpoint(replace(lab.request(), memory_epoch=numbers[-1]))
         if text == "second":
             target = made.sha

@@ -1,0 +1,94 @@
+"""What a client waits for: the flushes from a command to its reply, in all threads of the server.
+
+Each flush costs a fraction of a millisecond on an idle disk and many on a busy one. They are
+counted by a library that is loaded before libc, so those of libgit2 count as well.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hankweave_client.client import Client
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.small_server import eventually
+from support.watching import idle
+
+SOURCE = Path(__file__).parents[1] / "support" / "flush_counter.c"
+
+
+@dataclass
+class Counted:
+    """A server that idles after its plan, a client of it, and the number of its flushes so far."""
+
+    client: Client
+    execution: Path
+    counter: Path
+
+    @property
+    def files(self) -> Path:
+        return self.execution / "agentRoot"
+
+    def flushes(self) -> int:
+        (count,) = struct.unpack("=Q", self.counter.read_bytes())
+        return int(count)
+
+    async def is_quiet(self) -> None:
+        """Wait until state.json holds all that the journal does: nothing more is written."""
+        state = self.execution / ".hankweave" / "state.json"
+        journal = self.execution / ".hankweave" / "events" / "events.jsonl"
+
+        def holds() -> bool:
+            last = msgspec.json.decode(journal.read_bytes().splitlines()[-1])
+            return bool(msgspec.json.decode(state.read_bytes())["lastEventSeq"] == last["seq"])
+
+        await eventually(holds)
+
+    async def cost(self, reply: Awaitable[object]) -> int:
+        """Return the flushes from a command to its reply."""
+        before = self.flushes()
+        await reply
+        return self.flushes() - before
+
+
+@asynccontextmanager
+async def counted(folder: Path) -> AsyncIterator[Counted]:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler for the library that counts flushes")
+
+    library = folder / "flush_counter.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+    counter = folder / "flushes"
+    counter.write_bytes(bytes(8))
+    files = [writes(f"{number}.txt", "as the agent wrote it") for number in range(20)]
+    hank = write_hank(folder / "hank", codon("one", *files))
+    env = {"LD_PRELOAD": str(library), "HANKWEAVE_TEST_FLUSHES": str(counter)}
+    async with (
+        running_server(hank, None, folder / "execution", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        yield Counted(client, server.execution, counter)
+
+
+async def test_a_checkpoint_costs_two_flushes(tmp_path: Path) -> None:
+    """One for objects and branch, one for the journal's line; with a change and without."""
+    async with counted(tmp_path) as server:
+        await server.client.create_checkpoint()
+        await server.is_quiet()
+        assert await server.cost(server.client.create_checkpoint()) <= 2
+
+        await server.is_quiet()
+        (server.files / "1.txt").write_text("changed")
+        (server.files / "new.txt").write_text("new")
+        assert await server.cost(server.client.create_checkpoint()) <= 2
