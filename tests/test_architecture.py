@@ -19,7 +19,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"config", "settings", "paths", "clock", "fsutil", "logs", "errors"})
     | {"background_tasks", "meter", "plain_text"},
     frozenset({"domain"}),
-    frozenset({"ledger", "runtime_lock", "worktree", "hank"}),
+    frozenset({"ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),
     frozenset({"checkpoints", "user_git", "agents", "sentinels"}),
     frozenset({"execution"}),
