@@ -6,9 +6,6 @@ counted by a library that is loaded before libc, so those of libgit2 count as we
 
 from __future__ import annotations
 
-import shutil
-import struct
-import subprocess
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,12 +15,11 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
+from support.flushes import FlushCounter
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.small_server import eventually
 from support.watching import idle
-
-SOURCE = Path(__file__).parents[1] / "support" / "flush_counter.c"
 
 
 @dataclass
@@ -32,15 +28,11 @@ class Counted:
 
     client: Client
     execution: Path
-    counter: Path
+    counter: FlushCounter
 
     @property
     def files(self) -> Path:
         return self.execution / "agentRoot"
-
-    def flushes(self) -> int:
-        (count,) = struct.unpack("=Q", self.counter.read_bytes())
-        return int(count)
 
     async def is_quiet(self) -> None:
         """Wait until state.json holds all that the journal does: nothing more is written."""
@@ -55,26 +47,21 @@ class Counted:
 
     async def cost(self, reply: Awaitable[object]) -> int:
         """Return the flushes from a command to its reply."""
-        before = self.flushes()
+        before = self.counter.count()
         await reply
-        return self.flushes() - before
+        return self.counter.count() - before
 
 
 @asynccontextmanager
 async def counted(folder: Path) -> AsyncIterator[Counted]:
-    compiler = shutil.which("cc")
-    if compiler is None:
+    counter = FlushCounter.in_folder(folder)
+    if counter is None:
         pytest.skip("there is no C compiler for the library that counts flushes")
 
-    library = folder / "flush_counter.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
-    counter = folder / "flushes"
-    counter.write_bytes(bytes(8))
     files = [writes(f"{number}.txt", "as the agent wrote it") for number in range(20)]
     hank = write_hank(folder / "hank", codon("one", *files))
-    env = {"LD_PRELOAD": str(library), "HANKWEAVE_TEST_FLUSHES": str(counter)}
     async with (
-        running_server(hank, None, folder / "execution", env=env) as server,
+        running_server(hank, None, folder / "execution", env=counter.environment) as server,
         server.client(since_seq=0) as client,
     ):
         await idle(client)

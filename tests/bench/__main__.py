@@ -20,6 +20,7 @@ from bench import (
     fanout,
     history,
     memory,
+    over_socket,
     plans,
     questions,
     responsiveness,
@@ -38,6 +39,7 @@ BENCHES: dict[str, Bench] = {
     "memory": memory.measure,
     catching_up.BENCH: catching_up.measure,
     checkpoints.BENCH: checkpoints.measure,
+    over_socket.BENCH: over_socket.measure,
     history.BENCH: history.measure,
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
@@ -51,6 +53,7 @@ GROUPS = {
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     catching_up.BENCH,
+    over_socket.BENCH,
     questions.BENCH,
     ui.BENCH,
 }
