@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ from hankweave_protocol.state import State
 
 START_DEADLINE = 30.0
 STOP_DEADLINE = 20.0
+
+STATE_LAG = 1.0
+"""Seconds after which state.json must hold what the journal does; a quarter is promised."""
+
+STATE_WITHIN = 500
+"""Lines at the end of the journal that are searched for the last transition."""
 
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """True if coverage is measured: then `measured_server` runs, which saves its data when killed."""
@@ -166,7 +173,27 @@ def journal(execution: Path) -> list[Event]:
 
 
 def state(execution: Path) -> State:
-    return msgspec.json.decode((execution / ".hankweave" / "state.json").read_bytes(), type=State)
+    """Return what state.json holds, once it holds every transition of the journal.
+
+    The server writes it right after it has published an event. After a crash it may lag for good.
+    """
+    folder = execution / ".hankweave"
+    deadline = time.monotonic() + STATE_LAG
+    while True:
+        found = msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
+        lines = (folder / "events" / "events.jsonl").read_bytes().splitlines()[-STATE_WITHIN:]
+        seqs = [_seq(line) for line in lines if b'"type":"state.transition"' in line]
+        if found.last_event_seq >= max(seqs, default=0) or time.monotonic() > deadline:
+            return found
+
+        time.sleep(0.01)
+
+
+def _seq(line: bytes) -> int:
+    try:
+        return int(msgspec.json.decode(line)["seq"])
+    except msgspec.DecodeError:
+        return 0  # The server is in the middle of writing it.
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -93,6 +93,11 @@ def compose(
     return tuple(published), state
 
 
+def asks_for_save(entry: Entry) -> bool:
+    """Return whether state.json is to be written soon after this entry: it is no mere counter."""
+    return isinstance(entry, Transition) and not isinstance(entry, TICKS)
+
+
 def _transition(
     state: State, transition: Transition, seq: EventSeq
 ) -> tuple[State, EventData, About]:

@@ -28,9 +28,10 @@ the state as published, for display. An event passes through five steps:
 - Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice.
-- Save. `state.json` follows the journal, never ahead of it, within `SETTLE_SECONDS` of the first
-  change that it lacks. Nobody waits for it: it can be rebuilt, and a start folds the journal's tail
-  on top of it. `flush` is for the few callers that need the file itself.
+- Save. `state.json` follows the journal, never ahead of it: as soon as the queue is empty, and at
+  the latest `SETTLE_SECONDS` after the first change that it lacks. Costs and similar counters come
+  with every message and wait that long in any case. Nobody waits for the file: it can be rebuilt,
+  and a start folds the journal's tail on top of it. `flush` is for callers that need it.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -79,6 +80,7 @@ from hankweave_server.ledger.batch import (
     Entry,
     NewId,
     Published,
+    asks_for_save,
     compose,
 )
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
@@ -126,6 +128,8 @@ class _Batch:
 
     published: tuple[Published, ...]
     state: State
+    asks_for_save: bool = False
+    """True if it changes more than counters."""
     must_save: bool = False
     """True if it is not complete before state.json has been written."""
     is_written: bool = False
@@ -170,6 +174,8 @@ class Ledger:
         self._pending_events = 0
         self._listeners: list[Listener] = []
         self._saved = opened.state
+        self._saves_soon = False
+        """True if state.json lacks a transition, and is written when the queue is empty."""
         self._unsettled_since: float | None = None
         self._failure: Exception | None = None
         self._unsaved = 0
@@ -259,7 +265,7 @@ class Ledger:
     async def flush(self) -> None:
         """Wait until all decided events are durable, saved and published; raise LedgerFailed."""
         self._require_working()
-        await self._wait_for(self._queue((), self.state, must_save=True))
+        await self._wait_for(self._queue(_Batch((), self.state, must_save=True)))
 
     async def catch_up(self, *, insists: bool) -> int:
         """Wait until all decided events are durable and published; return the seq of the last one.
@@ -268,7 +274,7 @@ class Ledger:
         """
         self._require_working()
         if self.state.last_event_seq > self.last_seq:
-            told = functools.partial(self._wait_for, self._queue((), self.state))
+            told = functools.partial(self._wait_for, self._queue(_Batch((), self.state)))
             await (told() if insists else self.space.while_roomy(told))
 
         return self.last_seq
@@ -279,14 +285,11 @@ class Ledger:
             self.state, entries, about, clock=self._clock, new_id=self._new_id
         )
         self.state = state
-        return self._queue(published, state)
+        return self._queue(_Batch(published, state, any(map(asks_for_save, entries))))
 
-    def _queue(
-        self, published: tuple[Published, ...], state: State, *, must_save: bool = False
-    ) -> _Batch:
-        batch = _Batch(published, state, must_save)
+    def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)
-        self._pending_events += len(published)
+        self._pending_events += len(batch.published)
         self._wake.set()
         return batch
 
@@ -358,6 +361,9 @@ class Ledger:
         if self._is_closing:
             return False
 
+        if self._saves_soon:
+            return True
+
         rest = None
         if self._unsettled_since is not None:
             rest = max(0.0, self._unsettled_since + SETTLE_SECONDS - anyio.current_time())
@@ -369,6 +375,10 @@ class Ledger:
         return True
 
     def _is_due(self) -> bool:
+        """Return whether state.json is to be written now."""
+        if self._saves_soon and not self._pending:
+            return True
+
         since = self._unsettled_since
         return since is not None and anyio.current_time() >= since + SETTLE_SECONDS
 
@@ -396,6 +406,10 @@ class Ledger:
                 batch.end()
 
         self._require_trusted()
+        self._saves_soon = any(each.asks_for_save for each in batches) or self._saves_soon
+        if saves or settle:
+            self._saves_soon = False
+
         self._saved = state if saves else self._saved
         self._note_unsettled(state)
         self._tell(batches)
@@ -482,7 +496,7 @@ class Ledger:
         self._is_closing = self._is_ending = True
         try:
             if self._failure is None:
-                self._queue((), self.state, must_save=True)
+                self._queue(_Batch((), self.state, must_save=True))
                 while self._pending:
                     await self._write(settle=True)
 

@@ -563,6 +563,7 @@ async def fail_under(layout: Layout, downfall: Downfall, break_disk: Callable[[]
             tasks.start_soon(ledger.run)
             with anyio.CancelScope(shield=True):
                 await ledger.record(RunStarted(run=a_run()))
+                await ledger.flush()
                 break_disk()
                 async with anyio.create_task_group() as callers:
                     for number in range(3):
