@@ -14,6 +14,7 @@ together (`publish`). Other repositories have none; their files are flushed one 
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -28,10 +28,10 @@ the state as published, for display. An event passes through five steps:
 - Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice.
-- Save. `state.json` follows the journal, never ahead of it: as soon as the queue is empty, and at
-  the latest `SETTLE_SECONDS` after the first change that it lacks. Costs and similar counters come
-  with every message and wait that long in any case. Nobody waits for the file: it can be rebuilt,
-  and a start folds the journal's tail on top of it. `flush` is for callers that need it.
+- Save. `state.json` follows the journal, never ahead of it: `SAVE_SECONDS` after the first
+  transition that it lacks, which is after the reply to most commands; costs and similar counters,
+  which come with every message, wait for `SETTLE_SECONDS`. Nobody waits for the file: it can be
+  rebuilt, and a start folds the journal's tail on top of it. `flush` is for callers that need it.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -93,6 +93,9 @@ __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 
 SETTLE_SECONDS = 0.2
 """How long state.json may lag behind the journal; at most 250 ms are promised."""
+
+SAVE_SECONDS = 0.05
+"""How long state.json lags behind other transitions."""
 
 EVENTS_AT_ONCE = 500
 """Events that one write and one publishing stretch take, unless a single batch has more."""
@@ -174,9 +177,8 @@ class Ledger:
         self._pending_events = 0
         self._listeners: list[Listener] = []
         self._saved = opened.state
-        self._saves_soon = False
-        """True if state.json lacks a transition, and is written when the queue is empty."""
-        self._unsettled_since: float | None = None
+        self._save_due: float | None = None
+        """When state.json is to be written; None while it lacks nothing."""
         self._failure: Exception | None = None
         self._unsaved = 0
         self._wake = anyio.Event()
@@ -361,12 +363,9 @@ class Ledger:
         if self._is_closing:
             return False
 
-        if self._saves_soon:
-            return True
-
         rest = None
-        if self._unsettled_since is not None:
-            rest = max(0.0, self._unsettled_since + SETTLE_SECONDS - anyio.current_time())
+        if self._save_due is not None:
+            rest = max(0.0, self._save_due - anyio.current_time())
 
         with anyio.move_on_after(rest):
             await self._wake.wait()
@@ -376,11 +375,7 @@ class Ledger:
 
     def _is_due(self) -> bool:
         """Return whether state.json is to be written now."""
-        if self._saves_soon and not self._pending:
-            return True
-
-        since = self._unsettled_since
-        return since is not None and anyio.current_time() >= since + SETTLE_SECONDS
+        return self._save_due is not None and anyio.current_time() >= self._save_due
 
     async def _write(self, *, settle: bool) -> None:
         """Write, flush, save and publish the queue; a cancellation cannot come in between."""
@@ -406,12 +401,8 @@ class Ledger:
                 batch.end()
 
         self._require_trusted()
-        self._saves_soon = any(each.asks_for_save for each in batches) or self._saves_soon
-        if saves or settle:
-            self._saves_soon = False
-
         self._saved = state if saves else self._saved
-        self._note_unsettled(state)
+        self._set_save_due(state, any(each.asks_for_save for each in batches))
         self._tell(batches)
 
     def _taken(self) -> list[_Batch]:
@@ -446,12 +437,14 @@ class Ledger:
         if work.state is not None:
             self._store.save(work.state)
 
-    def _note_unsettled(self, state: State) -> None:
-        """Start the timer for state.json if the file lags behind the state."""
+    def _set_save_due(self, state: State, has_transition: bool) -> None:
+        """Decide when state.json is written next, if it lags behind the state."""
         if not self._lags(state):
-            self._unsettled_since = None
-        elif self._unsettled_since is None:
-            self._unsettled_since = anyio.current_time()
+            self._save_due = None
+            return
+
+        due = anyio.current_time() + (SAVE_SECONDS if has_transition else SETTLE_SECONDS)
+        self._save_due = due if self._save_due is None else min(self._save_due, due)
 
     def _lags(self, state: State) -> bool:
         """Return whether state.json lacks more than the seq of the last event."""
