@@ -1,8 +1,13 @@
-"""The two tiers of all campaigns, and the one table of what they came to.
+"""Tiers of tests, and the table of results of the fault campaigns.
 
-The fast tier runs with everything else. `scripts/test --faults` runs the long one: every point,
-every round. A test tells what it did by `tally.add(...)`; one that tells nothing is a case of its
-module.
+`scripts/test` runs the quick tier: tests of single packages, and a representative of each hazard on
+a whole system. Tests in the folders `WHOLE_SYSTEM` are in it only with the marker `quick`, whose
+arguments name single cases of a parametrized test; all others unless they have the marker `full`.
+`scripts/test --all` runs everything.
+
+The campaigns of tests/faults and tests/intruders have a long tier besides: `scripts/test --faults`
+runs every point and every round. A test reports what it did with `tally.add(...)`; one that reports
+nothing counts as one case of its module.
 """
 
 from __future__ import annotations
@@ -28,6 +33,16 @@ REFERENCE = pytest.StashKey[Heard]()
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
+WHOLE_SYSTEM = (
+    *CAMPAIGNS,
+    "tests/acceptance/",
+    "tests/agents/",
+    "tests/cli/",
+    "tests/compat/",
+    "tests/conformance/",
+    "tests/examples/",
+)
+"""Folders whose tests start programs: they prove what no test of one package can prove."""
 
 # How long an example takes says something of the machine. The fast tier tries the same examples
 # each time, so that it fails because of a change or not at all; the long tier tries new ones.
@@ -70,6 +85,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--agents", action="store_true", help="real agents, where it is safe")
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
+    group = parser.getgroup("tiers")
+    group.addoption("--quick", action="store_true", help="the quick tier")
     group = parser.getgroup("golden")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
@@ -89,6 +106,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all-faults"):
         for item in items:
             item.add_marker(pytest.mark.timeout(WHOLE_NIGHT))
+
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
+        items[:] = filter(_is_quick, items)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    if not item.nodeid.startswith(WHOLE_SYSTEM):
+        return item.get_closest_marker("full") is None
+
+    marker = item.get_closest_marker("quick")
+    if marker is None or not marker.args:
+        return marker is not None
+
+    return any(item.name.endswith(f"[{case}]") for case in marker.args)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -44,7 +44,7 @@ def test_the_workflow_calls_the_scripts() -> None:
     project = (TOP / "pyproject.toml").read_text()
     assert [f'requires-python = ">={version}"' in project for version in versions] == [True]
     commands = [step["run"] for step in steps if "run" in step]
-    assert commands == ["./scripts/check", "./scripts/test"]
+    assert commands == ["./scripts/check", "./scripts/test --all"]
     assert workflow[True]["push"]["branches"] == ["main"]  # YAML 1.1 reads `on` as true.
 
 

@@ -55,6 +55,7 @@ async def first_of_kind(door: AgentDoor, kind: str) -> str:
 # --- the tools ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 async def test_an_agent_takes_looks_at_and_compares_checkpoints(tmp_path: Path) -> None:
     """An agent takes, views and compares checkpoints, and nothing moves.
 

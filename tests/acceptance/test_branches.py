@@ -314,6 +314,7 @@ async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> Non
     assert paths == [str(tmp_path / "second"), str(tmp_path / "third")]
 
 
+@pytest.mark.quick
 async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
     """The codon continues undisturbed; the branch starts it anew."""
     gate = tmp_path / "gate"

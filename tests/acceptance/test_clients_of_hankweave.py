@@ -342,6 +342,7 @@ async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) ->
     assert fold(journal(execution)) == state(execution)
 
 
+@pytest.mark.quick
 async def test_a_server_that_was_killed_leaves_no_ended_run_current(tmp_path: Path) -> None:
     """The next server finds the ended run and clears it before anything new begins."""
     hank = write_hank(tmp_path / "hank", codon("one"))

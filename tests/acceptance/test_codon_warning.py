@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hankweave_protocol.events import CodonCompletedEvent, CodonWarning
 from hankweave_protocol.state import CompletedCodon
 from support.command_line import hankweave
@@ -14,6 +16,7 @@ from support.watching import told
 WARNING = "The agent was refused every tool that it asked for: Write (2)."
 
 
+@pytest.mark.quick
 def test_a_refused_agents_codon_carries_a_warning_wherever_it_is_shown(tmp_path: Path) -> None:
     """The warning is in every view of the codon; a codon beside it that could work has none.
 

@@ -115,6 +115,7 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
     assert hankweave("fsck", "-e", str(execution)).returncode == 0
 
 
+@pytest.mark.quick
 async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damaged(
     tmp_path: Path,
 ) -> None:

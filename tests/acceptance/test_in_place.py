@@ -460,6 +460,7 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
     assert (project.root / OURS / "read_only_data_source").resolve() == data.resolve()
 
 
+@pytest.mark.quick
 async def test_a_hank_works_in_the_project_itself_and_is_remembered(project: Project) -> None:
     """Agents write into the project; a second run without the hank's name continues with it."""
     project.begin()

@@ -450,6 +450,7 @@ async def test_a_session_that_a_codon_continues_stays_as_it_is(
     assert recalled(execution) == ["I know 0 lines", *["I know 1 lines"] * 3]
 
 
+@pytest.mark.quick
 async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
     tmp_path: Path, claude: dict[str, str]
 ) -> None:

@@ -345,6 +345,7 @@ async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
 
 
 @pytest.mark.parametrize("on_timeout", ["deny", "allow"])
+@pytest.mark.quick("allow")
 async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: str) -> None:
     """After timeoutSeconds, onTimeout decides, and a later answer is refused."""
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):

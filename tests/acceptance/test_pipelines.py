@@ -144,6 +144,7 @@ def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.quick
 def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: Path) -> None:
     """With repository workspace the seed's `git log` prints the output in the seed."""
     place = project(tmp_path / "project", two_steps(checkpoints={"repository": "workspace"}))

@@ -374,6 +374,7 @@ def test_an_archived_rig_leaves_the_work_tree(live: Live) -> None:
     assert not (live.execution / "agentRoot" / "kit").exists()
 
 
+@pytest.mark.quick
 async def test_the_three_rollback_commands_go_back(tmp_path: Path) -> None:
     """As plain messages, they go to the last success, a codon's checkpoint, and part of a SHA."""
     hank = write_hank(

@@ -112,6 +112,7 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
     assert not (execution / ".hankweave" / "runtime.lock").exists()
 
 
+@pytest.mark.quick
 async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     tmp_path: Path,
 ) -> None:

@@ -167,6 +167,7 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
 # --- selected paths -------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
     """One file and one folder are restored; the rest, the run and the branch stay; undo works."""
     execution = tmp_path / "execution"

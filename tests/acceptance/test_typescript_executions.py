@@ -136,6 +136,7 @@ def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> 
     assert told(execution.root, HankChanged) == []
 
 
+@pytest.mark.quick("0.10")
 def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
     """A rollback to its checkpoint restores the file; the edit is in the safety checkpoint."""
     edited = execution.root / "agentRoot" / "a.txt"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from jsonschema import Draft7Validator
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
@@ -74,6 +75,7 @@ class Talk:
         return frame
 
 
+@pytest.mark.quick
 async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None:
     """A run, all views, a rollback, its undo, and the files a server leaves match the document."""
     hank = write_hank(

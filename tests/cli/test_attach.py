@@ -305,6 +305,7 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
     assert b"\x1b" not in b"".join(lines) + rest
 
 
+@pytest.mark.quick
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
     """It exits with 69, one sentence, and a hint that starts a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"

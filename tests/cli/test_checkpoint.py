@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio.to_thread
 import msgspec
+import pytest
 
 from hankweave_protocol.records import CheckpointRecord
 from support.command_line import Done, hankweave
@@ -21,6 +22,7 @@ async def aside(*words: str) -> Done:
     return await anyio.to_thread.run_sync(partial(hankweave, *words, code=0))
 
 
+@pytest.mark.quick
 async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_path: Path) -> None:
     """The checkpoint has the user's file and is listed; files that cannot be captured are named."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"

@@ -335,6 +335,7 @@ def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["", "run", "validate", *VERBS])
+@pytest.mark.quick("run")
 def test_help_is_there_for_every_command(verb: str) -> None:
     """--help and -h print the usage and exit with 0."""
     for flag in ("--help", "-h"):

@@ -52,6 +52,7 @@ def place(tmp_path: Path) -> Place:
 # --- again ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_completed_execution_has_nothing_to_do(place: Place) -> None:
     """A second run says so in words and ends with 0; data that lost its link has one again."""
     place.run()

@@ -58,6 +58,7 @@ def test_the_next_commands_work_as_they_are_printed(
         assert ran.returncode == 0, f"{line}: {ran.stdout}{ran.stderr}"
 
 
+@pytest.mark.quick
 def test_what_is_written_does_what_its_page_says(tmp_path: Path, shell: dict[str, str]) -> None:
     """The rig copies, the loop runs twice, the data is read: the example's page is there."""
     assert init(tmp_path, "my").returncode == 0

@@ -131,6 +131,7 @@ def test_text_may_be_the_data(project: Project) -> None:
         assert not data.is_symlink()
 
 
+@pytest.mark.quick
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     """No argument is needed; a folder without a hank is reported."""
     project("run", "--headless")

@@ -194,6 +194,7 @@ async def test_a_diff_is_gits(left: Shell) -> None:
     assert "+by hand" in now
 
 
+@pytest.mark.quick
 async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) -> None:
     """State is the journal's fold, files are git's list, events start with the run."""
     events = journal(left.execution)

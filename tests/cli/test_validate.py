@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from support.command_line import Done, hankweave
 from support.golden import GOLDEN
 from support.running_server import EXAMPLE
@@ -87,6 +89,7 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
     assert not (tmp_path / "execution").exists()
 
 
+@pytest.mark.quick
 def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
     """`run` and `validate` exit with 78, and no execution is left behind.
 

@@ -31,6 +31,7 @@ def project(grounds: Grounds) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.quick("stand-in-failure-retried")
 def test_a_hank_of_a_public_project_runs_to_its_end(
     case: Case, grounds: Grounds, project: Path
 ) -> None:

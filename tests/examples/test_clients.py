@@ -178,6 +178,7 @@ ALL = ("python", "node", "shell with websockets", "shell with websocat")
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.quick("python")
 async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> None:
     """It prints each codon once, as the journal has it, and leaves the files of the codon's end."""
     client = program(name, tmp_path)

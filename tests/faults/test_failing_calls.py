@@ -35,6 +35,7 @@ CUT = SCENARIOS if IS_LONG else tuple(each for each in SPREAD if each.name in ("
 
 
 @pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)
+@pytest.mark.quick("a rollback")
 async def test_a_call_that_fails_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:

@@ -23,6 +23,7 @@ FAST_SECONDS = 2.0
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS if IS_LONG else SPREAD, ids=lambda each: each.name)
+@pytest.mark.quick("a rollback", "a checkpoint")
 async def test_a_kill_at_any_call_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:

@@ -185,6 +185,7 @@ class SetClock(SystemClock):
         return super().now() + self.ahead
 
 
+@pytest.mark.quick
 async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
     """An hour of suspended time is reported as a suspend, not as a clock jump."""
     execution = tmp_path / "execution"

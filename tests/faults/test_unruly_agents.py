@@ -153,6 +153,7 @@ async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Pat
         assert await server.stop() == 0
 
 
+@pytest.mark.quick
 async def test_an_agent_that_stops_its_keeper_and_ends_does_not_hang_its_codon(
     tmp_path: Path,
 ) -> None:

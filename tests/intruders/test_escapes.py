@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_protocol.commands import COMMANDS
 from intruders.servers import Target, target
 from intruders.wire import peer
@@ -140,6 +142,7 @@ def test_every_field_that_names_a_path_or_a_checkpoint_is_tried() -> None:
     assert with_shas == TAKES_SHAS.keys()
 
 
+@pytest.mark.quick
 async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
     """Every command refuses such a path; nothing outside is read, written or reported."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:

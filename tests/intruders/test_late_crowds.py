@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 
 from hankweave_client.discovery import discover
 from intruders.tier import rounds
@@ -50,6 +51,7 @@ async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
         await eventually(lambda: resident(server.pid) <= afterwards + CONSTANT, seconds=60)
 
 
+@pytest.mark.quick
 async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path) -> None:
     """`sinceSeq`, `history.sync` and `sendPreviousEvents` deliver every event exactly once."""
     async with server_with_journal(tmp_path, megabytes=3) as server:

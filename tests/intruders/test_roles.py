@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect as shapes
+import pytest
 
 from hankweave_protocol.commands import COMMANDS, CommandData
 from intruders.servers import Target, target
@@ -74,6 +75,7 @@ def test_every_command_says_whether_it_only_looks() -> None:
     assert {name for name, kind in COMMANDS.members.items() if not kind.MUTATES} == LOOKS
 
 
+@pytest.mark.quick
 async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Path) -> None:
     """Every command is refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
     async with target(tmp_path) as aim:
