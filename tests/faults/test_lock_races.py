@@ -40,10 +40,10 @@ from support.watching import idle
 
 STARTERS = 12
 START_DEADLINE = 2.0
-"""Seconds until a start after a SIGKILL owns the directory, in the process's own time."""
+"""Seconds until a start after a SIGKILL owns the directory."""
 
 UNDER_LOAD = 10.0
-"""The same in wall-clock seconds, on a machine that other processes use as well."""
+"""The same in wall-clock seconds, while other processes use the machine as well."""
 
 FENCE_DEADLINE = 20.0
 """Seconds: less than a heartbeat. A machine under load needs some of them to end a process."""

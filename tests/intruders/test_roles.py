@@ -132,7 +132,7 @@ async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_second_handshake_raises_nobody(tmp_path: Path) -> None:
-    """A viewer that shakes hands again, with any mode or token, stays a viewer or is closed."""
+    """A viewer that shakes hands again, in any mode, stays a viewer; a guessed token closes it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.viewer) as viewer:
         before = condition(aim)
         await viewer.greet()
