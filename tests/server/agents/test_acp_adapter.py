@@ -1,5 +1,4 @@
-"""The ACP adapter and its bridge, tested with a stand-in agent that speaks the protocol with the
-SDK."""
+"""The ACP adapter and its bridge, with a stand-in agent that speaks the protocol with the SDK."""
 
 from __future__ import annotations
 
@@ -124,8 +123,7 @@ async def test_a_refused_call_is_not_made(a_task, converse) -> None:
 async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
     a_task, hear
 ) -> None:
-    """The agent gets an MCP server's command and environment; the log has only the variable
-    names."""
+    """The agent gets an MCP server's command and environment; the log has only variable names."""
     server = McpServer("hankweave", ("run", "it"), {"SECRET": "s3cret"})
     task = a_task(tools=(server,))
     await hear(stand_in("say=hi"), task)
@@ -138,8 +136,7 @@ async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
 
 
 async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) -> None:
-    """The history of a loaded session is not reported again, even if it arrives after the
-    response."""
+    """The history of a loaded session is not reported again, even if it follows the response."""
     task = a_task("on", resume_session="earlier")
     heard = await hear(stand_in("can-load", "late-history", "say=new", "cost=2"), task)
     assert [each.text for each in heard.of(AgentSaid)] == ["new"]
@@ -189,8 +186,7 @@ async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
 
 
 async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch) -> None:
-    """A key authenticates only if the agent asks for it, by a method that needs no user
-    interaction."""
+    """A key authenticates only if the agent asks for it, by a method without user interaction."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
     task = a_task()
     heard = await hear(stand_in("needs-key", "say=hi", keys=("STAND_IN_KEY",)), task)
@@ -222,8 +218,7 @@ async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
 
 
 async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
-    """An agent that ignores signals is killed with its whole process tree, own sessions
-    included."""
+    """An agent that ignores signals is killed with its process tree, own sessions included."""
     task = a_task()
     with anyio.fail_after(DEADLINE):
         async with stand_in("say=begun", "think=so", "deaf").start(task) as session:
@@ -244,8 +239,7 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     ],
 )
 async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, expected) -> None:
-    """A dead agent gives a failure with the pending request and its last output, and no exit
-    code."""
+    """The failure has the pending request and the agent's last output, and no exit code."""
     heard = await hear(stand_in(*words), a_task())
     (result,) = heard.of(ResultReported)
     assert not result.success
@@ -290,8 +284,7 @@ async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
 async def test_what_is_not_installed_is_named_before_anything_starts(
     a_task, hear, monkeypatch
 ) -> None:
-    """A missing agent program, or the missing extra that the bridge needs, fails before the
-    start."""
+    """Without the agent's program, or the extra for the bridge, the start fails at once."""
     with pytest.raises(AgentNotFound, match="no-such-agent"):
         await hear(AcpAgent(("no-such-agent", "acp")), a_task())
 

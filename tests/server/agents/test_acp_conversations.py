@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> Database:
 
 
 def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path) -> None:
-    """A session resumes from its own file and contains nothing of a later session."""
+    """A session resumes from its own file, and contains nothing of another session."""
     for session, word in (("one", "a"), ("two", "b")):
         database.begin(None)
         add(database.place, word)
@@ -120,8 +120,7 @@ def chats(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: Path) -> None:
-    """The longest file of a session is its conversation; the shorter ones are only its
-    beginning."""
+    """The longest file of a session is its conversation; shorter ones are only its start."""
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\nhal")
     (chats / "session-2026-01-01T00-01-0123abcd.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another, and a long one\n")
@@ -130,8 +129,7 @@ def test_a_file_of_lines_is_kept_to_its_last_whole_line(tmp_path: Path, chats: P
 
 
 def test_a_session_is_resumed_from_one_file(tmp_path: Path, chats: Path) -> None:
-    """The file name cannot match a minute: Gemini CLI empties the file of the minute it resumes
-    in."""
+    """The name contains no valid minute: Gemini CLI empties the file of its current minute."""
     (tmp_path / f"{SESSION}.jsonl").write_text("a\n")
     (chats / "session-2026-01-01T00-00-0123abcd.jsonl").write_text("a\nb\n")
     (chats / "session-2026-01-01T00-00-ffffffff.jsonl").write_text("another\n")

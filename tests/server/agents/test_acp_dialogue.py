@@ -95,8 +95,7 @@ async def talk(order: dict[str, Any] | None = None, **answers: Any) -> tuple[End
 
 
 async def test_nothing_is_offered_that_the_bridge_does_not_do() -> None:
-    """The bridge offers no file system and no terminal: agents write and run commands
-    themselves."""
+    """The bridge offers no file system or terminal: agents write and run commands themselves."""
     ended, held = await talk()
     assert ended == Ended(True, spent={})
     capabilities = held.agent.asked["initialize"]["clientCapabilities"]
@@ -121,7 +120,7 @@ async def test_nothing_is_offered_that_the_bridge_does_not_do() -> None:
 async def test_the_hanks_model_is_set_where_the_agent_has_it(
     offer, wanted, method, at_work
 ) -> None:
-    """A model is matched by full name or unique short name; otherwise the agent's stays, with a
+    """A full name or a unique short name selects; otherwise the agent's model stays, with a
     note."""
     _, held = await talk({"model": wanted}, session_new={"sessionId": "s1"} | offer)
     setting = {"session/set_config_option", "session/set_model"} & held.agent.asked.keys()
@@ -201,8 +200,7 @@ async def test_a_turn_without_an_answer_has_failed(updates) -> None:
 
 
 async def test_a_full_context_is_known_as_one() -> None:
-    """A full context is recognised by the stop reason and by agents' errors, for loops and
-    retries."""
+    """A full context is recognised by stop reason and error text, for loops and retries."""
     ended, _ = await talk(session_prompt={"stopReason": "max_tokens"})
     overflow = RequestError(
         -32603, "Internal error: too large", {"errorName": "ContextOverflowError"}

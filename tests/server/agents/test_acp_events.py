@@ -203,8 +203,10 @@ def test_tools_have_the_names_that_rules_are_written_for(
 
 
 def test_a_question_tells_the_call_first(story: AcpTranslator, listener: Listener) -> None:
-    """A question reports its call first, as some agents ask before they announce it; long contents
-    are truncated."""
+    """A question reports its call first, as some agents ask before they announce it.
+
+    Long contents are truncated.
+    """
     content = "x" * LONGEST_TEXT
     line = story.question(
         "r1", {"toolCall": {"toolCallId": "c1", "kind": "edit", "rawInput": {"content": content}}}
@@ -240,8 +242,7 @@ def test_history_is_not_told_but_its_cost_is_heard(
 
 
 def test_what_cannot_be_printed_is_left_out() -> None:
-    """Deeply nested or infinite values are dropped from a line; the line itself is still
-    printed."""
+    """Deeply nested or infinite values are dropped from a line, which is still printed."""
     deep: Any = []
     for _ in range(2_000):
         deep = [deep]

@@ -93,8 +93,10 @@ def test_only_who_is_known_to_ask_can_be_held_by_permissions(agent, can_ask) -> 
 
 
 def test_a_session_has_one_file_in_its_home(tmp_path: Path) -> None:
-    """A session has one file, existing or not; none if the codon sets the home or the id is no file
-    name."""
+    """A session has one file, existing or not.
+
+    There is none if the codon sets the home or the id is no file name.
+    """
     for command, name in ((GEMINI, "gemini/s1.jsonl"), (OPENCODE, "opencode/s1.db")):
         agent = AcpAgent(command, homes=tmp_path)
         assert agent.memory_of("s1", tmp_path, {}) == (tmp_path / name,)
@@ -107,8 +109,7 @@ def test_a_session_has_one_file_in_its_home(tmp_path: Path) -> None:
 
 
 def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_path) -> None:
-    """The home has links to the user's files, a copy of the settings, and its own work tree
-    data."""
+    """The home links the user's files, copies the settings, and has its own work tree data."""
     person = tmp_path / "person" / ".gemini"
     (person / "tmp" / "project").mkdir(parents=True)
     (person / "oauth_creds.json").write_text("login")

@@ -77,8 +77,7 @@ async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[A
     ],
 )
 async def test_an_answer_is_one_of_the_agents_options(kinds, behavior, chosen) -> None:
-    """An answer is an option the agent offers, for one call if possible; all but a grant is a
-    refusal."""
+    """An answer is an option of the agent, for one call if possible; all but a grant refuses."""
     got, _ = await ask(asked(*kinds), answer("allow", "another"), answer(behavior))
     selected = {"outcome": {"outcome": "selected", "optionId": chosen}}
     assert got == (CANCELLED if chosen is None else selected)

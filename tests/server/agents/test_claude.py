@@ -206,7 +206,7 @@ async def test_claude_keeps_its_conversations_where_it_is_told_and_logs_in_as_th
 
 
 async def test_claude_is_offered_servers_of_tools(a_task, hear, claude) -> None:
-    """The codon's MCP servers are the only ones, are ready from the first turn, and need no
+    """The codon's MCP servers are the only ones, ready from the first turn, and need no
     approval."""
     server = McpServer("hankweave", ("py", "-I", "mcp"), {"HANKWEAVE_CODON_ID": "one"})
     task = a_task(tools=(server,))
@@ -242,8 +242,7 @@ with open("given.json", "w") as file:
 
 
 async def test_claude_waits_for_our_word_before_a_tool(a_task, claude) -> None:
-    """Claude registers the hook, gets the prompt, has its question answered, and then stdin
-    closes."""
+    """Claude registers the hook, gets the prompt and the answer, and then stdin closes."""
     claude.write_text(ASKING)
     task = a_task("the prompt")
     async with ClaudeAgent(asks_first=True, new_session=lambda: "new").start(task) as session:
@@ -293,8 +292,7 @@ async def test_claude_asks_us_for_everything_where_a_codon_has_permissions(a_tas
 
 
 def test_claude_names_the_transcript_of_a_session(tmp_path, monkeypatch) -> None:
-    """The transcript is in the configuration directory for the work tree; the codon's variables
-    win."""
+    """It is in the configuration directory for the work tree; the codon's variables win."""
     tree = tmp_path / "a b" / "agentRoot"
     tree.mkdir(parents=True)
     link = tmp_path / "link"

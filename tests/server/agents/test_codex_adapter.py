@@ -124,8 +124,7 @@ async def test_codex_is_quiet_and_gives_up_on_a_dead_network(a_task, given, home
 
 
 async def test_codex_waits_for_us_before_each_tool_by_a_hook(a_task, given, home) -> None:
-    """Every tool call runs a hook command that asks on a socket, which is removed with the
-    agent."""
+    """Every tool call runs a hook that asks on a socket, which is removed with the agent."""
     task = a_task()
     arguments = (await given(CodexAgent(home=home, asks_first=True), task))["arguments"]
     assert "--dangerously-bypass-hook-trust" in arguments
@@ -196,8 +195,7 @@ async def test_codex_resumes_a_thread(a_task, given, home) -> None:
 async def test_codex_keeps_its_conversations_in_its_own_home(
     a_task, given, home, person, monkeypatch
 ) -> None:
-    """The home is a private directory of the execution; the user's own home and settings are not
-    read."""
+    """The home is a private directory of the execution; the user's home is not read."""
     monkeypatch.setenv("CODEX_HOME", str(person / "theirs"))
     monkeypatch.setenv("CODEX_SQLITE_HOME", str(person / "theirs"))
     found = await given(CodexAgent(home=home), a_task())
@@ -234,8 +232,7 @@ async def test_codex_finds_the_persons_login_through_a_link(
 
 
 async def test_a_codons_own_home_is_left_as_it_is(a_task, given, home, person, tmp_path) -> None:
-    """A home in the codon's `env` takes precedence and is also where conversations are looked
-    up."""
+    """A home in the codon's `env` takes precedence, and conversations are looked up there."""
     own = tmp_path / "own"
     (person / ".codex").mkdir(parents=True)
     (person / ".codex" / "auth.json").touch()
@@ -283,8 +280,7 @@ async def test_codex_alone_sees_its_keys(a_task, given, home, monkeypatch) -> No
 async def test_codex_uses_the_key_that_was_meant(
     a_task, given, home, person, monkeypatch, server, codon, has_login, used
 ) -> None:
-    """Codex ignores OPENAI_API_KEY by itself; a login takes precedence over a key not meant for
-    it."""
+    """Codex itself ignores OPENAI_API_KEY; a login is preferred to a key of the server."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
 
@@ -321,8 +317,7 @@ async def test_what_codexs_sandbox_leaves_behind_is_removed(a_task, given, home)
 
 
 async def test_a_home_that_cannot_be_made_fails_the_codon_alone(a_task, codex, tmp_path) -> None:
-    """A home that cannot be created fails the codon, not the server: the server's disk is not at
-    fault."""
+    """A home that cannot be created fails the codon and not the server."""
     (tmp_path / "file").touch()
     with pytest.raises(AgentStartFailed, match="could not be prepared") as caught:
         async with CodexAgent(home=tmp_path / "file" / "codex").start(a_task()):

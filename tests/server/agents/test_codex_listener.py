@@ -71,8 +71,7 @@ def test_the_session_has_the_model_that_was_asked_for(tmp_path) -> None:
 
 
 def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
-    """A call is reported once, announced or not, with a unique id: Codex renumbers in each
-    process."""
+    """A call is reported once, with a unique id: Codex renumbers its items in each process."""
     ids = []
     for events in (
         [command("started"), command("updated"), command("completed")],
@@ -87,8 +86,7 @@ def test_a_call_is_told_once_by_an_id_of_its_own(tmp_path) -> None:
 
 
 def test_each_answer_of_the_model_is_counted_as_it_is_written_down(tmp_path, rollout) -> None:
-    """Counts are reported during the turn, so that budgets can be enforced; a repeated count is
-    skipped."""
+    """Counts are reported during the turn, for budgets; a repeated count is skipped."""
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     with rollout.open("a") as file:
@@ -142,8 +140,7 @@ def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:
 
 
 def test_a_context_made_smaller_is_told_once(tmp_path, rollout) -> None:
-    """A compaction, which Codex does not print, is reported once, since the hank may wait for
-    it."""
+    """Codex does not print a compaction; it is reported once, as the hank may wait for it."""
     listener = CodexListener(tmp_path, "m", None)
     hear(listener, started())
     rollout.write_bytes((RECORDED / "rollout.jsonl").read_bytes())

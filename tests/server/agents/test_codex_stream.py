@@ -156,8 +156,7 @@ EVENTS = [
 
 @pytest.mark.parametrize(("event", "expected"), EVENTS)
 def test_an_event_says_what_the_table_says(event: dict, expected: list) -> None:
-    """Every known event becomes its signals, unknown ones become none, and wrong types never
-    raise."""
+    """Known events become their signals, unknown ones none, and wrong types never raise."""
     assert parse(json.dumps(event).encode()) == expected
 
 
@@ -167,8 +166,7 @@ def recorded(name: str) -> list:
 
 
 def test_a_turn_that_codex_printed_is_understood() -> None:
-    """Commands, file changes, MCP tools, a search, messages and thoughts of a real turn are
-    parsed."""
+    """Commands, file changes, MCP tools, a search, messages and thoughts are parsed."""
     signals = recorded("turn")
     assert signals[0] == SessionStarted(THREAD, "")
     assert [s.text for s in signals if isinstance(s, AgentSaid)] == [

@@ -32,8 +32,7 @@ HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
-    """A session id is generated, its lines are reported and logged, and the exit code is the
-    verdict."""
+    """The session id is generated, lines are reported and logged, and the exit code decides."""
     task = a_task("the prompt")
     heard = await hear(CommandAgent(("sh", "-c", "cat; echo; echo oops >&2; exit 3")), task)
     begun, plain, result = (
@@ -81,8 +80,7 @@ async def test_an_agent_may_end_without_a_result(a_task, hear) -> None:
 
 
 async def test_a_program_runs_in_the_work_tree_with_its_environment(a_task, hear) -> None:
-    """The task sets the working directory and variables, and puts the system prompt before the
-    prompt."""
+    """The task sets directory and variables, and puts the system prompt before the prompt."""
     task = a_task("do it", system_prompt="be good", environment={"KEY": "value"})
     heard = await hear(CommandAgent(("sh", "-c", 'pwd; echo "$KEY"; cat')), task)
     lines = [signal.line for signal in heard.of(PlainOutput)]
@@ -183,8 +181,7 @@ async def test_a_crash_is_told_with_its_signal(a_task, hear, python) -> None:
 
 
 async def test_an_agent_starts_clean(a_task, hear, python) -> None:
-    """An agent has three streams, no core dump, its own session, and an OOM score adjustment of
-    500."""
+    """An agent has three streams, no core dump, its own session, and oom_score_adj 500."""
     source = """
 import os, resource
 print(sorted(int(fd) for fd in os.listdir("/proc/self/fd")))

@@ -102,8 +102,7 @@ async def test_a_slow_reader_does_not_time_the_agent_out(a_task, python) -> None
 
 
 async def test_an_agent_can_be_stopped_by_its_own_reader(a_task, python) -> None:
-    """Stopping from inside the read loop lets the agent finish its output, though it is not
-    read."""
+    """A stop from inside the read loop lets the agent finish its output, which is not read."""
     source = """
 try:
     while True: print("x" * 1000)

@@ -130,8 +130,7 @@ def test_a_key_a_login_or_a_codons_env_is_a_login(
 def test_what_cannot_be_seen_of_a_login_is_noted_and_not_held_against_it(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The macOS keychain, AWS credentials, OpenCode's providers and a Codex provider only give
-    notes."""
+    """The macOS keychain, AWS credentials and providers of OpenCode and Codex are only noted."""
     for name in ("claude", "codex", "opencode"):
         install(programs, name)
 
@@ -235,8 +234,7 @@ def test_plain_programs_are_looked_for(programs: Path) -> None:
 def test_permissions_that_an_agent_would_not_ask_about_are_a_fault(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Codex, which does not ask for permissions, is such an agent, also if the model or the command
-    line selects it."""
+    """Codex does not ask for permissions, also if the model or the command line selects it."""
     install(programs, "codex")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     denying = {"permissions": {"deny": ["Bash"]}}

@@ -70,8 +70,7 @@ NAMES = {"agent", "child", "own-session", "double-forked"}
 
 
 async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
-    """A child, one with its own session, and a double-forked one are all dead after a stop
-    (T-P1)."""
+    """A child, one in its own session, and a double-forked one are dead after a stop (T-P1)."""
     with anyio.fail_after(20):
         async with python(TREE).start(a_task()) as session:
             tree = {name: int(pid) for name, pid in await words(session, 4)}
@@ -118,8 +117,7 @@ async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives)
 
 
 async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, words) -> None:
-    """Output ends once the agent's processes are dead, even if another process has the pipe
-    open."""
+    """Output ends with the agent's processes, even if another process has the pipe open."""
     source = "print('agent', flush=True); import time; time.sleep(600)"
     with anyio.fail_after(20):
         async with python(source).start(a_task()) as session:

@@ -35,8 +35,7 @@ def script(*steps: dict) -> str:
 
 
 async def test_a_prompt_that_is_no_script_plays_the_default(a_task, hear) -> None:
-    """A prompt that is not a script plays the demo: the agent reports its input and writes a
-    note."""
+    """Another prompt plays the demo: the agent reports its input and writes a note."""
     task = a_task("Look at the data.\n")
     heard = await hear(ScriptedAgent(), task)
     assert heard.of(AgentSaid) == [AgentSaid("I have read the prompt of observe: 4 words.")]
@@ -201,8 +200,7 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
 
 
 async def test_a_session_is_remembered_if_there_is_a_folder_for_it(a_task, hear, tmp_path) -> None:
-    """Prompts and steps are stored, one line each, for the owner only; a resumed session has
-    them."""
+    """Prompts and steps are stored, one per line, for the owner only; a resume reads them."""
     agent = ScriptedAgent(sessions=tmp_path / "sessions")
     steps = script({"say": "a"}, {"recall": "I know"})
     first = await hear(agent, a_task(steps))

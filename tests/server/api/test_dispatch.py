@@ -308,8 +308,7 @@ async def test_a_list_that_a_full_disk_cannot_take_goes_to_its_sender_alone() ->
 
 
 async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_with_it() -> None:
-    """The client gets INSUFFICIENT_SPACE, not an internal error, whatever write met the full
-    disk."""
+    """The client gets INSUFFICIENT_SPACE and no internal error, whichever write failed."""
     desk = Desk()
     desk.rooms.fault = FULL
     for _ in range(2):
@@ -326,8 +325,7 @@ GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]
 
 @pytest.mark.parametrize("command", GUARDED, ids=lambda command: command.TYPE)
 async def test_a_command_for_another_run_is_refused(command: CommandData) -> None:
-    """With `expectedRunId` a stale client changes nothing; for the current run the command is
-    done."""
+    """With `expectedRunId` a stale client changes nothing; for the current run it works."""
     desk = Desk()
     stale: Any = msgspec.structs.replace(command, expected_run_id=RunId("another"))
     with pytest.raises(Refused) as refused:
@@ -366,8 +364,7 @@ def test_all_that_moves_the_execution_can_be_guarded() -> None:
 
 
 async def test_a_ping_answers_its_sender_and_a_broadcast_everybody() -> None:
-    """A ping is answered to its sender; the pong of a broadcast goes to all and names the
-    sender."""
+    """A ping is answered to its sender; the pong of a broadcast names its sender to all."""
     desk = Desk()
     (pong,) = (await desk.take(Ping())).events
     assert isinstance(pong, Pong)

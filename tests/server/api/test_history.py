@@ -201,8 +201,7 @@ async def test_a_checkpoint_beyond_the_journal_has_files_and_no_state(room: Room
 
 
 async def test_a_damaged_checkpoint_is_refused_with_its_first_object(room: Room) -> None:
-    """The refusal names the first damaged object; it is neither a partial file nor an internal
-    error."""
+    """The refusal names the first damaged object, instead of a partial file or internal error."""
     room.write("a", b"some content that nobody else has")
     sha = room.checkpoint()
     room.engine.close()

@@ -118,8 +118,7 @@ def test_a_name_that_was_shown_can_be_given_back(path: bytes) -> None:
 
 
 def test_a_file_that_is_really_called_so_comes_first() -> None:
-    r"""A name that literally contains a backslash and an x takes precedence over the escaped
-    form."""
+    r"""A name with a literal backslash and x takes precedence over the escaped form."""
     assert the_path("odd-\\xff", at="$") == (b"odd-\\xff", b"odd-\xff")
     assert the_path("plain/", at="$") == (b"plain",)
 

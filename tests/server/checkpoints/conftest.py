@@ -31,8 +31,7 @@ START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
 
 
 class Lab:
-    """A test bench that edits a work tree, checkpoints it, rolls it back, and inspects it with
-    git."""
+    """A test bench that edits, checkpoints and rolls back a work tree, and inspects it with git."""
 
     def __init__(self, root: Path, *, in_place: bool = False) -> None:
         self.layout = Layout.in_place(root) if in_place else Layout.of_execution(root)
@@ -159,7 +158,7 @@ class Lab:
 
         return report
 
-    # The witness
+    # The git program
 
     def git(self, *arguments: str, check: bool = True, text: bool = True) -> str:
         return self.git_bytes(*arguments, check=check).decode("utf-8", "surrogateescape")

@@ -55,8 +55,7 @@ def stored(lab) -> dict[str, bytes]:
 
 
 def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
-    """A clone has the ancestors with their notes, run branches up to the target, and nothing
-    later."""
+    """A clone has the ancestors, their notes and run branches up to the target, and no more."""
     lab.write("a", "1", 0o600)
     first = lab.checkpoint()
     lab.write("b", "2", 0o640)
@@ -88,8 +87,7 @@ def test_the_line_comes_along_and_nothing_else(lab, tmp_path):
 
 
 def test_the_next_checkpoint_of_an_offshoot_reads_no_file_again(lab, tmp_path):
-    """The clone's stat index is filled in: an unchanged tree is recognised without reading
-    files."""
+    """The clone's stat index is complete: an unchanged tree is recognised without reading."""
     for number in range(50):
         lab.write(f"f{number}", str(number))
 
@@ -128,8 +126,7 @@ def test_a_copy_that_is_to_stop_says_so(lab, tmp_path):
 
 
 def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
-    """A damaged target is refused with its damage; a damaged ancestor does not prevent the
-    clone."""
+    """A damaged target is refused with its damage; a damaged ancestor does not matter."""
     lab.write("old", "old")
     first = lab.checkpoint()
     lab.delete("old")
@@ -154,8 +151,7 @@ def test_what_cannot_be_read_is_no_offshoot(lab, tmp_path):
 
 
 def test_what_was_remembered_at_the_time_comes_along_and_no_more(lab, tmp_path):
-    """All files of the session snapshots that cloned checkpoints name are included, and no later
-    ones."""
+    """All files of session snapshots that cloned checkpoints name are copied, no later ones."""
     store, history = ShadowRepo(lab.layout.shadow_repository), tmp_path / "history"
     epochs = Epochs(store)
     lab.write("a", "1")

@@ -164,8 +164,7 @@ def test_a_crash_anywhere_in_a_restore_is_healed_by_doing_it_again(lab, system):
 
 
 def test_leftovers_of_a_dead_process_are_cleared_and_named(lab):
-    """Locks, temporary files and half-written packs do not stop the next start, which names
-    them."""
+    """Locks, temporary files and partial packs do not stop the next start, which names them."""
     lab.checkpoint()
     repository = lab.layout.shadow_repository
     planted = [
@@ -262,8 +261,7 @@ def test_a_restore_needs_room_before_it_starts(lab, monkeypatch):
 
 
 def test_content_nobody_captured_is_never_overwritten(lab):
-    """An edit made after the safety checkpoint stays, and the restore reports that it is
-    incomplete."""
+    """An edit after the safety checkpoint stays, and the restore is reported as incomplete."""
     lab.write("a", "1")
     lab.write("b", "1")
     made = lab.checkpoint()
@@ -327,8 +325,7 @@ def object_file(lab, name: str) -> Path:
 
 @pytest.mark.parametrize("which", ["a", "dir", "dir/b"])
 def test_a_damaged_object_is_named_with_the_checkpoints_it_hits(lab, which):
-    """`verify` names object, path and every checkpoint that needs it; other checkpoints are
-    intact."""
+    """`verify` names object, path and every checkpoint that needs it; others are intact."""
     lab.write("a", "one")
     lab.write("dir/b", "one too")
     first = lab.checkpoint()

@@ -236,8 +236,7 @@ def nested_repository(lab, folder):
 
 @pytest.mark.parametrize("with_commit", [False, True])
 def test_files_of_a_nested_repository_are_captured_without_its_git(lab, with_commit):
-    """Nested files are tracked individually, never as a gitlink; the nested `.git` is not
-    touched."""
+    """Nested files are tracked individually, never as a gitlink; the nested `.git` stays."""
     nested_repository(lab, "sub")
     lab.write("sub/f", "1")
     if with_commit:
@@ -300,8 +299,7 @@ def test_our_own_folders_are_never_captured(lab):
 
 
 def test_in_place_a_folder_that_has_one_of_our_names_is_the_persons(in_place_lab):
-    """In place, only the state folder and `.git` are excluded: data and archive lie inside the
-    former."""
+    """In place, only the state folder and `.git` are excluded; data and archive are inside."""
     lab = in_place_lab
     for name in ("read_only_data_source/x", "rigArchive/x", ".hankweave/state.json", ".git/x"):
         lab.write(name, "x")
@@ -358,8 +356,7 @@ def test_attributes_and_filters_change_no_byte(lab):
 
 
 def test_hooks_and_monitors_never_run(lab, tmp_path):
-    """A planted hook or file monitor never runs, even under stock git; the configuration is
-    reset."""
+    """A planted hook or file monitor never runs, even under stock git; config is reset."""
     canary = tmp_path / "canary"
     hooks = lab.layout.shadow_repository / "hooks"
     hooks.mkdir()
@@ -471,7 +468,7 @@ def test_a_safety_checkpoint_captures_what_it_is_told_to(lab):
     assert lab.names(made.sha) == {b"x/a.log"}
 
 
-# What is not a file
+# Non-files
 
 
 def test_pipes_sockets_and_devices_are_skipped_and_said(lab):
@@ -592,8 +589,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(lab, monkeypatch):
 
 
 def test_a_file_that_never_rests_is_stored_and_marked(lab, monkeypatch):
-    """After three attempts the last content is stored, marked unstable, and read again next
-    time."""
+    """After three attempts the content is stored, marked unstable, and read again next time."""
     lab.write("a", "before")
     _disturb(monkeypatch, lab, times=3)
 
@@ -754,8 +750,7 @@ def test_a_folder_that_fills_is_emptied_but_kept(lab):
 
 
 def test_modes_of_folders_come_back(lab):
-    """A recreated private folder is private, and a read-only one is filled before its mode is
-    set."""
+    """A recreated private folder is private; a read-only one is filled before its mode is set."""
     lab.write("private/a", "1")
     os.chmod(lab.path("private"), 0o700)
     lab.write("frozen/a", "1")
@@ -851,12 +846,11 @@ def test_a_folder_with_a_repository_in_the_way_stays(lab):
     assert lab.read("y") == b"1"
 
 
-# What cannot be read
+# Unreadable files and folders
 
 
 def test_an_unreadable_file_is_reported_and_never_lost(lab, without_privileges):
-    """An unreadable file makes the checkpoint partial; the rest is captured, no rollback touches
-    it."""
+    """An unreadable file makes the checkpoint partial; no rollback touches it."""
     lab.write("a", "1")
     lab.write("locked", "1")
     first = lab.checkpoint()

@@ -28,8 +28,7 @@ def is_ignored(path: bytes) -> bool:
 
 
 def tracked_part(picture):
-    """Return the part of a picture that a checkpoint holds: files, their folders and empty
-    folders."""
+    """Return what a checkpoint holds of a picture: files, their folders and empty folders."""
     kept = {
         path: seen for path, seen in picture.items() if seen[0] != "folder" and not is_ignored(path)
     }

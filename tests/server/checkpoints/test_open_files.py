@@ -58,8 +58,7 @@ def test_what_is_written_through_a_mapping_is_captured_though_no_time_moves(lab)
 
 
 def test_a_file_that_is_mapped_while_it_is_read_is_marked(lab):
-    """Open files are looked up before and after the read, so a mapping made in between is
-    noticed."""
+    """Open files are listed before and after the read, so a mapping made meanwhile is noticed."""
     path = lab.tree / "late"
     lab.write("late", "0" * mmap.PAGESIZE)
     looks, mappings = [], []

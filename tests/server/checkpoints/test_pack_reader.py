@@ -148,8 +148,7 @@ def open_packs() -> int:
 
 
 def test_no_harm_to_a_pack_gives_wrong_bytes(lab):
-    """With bytes flipped, cut or added anywhere in pack or index, an object is right or not
-    returned."""
+    """With any bytes of pack or index changed, cut or added, an object is right or missing."""
     several_checkpoints(lab)
     known = everything(lab)
     chance = random.Random(7)  # Reproducible, not secret.

@@ -99,7 +99,7 @@ def needed(lab) -> set[str]:
     return {line[:40] for line in lab.git("rev-list", "--objects", "--all", "HEAD").splitlines()}
 
 
-# What goes and what stays
+# What is pruned and what stays
 
 
 def test_a_dry_run_touches_nothing(lab, past, housekeeping):
@@ -405,8 +405,7 @@ def test_it_stops_between_two_steps(lab, past, housekeeping):
 
 @pytest.mark.parametrize("moment", range(0, 24))
 def test_a_crash_leaves_what_stays_whole(lab, past, moment, monkeypatch):
-    """After a power cut at any step, kept checkpoints are intact, and the next pruning
-    completes."""
+    """After a power cut, kept checkpoints are intact, and the next pruning completes."""
     before = content(lab, past.base, past.now)
     with monkeypatch.context() as patch:
         housekeeping = opened(lab)

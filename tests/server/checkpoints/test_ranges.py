@@ -65,8 +65,7 @@ def test_a_range_of_a_file_that_is_not_there_is_refused(lab) -> None:
 
 
 def test_damage_of_a_large_file_is_told_at_the_latest_with_its_last_range(lab) -> None:
-    """Damage is reported by the last range at the latest; earlier ranges are not verified until
-    then."""
+    """Damage is reported by the last range at the latest; until then data is unverified."""
     lab.write("large", LARGE)
     sha = lab.checkpoint().sha
     path = _object_of(lab, LARGE)

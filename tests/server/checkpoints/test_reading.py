@@ -47,8 +47,7 @@ def test_many_files_are_captured_as_git_sees_them(lab):
 
 
 def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
-    """Results come in the order of the files, whichever thread is faster and however full a batch
-    is."""
+    """Results are in the order of the files, whatever thread is faster or batch is full."""
     monkeypatch.setattr(capture, "BATCH_LIMIT", 20_000)
     chance = os.urandom
     for number in range(300):
@@ -84,8 +83,7 @@ def test_few_files_start_no_thread(lab, monkeypatch):
 
 
 def test_content_that_is_there_already_is_not_stored_again(lab):
-    """Equal files are one object, within a checkpoint and across two, with any number of
-    threads."""
+    """Equal files are one object, within and across checkpoints, with any number of threads."""
     for number in range(200):
         lab.write(f"a{number}", f"one of {number % 3}")
 
@@ -131,8 +129,7 @@ def test_many_large_files_are_flushed_and_come_back(lab):
 
 
 def test_a_full_disk_on_a_thread_fails_the_checkpoint(lab, monkeypatch):
-    """ENOSPC in a storing thread is InsufficientSpace; no ref moves, no file and no thread
-    remains."""
+    """ENOSPC in a thread is InsufficientSpace; no ref moves, no file or thread remains."""
     _many(lab, 10)
     first = lab.checkpoint()
     _many(lab, 400)

@@ -450,8 +450,7 @@ def power_cut(monkeypatch) -> Callable[[int], None]:
 
 @pytest.mark.parametrize("moment", range(0, 60, 3))
 def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
-    """After a power cut at any step every object is there, and the next start completes the
-    repack."""
+    """After a power cut every object is there, and the next start completes the repack."""
     shas = grow(lab, 12, unchanged=6)
     before, listed = content(lab, shas), objects(lab)
     with monkeypatch.context() as patch:
@@ -474,8 +473,7 @@ def test_a_crash_loses_nothing(lab, moment, power_cut, monkeypatch):
 
 
 def test_nothing_is_removed_before_its_copy_is_durable(lab, housekeeping, monkeypatch):
-    """Both new files are flushed and renamed, then their folder is flushed; only then are old ones
-    removed."""
+    """Both new files are flushed and renamed and their folder flushed; then old ones go."""
     grow(lab, 33)
     acts: list[str] = []
     flush, rename, unlink = os.fsync, Path.rename, Path.unlink

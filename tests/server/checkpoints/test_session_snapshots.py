@@ -103,8 +103,7 @@ def test_a_transcript_that_grew_costs_its_end(mind):
 
 
 def test_a_line_that_is_being_written_is_not_remembered_yet(mind):
-    """A torn last line is cut, whatever its length; files that are not line-based are kept
-    whole."""
+    """A torn last line is cut, whatever its length; files without lines are kept whole."""
     (mind.home / "s.jsonl").write_bytes(LINE * 3 + b"t" * (2 * PIECE))
     (mind.home / "never.jsonl").write_bytes(b"torn")
     (mind.home / "h.json").write_bytes(b"[1")
@@ -126,8 +125,7 @@ def test_what_is_no_readable_file_is_not_remembered(mind):
 
 
 def test_a_rewind_that_fails_leaves_the_file_and_says_why(mind, tmp_path):
-    """A folder in its place, an unknown place or damaged content leaves the file and gives a
-    reason."""
+    """A folder in its place, an unknown place or damaged content is the reported reason."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     first = mind.save()
@@ -149,8 +147,7 @@ def test_a_rewind_that_fails_leaves_the_file_and_says_why(mind, tmp_path):
 
 
 def test_what_is_put_back_is_private_and_leaves_nothing_beside_it(mind):
-    """A restored file has mode 0600 and no temporary file beside it; missing folders are
-    created."""
+    """A restored file has mode 0600 and no temporary file beside it; folders are recreated."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     epoch = mind.save()
@@ -166,8 +163,7 @@ def test_what_is_put_back_is_private_and_leaves_nothing_beside_it(mind):
 
 
 def test_numbers_go_on_behind_those_that_checkpoints_name(mind):
-    """New numbers follow those that checkpoints name, even if snapshots are lost, and beyond
-    100."""
+    """New numbers follow those that checkpoints name, even of lost snapshots and beyond 100."""
     path = mind.home / "s.jsonl"
     path.write_bytes(LINE)
     assert mind.save(beyond=98) == 99

@@ -40,8 +40,7 @@ def test_log_shows_checkpoints_and_nothing_else(lab, history):
 
 
 def test_the_message_is_the_seeds_to_the_letter(lab):
-    """Subject, blank line, Codon, Status, Timestamp and Duration are as documented; trailers
-    follow."""
+    """Subject, blank line, Codon, Status, Timestamp and Duration are followed by trailers."""
     lab.engine.checkpoint(lab.request(codon="build-schema", name="Build Zod Schemas", label="tea"))
 
     assert lab.git("log", "-1", "--format=%B").rstrip("\n").splitlines() == [

@@ -174,7 +174,7 @@ def test_a_disk_that_breaks_under_a_folder_ends_the_restore(lab, monkeypatch, ca
 
 
 class Place:
-    """A work tree, and what a restore writes into it with."""
+    """A work tree, and the objects with which a restore writes to it."""
 
     def __init__(self, top: Path) -> None:
         (top / "tree").mkdir()
@@ -187,7 +187,7 @@ class Place:
         return signature_of((self.tree / name).lstat())
 
     def act(self, what: str, seen: Signature | None) -> None:
-        """Writes a file or link over `a`, or removes it."""
+        """Write a file or link over `a`, or remove it."""
         if what == "file":
             self.placing.put_file(b"a", NewFile(lambda: [b"restored"], 8, 0o644), seen)
         elif what == "link":
@@ -196,7 +196,7 @@ class Place:
             self.placing.remove(b"a", seen)
 
     def contents(self) -> dict[str, bytes]:
-        """All files, after the temporary ones have been removed."""
+        """Return all files, after removal of the temporary ones."""
         self.placing.clear()
         assert os.listdir(self.spares) == []
         return {path.name: path.read_bytes() for path in self.tree.iterdir()}
@@ -204,7 +204,7 @@ class Place:
 
 @pytest.fixture(params=["spares", "beside", "old kernel"])
 def place(request, tmp_path, monkeypatch):
-    """The three ways in which a file takes its place."""
+    """Return a place for each of the three ways to put a file in its place."""
     if request.param == "beside":
         request.getfixturevalue("on_another_disk")
     elif request.param == "old kernel":
@@ -215,7 +215,7 @@ def place(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("what", ["file", "link", "removal"])
 def test_what_was_not_seen_is_neither_replaced_nor_removed(place, what):
-    """A file written after the look stays as it is, whatever was to become of it."""
+    """A file written after the check stays unchanged, whatever the operation."""
     (place.tree / "a").write_bytes(b"old")
     seen = place.seen("a")
     (place.tree / "a").write_bytes(b"newer, and longer")
@@ -228,7 +228,7 @@ def test_what_was_not_seen_is_neither_replaced_nor_removed(place, what):
 
 @pytest.mark.parametrize("what", ["file", "link"])
 def test_a_file_that_appears_where_nothing_was_stays(place, what):
-    """A path that was free when it was looked at must be free when it is taken."""
+    """A path that was free at the check must still be free at the write."""
     (place.tree / "a").write_bytes(b"appeared")
 
     with pytest.raises(DisplacedFile):
@@ -258,7 +258,7 @@ def test_what_was_seen_is_replaced_or_removed(place, what):
 
 @pytest.mark.parametrize("way", ["spares", "beside"])
 def test_two_edits_in_the_last_moment_both_stay(tmp_path, monkeypatch, request, way):
-    """One is displaced by a removal, and the other takes its place before it can return."""
+    """The first edit is displaced by the removal, and the second is written before it returns."""
     if way == "beside":
         request.getfixturevalue("on_another_disk")
 
@@ -269,7 +269,7 @@ def test_two_edits_in_the_last_moment_both_stay(tmp_path, monkeypatch, request, 
 
     def meddled(status, expected):
         moved.append(status)
-        if len(moved) == 1:  # It is as seen: and changes right afterwards.
+        if len(moved) == 1:  # The file is as expected, and changes right afterwards.
             (place.tree / "a").write_bytes(b"the first edit")
             return True
 
@@ -285,7 +285,7 @@ def test_two_edits_in_the_last_moment_both_stay(tmp_path, monkeypatch, request, 
 
 @pytest.mark.parametrize("what", ["file", "link", "removal"])
 def test_a_pipe_gives_way_and_a_file_in_its_place_does_not(place, what):
-    """Whatever was written through a pipe meanwhile, it holds no content."""
+    """A pipe holds no content, whatever was written through it meanwhile."""
     os.mkfifo(place.tree / "a")
     seen = place.seen("a")
     os.utime(place.tree / "a")

@@ -45,6 +45,5 @@ def test_an_agent_is_known_however_it_is_started(
 def test_only_who_was_seen_to_ask_is_known_to(
     command: tuple[str, ...], mode: str | None, asks: bool
 ) -> None:
-    """OpenCode is told to ask; Gemini CLI asks except in two modes; nothing is known about
-    others."""
+    """OpenCode is told to ask; Gemini CLI asks except in two modes; other agents are unknown."""
     assert is_known_to_ask(command, mode) is asks

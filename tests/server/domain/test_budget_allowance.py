@@ -346,8 +346,7 @@ def test_nobody_together_uses_more_than_the_ceiling(hank: Hank, appetites: list[
 def test_who_spends_more_never_raises_an_allowance_of_others(
     hank: Hank, appetites: list[float], before: int, more: float
 ) -> None:
-    """Allowances are monotone: more spending, or overspending, never raises that of another
-    codon."""
+    """More spending, or overspending, never raises the allowance of another codon."""
     less = [spent(hank, name, appetites[i], number=i + 2) for i, name in enumerate(ORDER[:before])]
     most = [
         spent(hank, name, appetites[i] + more, number=i + 2)
@@ -368,8 +367,7 @@ def test_who_spends_more_never_raises_an_allowance_of_others(
 def test_in_proportion_the_last_gets_all_that_is_left(
     whole: float, shares: dict[str, float], spends: list[float]
 ) -> None:
-    """With `proportional`, the last codon gets all that is left; with `proportional-strict`, it
-    never gets more."""
+    """With `proportional` the last codon gets all that is left; with `-strict` never more."""
     flowing = ContainerBudget(max_dollars=whole, allocation="proportional", shares=shares)
     strict = replace(flowing, allocation="proportional-strict")
     named = sum(shares_of(flowing, NAMES).values())

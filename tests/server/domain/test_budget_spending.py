@@ -54,8 +54,7 @@ def test_an_execution_uses_money_time_and_tokens() -> None:
 
 
 def test_amounts_add_up_but_the_context_does_not() -> None:
-    """Money, time and tokens are summed; the context is that of the fullest turn, cached tokens
-    included."""
+    """Money, time and tokens add up; the context is the fullest turn's, cached tokens included."""
     turn = Tokens(
         input_tokens=10, output_tokens=5, cache_creation_tokens=100, cache_read_tokens=1000
     )
@@ -66,8 +65,7 @@ def test_amounts_add_up_but_the_context_does_not() -> None:
 
 
 def test_what_runs_is_told_by_the_caller() -> None:
-    """The record of a running codon has money and tokens; the caller adds time and the fullest
-    turn."""
+    """A running record has money and tokens; the caller adds time and the fullest turn."""
     codon = replace(running(), current_cost=0.5)
     assert spent_by(codon, seconds=3.0, context_tokens=7) == Spending(0.5, 3.0, 0, 7)
     assert counted(state_of(a_run(codons=(codon,)))) == ()

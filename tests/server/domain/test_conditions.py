@@ -109,7 +109,7 @@ def test_it_does_not_hold(text: str):
 
 
 def test_a_documented_comparison_is_a_comparison():
-    """A4 [run]: in Architect `run_review == 'true'` always ran, whatever the variable was."""
+    """In Architect `run_review == 'true'` always ran, whatever the variable was (A4 [run])."""
     condition = parse("run_review == 'true'")
     assert condition.holds({"run_review": "true"})
     assert not condition.holds({"run_review": "false"})
@@ -117,7 +117,7 @@ def test_a_documented_comparison_is_a_comparison():
 
 
 def test_a_placeholder_that_nobody_fills_does_not_run_the_step():
-    """A4 [run]: in Architect `{{missing}}` always ran."""
+    """An unknown placeholder is false; in Architect `{{missing}}` always ran (A4 [run])."""
     assert not parse("{{missing}}").holds({})
     assert not parse("{{missing}} == 'true'").holds({})
 

@@ -178,8 +178,7 @@ MESSAGES: list[tuple[str, str, bool]] = [
 
 @pytest.mark.parametrize(("text", "kind", "retriable"), MESSAGES, ids=lambda each: str(each)[:40])
 def test_a_text_tells_the_kind_of_a_failure(text: str, kind: str, retriable: bool) -> None:
-    """Rate limit, server and network failures are retriable; money, keys and permissions are
-    not."""
+    """Rate limits, servers and networks are retriable; money, keys and permissions are not."""
     reason = classify(text, 1, had_session=True)
     assert (reason.type, reason.retriable) == (kind, retriable)
     assert reason.message is not None

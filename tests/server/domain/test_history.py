@@ -65,8 +65,7 @@ def test_a_fresh_run_is_its_own_thread() -> None:
 
 
 def test_a_thread_crosses_continuations_up_to_the_codon_gone_on_after() -> None:
-    """Of each parent run, the thread has the codons up to the one that the next run continued
-    after."""
+    """Of each parent run, the thread has the codons up to the point of continuation."""
     second = continued("second", completed("two", 22), of="first", after="one", at=sha(11))
     third = continued("third", completed("three", 33), of="second", after="two", at=sha(22))
     assert names(a_state(FIRST, second, third)) == ["first/one", "second/two", "third/three"]
@@ -281,8 +280,7 @@ def test_a_failed_codon_before_leaves_no_session() -> None:
 
 
 def test_where_a_plan_began_again_is_known_while_the_thread_goes_through_it() -> None:
-    """The restart is kept through retries and later rollbacks, and dropped by a rollback to before
-    it."""
+    """The restart survives retries and later rollbacks, but not a rollback to before it."""
     anew = continued(
         "anew", completed("two", 22), of="first", after="one", at=sha(90), reason="continue"
     )

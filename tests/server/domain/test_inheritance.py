@@ -170,8 +170,7 @@ def a_past(steps: list[tuple[str, bool, bool] | int]) -> Past:
 
 @given(STEPS)
 def test_a_branch_stands_where_a_rollback_would(steps: list[tuple[str, bool, bool] | int]) -> None:
-    """From every checkpoint of every history, branch and rollback have equal thread and next
-    codon."""
+    """From every checkpoint, branch and rollback have an equal thread and next codon."""
     past = a_past(steps)
     for at in list(past.known):
         target = target_of(past.state, past.known, at)

@@ -35,8 +35,7 @@ def taken(
 
 
 def test_the_thread_keeps_all_that_it_names_and_took() -> None:
-    """Ends, rigs, the initial checkpoint and those taken during its codons are kept, not dead
-    ends."""
+    """Ends, rigs, the initial checkpoint and its codons' others are kept, not dead ends."""
     state = a_state(FIRST, SECOND, plan=PLAN)
     known = taken(checkpoints_of(state), "manual", "second", "two", 0x41)
     known = taken(known, "manual", "first", "two", 0x42)

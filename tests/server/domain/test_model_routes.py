@@ -72,8 +72,7 @@ def test_claude_on_bedrock_is_claude_codes_too(model: str, called: str) -> None:
     ],
 )
 def test_openais_and_googles_models_go_to_their_makers_agents(model: str, route: Route) -> None:
-    """The provider is dropped, since these agents have only one; an effort suffix becomes a
-    setting."""
+    """The provider is dropped, since these agents have one; an effort suffix is a setting."""
     assert routes_of(model) == (route,)
 
 

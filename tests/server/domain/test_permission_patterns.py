@@ -198,8 +198,7 @@ def test_what_is_not_certainly_one_command_is_not_allowed(command: str) -> None:
     ],
 )
 def test_a_denied_command_is_found_wherever_it_stands(command: str) -> None:
-    """A command is found behind wrappers and assignments, in quotes, in brackets, and by full
-    path."""
+    """A command is found behind wrappers and assignments, in quotes, brackets, by full path."""
     assert parse("Bash(rm *)").denies(bash(command))
 
 

@@ -108,8 +108,7 @@ def test_the_next_iteration_stands_between_the_one_before_and_the_rest() -> None
 
 
 def test_completing_an_iteration_again_does_not_insert_the_next_one_again() -> None:
-    """After a redo or rollback an iteration ends twice; Hankweave fails with duplicate ids
-    there."""
+    """After a redo or rollback an iteration ends twice; Hankweave then has duplicate ids."""
     assert grown("mend#0", "mend#0") == grown("mend#0")
     assert grown("mend#0", "mend#1", "mend#0") == grown("mend#0", "mend#1")
 
@@ -230,8 +229,7 @@ def test_a_spent_budget_ends_a_loop_in_mid_iteration() -> None:
 
 
 def test_a_loop_is_found_by_its_entries() -> None:
-    """`loop_of` returns the loop of an entry; `ends_iteration` is true for the loop's last
-    codon."""
+    """`loop_of` returns an entry's loop; `ends_iteration` is true for the loop's last codon."""
     plan = grown()
     assert plans.loop_of(HANK, entry_of(plan, "observe")) is None
     assert plans.loop_of(HANK, entry_of(plan, "mend#0")) is REVIEW
@@ -248,8 +246,7 @@ def test_an_iteration_lasts_from_its_first_start_to_its_end() -> None:
 
 @given(st.data())
 def test_growing_and_pruning_never_holds_a_codon_twice(data: st.DataObject) -> None:
-    """Any sequence of iterations and rollbacks keeps ids unique and ordered, and iterations
-    gapless."""
+    """Any sequence of iterations and rollbacks keeps ids unique, ordered and without gaps."""
     hank = data.draw(_hanks())
     plan = plans.initial_plan(hank)
     for _ in range(data.draw(st.integers(0, 12))):

@@ -63,8 +63,7 @@ def test_a_short_name_means_the_newest_of_its_kind() -> None:
 
 
 def test_a_long_prompt_has_rates_of_its_own() -> None:
-    """The long rates apply to the whole message if its prompt, cached tokens included, is
-    longer."""
+    """The long rates apply to the whole message if its prompt, cached or not, is longer."""
     file = a_file(
         m={"input": 1, "output": 2, "longPrompt": {"aboveTokens": 5, "input": 10, "output": 20}}
     )
@@ -82,8 +81,7 @@ def test_a_kind_without_a_price_costs_as_input() -> None:
 
 
 def test_a_persons_own_price_counts() -> None:
-    """A user's price replaces the model's, under any of its names, and adds new models; the rest
-    stays."""
+    """A user's price replaces a model's, under any of its names, and adds new models."""
     own = parse(
         b'{"models": {"anthropic/claude-opus-4-5": {"input": 1, "output": 1, "aliases": ["opus"]},'
         b' "local/llama": {"input": 0, "output": 0}}}'

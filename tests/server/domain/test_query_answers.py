@@ -273,8 +273,7 @@ def test_descendants_of_any_depth_are_found_on_every_page(
 
 
 def test_ancestors_of_any_depth_are_found() -> None:
-    """Causes are followed from the last event of a chain to its first, whatever the page's
-    window."""
+    """Causes are followed from a chain's last event to its first, whatever the page's window."""
     query = EventsQuery(ancestors_of=15, limit=1)
     assert [page[0]["seq"] for page in a_chain().pages(query)] == [3, 6, 9, 12]
 

@@ -238,8 +238,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_query_is_refused_with_its_path_and_the_right_word(what: str) -> None:
-    """The error is INVALID_COMMAND with the JSON path in the frame, and a hint if a similar word
-    exists."""
+    """The error is INVALID_COMMAND with a JSON path, and a hint if a similar word exists."""
     data, path, word = BAD[what]
     with pytest.raises(Refused) as refused:
         checked(decoded(data))

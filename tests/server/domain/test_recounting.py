@@ -90,8 +90,7 @@ def test_what_was_reported_is_added_up() -> None:
 
 
 def test_a_wrong_cost_in_the_state_is_a_mismatch() -> None:
-    """Seed 002: cached costs that differ from the recomputed ones are reported, even below a
-    cent."""
+    """Seed 002: cached costs that differ from recomputed ones are reported, even below a cent."""
     history = (*BEGUN, ticked(0.25))
     state, recounted = folded(history), recounted_costs(map(told, history))
     assert recounted == costs_of(state)

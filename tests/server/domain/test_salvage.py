@@ -58,8 +58,7 @@ def test_no_commit_tells_nothing() -> None:
 
 
 def test_runs_and_ends_of_codons_come_back_from_commits() -> None:
-    """Each run with a commit is recovered, newest first, with the results and ends of its
-    codons."""
+    """Each run with a commit is recovered, newest first, with its codons' results and ends."""
     state = salvaged(*COMMITS)
     second, first = state.runs
     assert [run.run_id for run in state.runs] == ["second", "first"]

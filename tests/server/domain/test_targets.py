@@ -168,8 +168,7 @@ def test_the_newest_execution_of_a_codon_is_meant() -> None:
 
 
 def test_a_codon_of_another_run_is_found_and_the_run_is_named() -> None:
-    """After a rollback past the codon, the newest run that has it counts, and a note names the
-    run."""
+    """After a rollback past the codon, the newest run that has it counts, and a note names it."""
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     third = continued("third", of="second", after=None, at=INITIAL)
     state = a_state(FIRST, second, third, plan=PLAN)
@@ -207,8 +206,7 @@ def named(text: str) -> Sha:
 
 
 def of_two_timelines() -> tuple[State, Checkpoints]:
-    """Return `abcd1…` on the thread, and `abcd2…`, `beef1…` and `beef2…` on an abandoned
-    timeline."""
+    """Return `abcd1…` on the thread, and `abcd2…`, `beef1…`, `beef2…` on an old timeline."""
     one = msgspec.structs.replace(completed("one"), completion_checkpoint=named("abcd1"))
     old = [
         msgspec.structs.replace(completed(name), completion_checkpoint=named(text))
@@ -233,8 +231,7 @@ def test_a_sha_may_be_written_in_upper_case() -> None:
 
 
 def test_a_prefix_of_an_old_timeline_is_found_where_the_thread_has_none() -> None:
-    """Rolled-back checkpoints stay reachable; no codon of the current thread is rolled back
-    through."""
+    """Rolled-back checkpoints stay reachable; no codon of the current thread is passed."""
     state, known = of_two_timelines()
     assert where(of_prefix(state, known, "abcd2")) == (named("abcd2"), "two", [])
     assert where(of_prefix(state, known, named("beef2"))) == (named("beef2"), "four", [])
@@ -254,8 +251,7 @@ def test_an_ambiguous_prefix_is_refused_with_all_matches() -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "ABCG", "abcd ", "../../x", "g" * 8, "a" * 41, "HEAD"])
 def test_what_cannot_begin_a_sha_is_refused(text: str) -> None:
-    """A prefix that is too short, too long or not hexadecimal is refused with the expected
-    format."""
+    """Prefixes too short, too long or not hexadecimal are refused with the expected format."""
     refused = refusal(lambda: of_prefix(STATE, KNOWN, text))
     assert (refused.code, refused.path) == (
         ErrorCode.CHECKPOINT_NOT_FOUND,
@@ -314,8 +310,7 @@ def test_the_state_before_a_codon_of_a_continued_run_crosses_into_its_parent() -
 def test_a_checkpoint_between_ends_holds_what_had_ended_before_it(
     kind: CheckpointKind, codon: str, behind: int, after: str | None, passed: list[str]
 ) -> None:
-    """A checkpoint taken while a codon ran repeats that codon; one taken after its end
-    continues."""
+    """A checkpoint taken while a codon ran repeats it; one taken after its end continues."""
     known = with_extra(KNOWN, kind, "first", codon, 0xFF, behind=sha(behind))
     assert where(target_of(STATE, known, sha(0xFF))) == (sha(0xFF), after, passed)
 
@@ -329,8 +324,7 @@ def test_a_manual_checkpoint_of_a_run_without_codons_goes_on_where_that_run_does
 
 
 def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
-    """After a rollback from the third codon's end, the safety checkpoint continues after the
-    third."""
+    """After a rollback from the third codon's end, its safety checkpoint continues there."""
     first = ended("first", completed("one", 0x11), completed("two", 0x12), completed("three", 0x13))
     second = continued("second", completed("two", 0x32), of="first", after="one", at=sha(0x11))
     state = a_state(first, second, plan=PLAN)
@@ -342,8 +336,7 @@ def test_a_safety_checkpoint_brings_back_where_its_run_stood() -> None:
 def test_a_run_that_no_state_knows_is_gone_on_from_by_its_commit_alone(
     kind: CheckpointKind, after: str | None
 ) -> None:
-    """A lost run's checkpoint continues after its codon if that had ended, else from the
-    beginning."""
+    """A lost run's checkpoint continues after its ended codon, else from the beginning."""
     stray = record(kind, RunId("lost"), CodonId("two"), sha(0xEE))
     known = {**KNOWN, stray.sha: stray}
     assert where(target_of(STATE, known, stray.sha)) == (stray.sha, after, [])

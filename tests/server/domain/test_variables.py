@@ -52,7 +52,7 @@ def test_names_in_lists_each_name_once(names: list[str]):
     [(True, "true"), (False, "false"), (3, "3"), (1.5, "1.5"), (None, ""), ("a", "a")],
 )
 def test_a_scalar_becomes_the_text_that_yaml_has_for_it(value: object, text: str):
-    """A8 19: an integer raises no error."""
+    """An integer raises no error, unlike in Architect (A8 19)."""
     assert text_of(value) == text
 
 

@@ -42,8 +42,7 @@ VERDICTS: list[tuple[dict[str, Any], str, bool]] = [
 def test_anything_but_a_clean_success_is_a_failure_with_its_kind(
     facts: dict[str, Any], kind: str, retriable: bool
 ) -> None:
-    """A time limit, an error result, a bad exit code and a missing result each have a type and a
-    message."""
+    """A time limit, error result, bad exit code or missing result has a type and a message."""
     verdict = judge(an_ending(**facts))
     assert isinstance(verdict, CodonFailure)
     assert (verdict.reason.type, verdict.reason.retriable) == (kind, retriable)
@@ -76,8 +75,7 @@ def test_a_full_context_is_a_good_end_where_the_hank_waits_for_it() -> None:
 
 
 def test_a_context_that_was_made_smaller_ends_only_who_waits_for_a_full_one() -> None:
-    """An agent that compacts its context and succeeds counts as a success unless a full context is
-    awaited."""
+    """A successful agent that compacts its context succeeds, unless a full context is awaited."""
     compacted = an_ending(compacted=True)
     assert judge(compacted) == CodonSuccess()
     assert judge(compacted, awaits_full_context=True) == ContextFull()

@@ -44,8 +44,7 @@ async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: s
 
 
 async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> None:
-    """A step without a change has no checkpoint, as `create` returns None (seed 003,
-    CheckpointManager)."""
+    """A step without a change has no checkpoint, as in seed 003 (CheckpointManager)."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), {"run": "true"}, {"run": "true"}),

@@ -52,8 +52,7 @@ async def run_whole(hank: Path, execution: Path) -> None:
 
 
 def three_codons(folder: Path, **fields: Any) -> Path:
-    """Write a hank whose second of three codons archives a folder with a tracked and an untracked
-    file."""
+    """Write a hank whose second of three codons archives a tracked and an untracked file."""
     scratch = writes("scratch/seen.txt", "seen"), writes("scratch/log.bin", "log")
     texts = ("*.txt",)
     return write_hank(

@@ -34,8 +34,7 @@ def sh(line: str) -> dict[str, Any]:
 
 
 def fails_until(count: int, counter: Path, line: str = "") -> dict[str, Any]:
-    """Return an agent that succeeds at that attempt; `$n` in its line is the number of the
-    attempt."""
+    """Return an agent that succeeds at that attempt, whose number is `$n` in its line."""
     return sh(
         f"n=$(( $(cat {counter} 2>/dev/null || echo 0) + 1 )); echo $n > {counter}; {line}; "
         f"[ $n -ge {count} ] || {{ echo 'overloaded' >&2; exit 7; }}"
@@ -47,8 +46,7 @@ def retries(config: dict[str, int] = FAST) -> dict[str, Any]:
 
 
 async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -> None:
-    """The changes of a failed attempt are undone before the next one; its own checkpoint keeps
-    them.
+    """A failed attempt's changes are undone before the next one; its checkpoint keeps them.
 
     All attempts are numbered records of one run.
     """

@@ -39,8 +39,7 @@ def refused(hank: Path, execution: Path, *flags: str) -> Done:
 
 
 async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
-    """After a restart at the first codon files are kept, answers are forgotten, and history is
-    kept."""
+    """After a restart at the first codon, files and history are kept, answers forgotten."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     assert await ran(hank, execution) == 0
     assert await ran(hank, execution, "--from", "one") == 0
@@ -56,8 +55,7 @@ async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
 
 
 async def test_it_begins_at_any_codon_with_the_answers_before_it(tmp_path: Path) -> None:
-    """After a restart at the second codon the first one's answer is known, and it does not run
-    again.
+    """After a restart at the second codon the first is not repeated, and its answer is known.
 
     Architect loses captured variables on --from-step (A8, 19).
     """
@@ -180,8 +178,7 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
 
 
 async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) -> None:
-    """A rollback to the codon's start restores the files it started with, and its undo the
-    results."""
+    """A rollback to its start restores the files it started with, and an undo the results."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
     log = execution / "agentRoot" / "log.txt"
     assert await ran(hank, execution) == 0

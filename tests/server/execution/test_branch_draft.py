@@ -26,8 +26,7 @@ def intent_for(temporary: Path, final: Path | None = None) -> BranchIntent:
 
 
 def test_folders_that_forbid_it_are_removed_and_nothing_behind_a_link(tmp_path: Path) -> None:
-    """A checkpoint may contain folders without permissions, and links that lead outside the
-    tree."""
+    """A checkpoint may have folders without permissions, and links that lead outside."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o500)
     temporary = tmp_path / f"{TEMPORARY}{RUN}"
@@ -54,8 +53,7 @@ def test_what_has_another_name_is_left(tmp_path: Path, name: str) -> None:
 
 
 def test_only_the_branch_of_the_intent_counts_as_its_branch(tmp_path: Path) -> None:
-    """A missing or empty folder, another execution's journal or a torn one is not a published
-    branch."""
+    """Nothing, an empty folder, another journal or a torn one is not a published branch."""
     final = tmp_path / "branch"
     intent = intent_for(tmp_path / f"{TEMPORARY}{RUN}", final)
     assert not is_published(intent)

@@ -95,8 +95,7 @@ def test_what_has_run_cannot_change(now: Hank, ran: str, instead: str) -> None:
 
 
 def test_a_loop_that_is_over_cannot_go_on() -> None:
-    """With more iterations, new ones would precede what has run; with fewer, some have already
-    run."""
+    """More iterations would precede what has run; of fewer, some have already run."""
     state = stands(a_hank(a_loop(2), "last"), *REVIEWS, completed("last"))
     with pytest.raises(PlanConflict, match=r"last has run, but the hank now has review#2"):
         replanned(state, a_hank(a_loop(3), "last"))

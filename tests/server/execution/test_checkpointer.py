@@ -23,8 +23,7 @@ RUN = a_run()
 
 @asynccontextmanager
 async def a_checkpointer(layout: Layout) -> AsyncIterator[tuple[Ledger, Checkpointer]]:
-    """Return a checkpointer of an execution whose run has started, with one event in the
-    journal."""
+    """Return a checkpointer of an execution with a started run and one event."""
     layout.work_tree.mkdir(parents=True)
     ledger, engine = await Ledger.open(layout, SteppingClock()), CheckpointEngine.open(layout)
     async with anyio.create_task_group() as tasks:

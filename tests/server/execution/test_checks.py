@@ -79,8 +79,7 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
 
 
 async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
-    """onFailure ignore runs the next codon; a failed check with allowFailure is reported and
-    ignored."""
+    """onFailure ignore runs the next codon; with allowFailure a check's failure is reported."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", checks=checks("false"), onFailure="ignore"),

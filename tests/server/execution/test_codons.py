@@ -153,8 +153,7 @@ async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> N
 
 
 async def test_continue_previous_without_a_session_fails_with_the_reason(tmp_path: Path) -> None:
-    """After an ignored failure no session can be continued; the codon fails before its agent
-    starts."""
+    """After an ignored failure there is no session; the codon fails before its agent starts."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"fail": {"message": "no"}}, onFailure="ignore"),
@@ -245,8 +244,7 @@ async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
 
 
 async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None:
-    """Nothing to skip, nothing to redo, nothing left and an unknown codon each have an error
-    code."""
+    """Nothing to skip, redo or run, and an unknown codon, each have an error code."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with (
@@ -273,8 +271,7 @@ async def test_orders_that_make_no_sense_now_are_refused(tmp_path: Path) -> None
 
 
 async def test_a_server_shut_down_over_the_wire_ends_in_order(tmp_path: Path) -> None:
-    """server.shutdown during a codon: exit 0, an `exit` checkpoint, the run closed, the lock
-    removed."""
+    """server.shutdown in a codon: exit 0, an `exit` checkpoint, closed run, lock removed."""
     hank = write_hank(
         tmp_path / "hank", codon("one", writes("a.txt", "a"), waits_for(tmp_path / "never"))
     )

@@ -45,8 +45,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> None:
-    """Without --execution the second run resumes the first one's directory, and has nothing to
-    do."""
+    """Without --execution the second run resumes the first's directory and does nothing."""
     first = machine.run()
     seqs = len(journal(first))
     assert machine.run() == first
@@ -118,8 +117,7 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
 
 
 async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> None:
-    """Lines have instant, level and message as in seed 001, from the start to the reason of the
-    stop."""
+    """Lines have instant, level and message as in seed 001, from start to stop reason."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:

@@ -52,8 +52,7 @@ def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: in
 
 
 async def test_clients_are_told_how_the_files_lie(tmp_path: Path) -> None:
-    """The tree is sent at a codon's start and end, also for files of a shell command, if it
-    changed."""
+    """It is sent at a codon's start and end, also for a shell command's files, if it changed."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "a"), {"run": "mkdir -p deep/er; echo b > deep/er/b.txt"}),

@@ -23,8 +23,7 @@ def pauses(until: float, cost: float) -> list[float]:
 
 
 def test_a_look_is_due_after_the_shortest_pause_at_first() -> None:
-    """The first scan is due a quarter of a second after the start, the next ones after each
-    scan."""
+    """The first scan is due a quarter of a second after the start, the next likewise."""
     assert pauses(1.0, 0.0) == pytest.approx([SHORTEST] * 4)
 
 

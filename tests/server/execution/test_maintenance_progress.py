@@ -22,8 +22,7 @@ DEADLINE = 10.0
 
 @dataclass
 class Bench:
-    """A progress monitor with its clock and output; the test runs it when the clock has
-    advanced."""
+    """A progress monitor with its clock and output; the test runs it as the clock advances."""
 
     seconds: float = 0.0
     told: list[StoreProgress] = field(default_factory=list)

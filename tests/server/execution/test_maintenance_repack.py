@@ -124,8 +124,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
-    """The store is repacked once after the start, and again when a checkpoint makes it
-    necessary."""
+    """The store is repacked after the start, and when a checkpoint makes it necessary."""
     async with a_desk(tmp_path, BusyStore(steps=3)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         first = await desk.next_told(1)
@@ -199,8 +198,7 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
 
 
 async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:
-    """A repack that a user requested yields a limited number of times; then only a shutdown stops
-    it."""
+    """A user's repack yields a limited number of times; then only a shutdown stops it."""
     async with a_desk(tmp_path, BusyStore()) as desk:
         patience = list(desk.packing.patience())
         assert len(patience) == YIELDINGS + 1

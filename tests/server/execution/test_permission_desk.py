@@ -34,8 +34,7 @@ async def code_of(desk: PendingPermissions, name: str) -> ErrorCode:
 
 
 async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
-    """Between its answer and its settlement a request is no longer pending, but already
-    answered."""
+    """Between answer and settlement a request is not pending, but already answered."""
     desk = PendingPermissions()
     waiting = desk.lay(request("a"))
     done = anyio.Event()
@@ -61,8 +60,7 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
 
 
 async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
-    """Requests are listed in the order they were made; long after its answer a request is
-    forgotten."""
+    """Requests are listed in order; long after its answer a request is forgotten."""
     desk = PendingPermissions()
     first, _ = desk.lay(request("a")), desk.lay(request("b"))
     assert [each.request_id for each in desk.pending] == ["a", "b"]

@@ -100,8 +100,7 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
 
 
 async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Path) -> None:
-    """Runs, ends and checkpoints are recovered from commits; the plan and rollbacks work from
-    there."""
+    """Runs, ends and checkpoints are recovered from commits; plan and rollbacks work again."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     async with (
         running_server(hank, None, execution, "--no-autostart") as server,
@@ -137,8 +136,7 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
 
 
 async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
-    """An orphaned folder and checkpoints missing in git give warnings; a rollback to them is
-    refused."""
+    """Orphaned folders and checkpoints missing in git are warnings; rollbacks are refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
     await run_to_its_end(hank, execution)
     layout = Layout.of_execution(execution)
@@ -225,8 +223,7 @@ async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_sta
 
 
 async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
-    """Killed once in a codon and again after the crash was recorded: the files are still
-    restored."""
+    """Killed in a codon and again after the crash was recorded: files are still restored."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank",

@@ -19,8 +19,7 @@ def after(refusals: Refusals, name: str, call: str, *, is_error: bool, **more: b
 
 
 def test_what_the_agent_says_it_was_refused_is_a_refusal() -> None:
-    """Refusals are in the last report (Claude Code) or the call's result (Codex), and are
-    counted."""
+    """Refusals are in the last report (Claude Code) or a call's result (Codex), and counted."""
     refusals = Refusals()
     after(refusals, "Bash", "1", is_error=True)
     after(refusals, "Bash", "2", is_error=True)
@@ -49,8 +48,7 @@ def test_what_the_permissions_deny_is_a_refusal() -> None:
 
 
 def test_one_tool_that_did_work_is_enough() -> None:
-    """A tool that failed by itself was not refused, so it is enough too; read-only tools do not
-    count."""
+    """A tool that failed by itself counts as not refused; read-only tools do not count."""
     refusals = Refusals()
     after(refusals, "Bash", "1", is_error=True)
     refusals.heed(result("1"))

@@ -101,8 +101,7 @@ async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
-    """Untracked files beside the target stay, and so do files that the checkpoint's `.gitignore`
-    hides."""
+    """Untracked files beside the target and files hidden by the checkpoint's `.gitignore` stay."""
     codons = (
         codon(
             "one",

@@ -166,8 +166,7 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
 
 
 async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path: Path) -> None:
-    """Files, refs, runs and journal stay; the following rollback does exactly what the preview
-    lists."""
+    """Files, refs, runs and journal stay; the following rollback does what the preview lists."""
     hank = write_hank(tmp_path / "hank", *THREE)
     execution = tmp_path / "execution"
     agent_root, git = execution / "agentRoot", GitWitness(execution)
@@ -400,8 +399,7 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
-    """`onRunning: stop`: the agent ends, its codon fails with the reason, then files are
-    restored."""
+    """`onRunning: stop` ends the agent and fails its codon, then files are restored."""
     gate = tmp_path / "gate"
     hank = write_hank(
         tmp_path / "hank", THREE[0], codon("two", writes("half.txt", "half"), waits_for(gate))
@@ -429,8 +427,7 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
 
 
 async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path: Path) -> None:
-    """SIGTERM after rollback.started: the rollback completes with all events, and the run is
-    closed."""
+    """After SIGTERM the rollback completes with all events, and the new run is closed."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
     execution = tmp_path / "execution"
     async with (

@@ -135,8 +135,7 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
 async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The unsaved file stays, the failure is recorded, and no codon runs on a half-restored
-    tree."""
+    """The unsaved file stays, the failure is recorded, and no codon runs."""
     async with a_room(tmp_path) as room:
         written_meanwhile(room, monkeypatch)
         with pytest.raises(RestoreIncomplete):

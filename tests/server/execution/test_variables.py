@@ -20,8 +20,7 @@ def says(text: str) -> dict[str, Any]:
 
 
 async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
-    """Variables of the hank and answers of earlier codons are filled in; unknown names stay
-    literal."""
+    """Variables and earlier answers are filled in; unknown names stay literal."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", says("forty-two"), outputVar="answer"),

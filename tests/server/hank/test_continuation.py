@@ -48,8 +48,7 @@ def warnings(folder: Path, *steps: dict[str, Any], **root: Any) -> list[str]:
 
 
 def test_a_first_codon_that_continues_loads_with_a_warning(tmp_path: Path) -> None:
-    """Hankweave warns about this at the top level, and so does this loader; the codon itself would
-    fail."""
+    """Hankweave and this loader warn about it at the top level; the codon itself would fail."""
     found = warnings(tmp_path, codon("one", continuationMode=CONTINUE), codon("two"))
     [sentence] = found
     assert sentence.startswith("one: The first codon has 'continue-previous'")
@@ -120,8 +119,7 @@ def test_a_codon_of_a_long_loop_that_aborts_is_warned_of(tmp_path: Path) -> None
 
 
 def test_a_plan_without_its_hank_has_nothing_to_warn_about(tmp_path: Path) -> None:
-    """A server that resumes a recorded plan starts without warnings, even if the hank file is
-    gone."""
+    """A server that resumes a recorded plan starts without warnings or the hank file."""
     loaded = load(written(tmp_path, codon("one", continuationMode=CONTINUE)))
     assert list(advice(loaded))
     assert list(advice(replace(loaded, prompts={}))) == []

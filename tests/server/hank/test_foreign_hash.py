@@ -29,8 +29,7 @@ def sha256(text: str) -> str:
 
 
 def test_a_hank_without_schema_is_known_with_and_without_it() -> None:
-    """Version 0.12 hashes the file after adding the schema to it, earlier versions the file as it
-    is."""
+    """Version 0.12 hashes the file with the schema added, earlier versions the original."""
     assert foreign_hashes(BARE) == {sha256(BARE), sha256(WITH_SCHEMA)}
 
 

@@ -377,8 +377,7 @@ def test_a_rig_source_is_a_plain_tree_of_the_hank(
     "target", ["", ".", "./", "..", "/abs", "a/../..", "a/../b", ".git", "a/.GIT/x", ".hankweave"]
 )
 def test_a_rig_target_is_a_place_within_the_work_tree(author: Author, target: str) -> None:
-    """A target is deleted before the copy, so it cannot be the whole tree or a Hankweave
-    directory."""
+    """A target is deleted before the copy, so it is never the whole tree or a state folder."""
     rig = {"type": "copy", "copy": {"from": "templates", "to": target}}
     [problem] = author.problems(a_codon(rigSetup=[rig]))
     assert problem.path == "$.hank[0].rigSetup[0].copy.to"

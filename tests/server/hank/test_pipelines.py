@@ -144,8 +144,7 @@ def test_a_merge_key_gives_what_is_not_said() -> None:
 
 
 def test_a_script_goes_with_the_hank(tmp_path: Path) -> None:
-    """A script, file or list of steps, is stored beside the hank.json; later edits have no
-    effect."""
+    """A script, file or list of steps, is copied beside the hank.json; later edits do nothing."""
     (tmp_path / "play.json").write_text('{"steps": [{"say": "from a file"}]}')
     path = tmp_path / "p.yaml"
     path.write_text(
@@ -188,8 +187,7 @@ def test_architects_own_agents_are_whoever_is_usual(write: Write, name: str) -> 
 
 
 def test_an_unknown_agent_is_no_other_one(write: Write) -> None:
-    """A4 [gap]: an unknown name fell back to `build`; here it is an error, on the command line
-    too."""
+    """An unknown name is an error; Architect falls back to `build` (A4 [gap])."""
     path = write(f"{STEP}    agent: claud\n")
     told = messages(lambda: load_pipeline(path, agent="scriptd"))
     assert told == ["--agent: There is no agent 'scriptd'.", "There is no agent 'claud'."]
@@ -259,7 +257,7 @@ def test_permissions_of_an_agent_that_may_not_ask_are_told(
 
 
 def test_a_number_is_no_crash(write: Write) -> None:
-    """A8 19 [run]: `n: 3` was a TypeError; every scalar is the text that its author wrote."""
+    """Every scalar is the text that its author wrote; in Architect `n: 3` fails (A8 19 [run])."""
     path = write("variables: {n: 3, v: 1.10, d: 2024-01-31, b: no, e: , s: '07', h: 0x1F}\n" + STEP)
     assert load_pipeline(path).variables == {
         "n": "3", "v": "1.10", "d": "2024-01-31", "b": "false", "e": "", "s": "07", "h": "0x1F",
@@ -282,7 +280,7 @@ def test_a_var_is_a_name_and_a_value() -> None:
 
 @pytest.mark.parametrize("text", ["a", "", "=b", "a-b=c", "1=2", "true=1", "a=\udcff", "a=\0"])
 def test_an_entry_that_sets_nothing_is_an_error(text: str) -> None:
-    """A4: an entry without '=' was silently ignored."""
+    """An entry without '=' is an error; Architect ignores it silently (A4)."""
     with pytest.raises(NotAVariable) as caught:
         parse_var(text)
 
@@ -356,27 +354,26 @@ def test_a_pipeline_that_is_wrong_is_told_as_a_hank_is() -> None:
 
 
 def test_an_unknown_key_at_the_top_is_told(write: Write) -> None:
-    """A4 [run]: unknown top-level keys were silently ignored."""
+    """Unknown top-level keys are errors; Architect ignores them silently (A4 [run])."""
     assert messages(lambda: load_pipeline(write("vars: {a: b}\n" + STEP))) == [
         "The key 'vars' is not known here."
     ]
 
 
 def test_two_steps_of_one_name_are_told(write: Write) -> None:
-    """A4 [run]: duplicates were not detected, and --from-step took the first."""
+    """Duplicates are errors; in Architect --from-step takes the first (A4 [run])."""
     [told] = messages(lambda: load_pipeline(write(STEP + "  - {name: one, prompt: b}\n")))
     assert "is already used by a step: $.steps[0]" in told
 
 
 def test_a_text_is_no_boolean(write: Write) -> None:
-    """A4 [run]: the string "false" was truthy, and the step was committed."""
+    """The string "false" is an error; in Architect it is truthy and commits (A4 [run])."""
     [told] = messages(lambda: load_pipeline(write(f'{STEP}    checkpoint: "false"\n')))
     assert told == "Expected true or false; found the string 'false'."
 
 
 def test_a_file_that_is_not_there_is_told_with_its_neighbour(tmp_path: Path, write: Write) -> None:
-    """A missing file gives a hint with a similar name, and no traceback (Architect:
-    FileNotFoundError)."""
+    """A missing file has a hint with a similar name; Architect raises FileNotFoundError."""
     write(STEP)
     with pytest.raises(PipelineInvalid) as caught:
         load_pipeline(tmp_path / "pipelin.yaml")
@@ -444,8 +441,7 @@ def test_a_configuration_is_read_strictly_where_it_counts(tmp_path: Path, write:
 
 
 def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
-    """Seed 003: `enabled` is false by default; if it is true, a checkpoint is made every 5
-    steps."""
+    """Seed 003: `enabled` is false by default; if true, the default is every 5 steps."""
     for block, every in (("", None), ("{enabled: true}", 5), ("{enabled: false}", None)):
         pipeline = load_pipeline(write(f"checkpoints: {block}\n{STEP}"))
         assert pipeline.checkpoints.every_n_steps == every
@@ -459,7 +455,7 @@ def test_checkpoints_are_off_unless_they_are_enabled(write: Write) -> None:
 
 
 def test_the_plan_says_what_would_be_done(write: Write) -> None:
-    """A5: the plan has checks, models, conditions, and values that are not known yet."""
+    """The plan has checks, models, conditions, and values that are not known yet (A5)."""
     path = write(
         "name: Ship it\nvariables: {area: parser, quick: yes}\nsteps:\n"
         "  - {name: review, prompt: 'Look at {{area}}, then {{later}}.', output_var: verdict}\n"
@@ -482,7 +478,7 @@ def test_the_plan_says_what_would_be_done(write: Write) -> None:
 
 
 def test_a_step_that_is_not_there_is_told_with_the_nearest(write: Write) -> None:
-    """A4 [run]: a typing mistake in --from-step ended with exit code 0."""
+    """A typing mistake in --from-step is an error; in Architect the exit code is 0 (A4 [run])."""
     pipeline = load_pipeline(write(STEP + "  - {name: deploy, prompt: b}\n"))
     assert unknown_step(pipeline, "deploy") is None
     problem = unknown_step(pipeline, "deplyo")

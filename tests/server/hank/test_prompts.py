@@ -100,8 +100,7 @@ def test_frontmatter_makes_no_objects(directory: Path) -> None:
 
 
 def test_variables_are_filled_in_once() -> None:
-    """Three names stand for the work tree, one for the data; a value that looks like a variable
-    stays."""
+    """Three names mean the work tree, one the data; a value like a variable is not expanded."""
     text = "<%AGENT_ROOT%> <%PROJECT_DIR%> <%EXECUTION_DIR%> <%DATA_DIR%> <%OTHER%>"
     root, data = Path("/e/<%DATA_DIR%>"), Path("/d")
     tree = "/e/<%DATA_DIR%>"
