@@ -93,7 +93,7 @@ def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_a_file_that_would_lie_is_removed(database: Database, tmp_path: Path) -> None:
-    """A damaged database is reported, removed, and never used to resume."""
+    """A damaged database raises an error, and `forget` removes the earlier copy."""
     database.begin(None)
     add(database.place, "a")
     database.keep("one")

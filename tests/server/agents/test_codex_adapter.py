@@ -280,7 +280,7 @@ async def test_codex_alone_sees_its_keys(a_task, given, home, monkeypatch) -> No
 async def test_codex_uses_the_key_that_was_meant(
     a_task, given, home, person, monkeypatch, server, codon, has_login, used
 ) -> None:
-    """Codex itself ignores OPENAI_API_KEY; a login is preferred to a key of the server."""
+    """Codex itself ignores OPENAI_API_KEY; a login is preferred to the server's."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
 

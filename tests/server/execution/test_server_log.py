@@ -135,7 +135,7 @@ def test_a_burst_of_files_is_counted(tmp_path: Path, level: str, lines: int) -> 
 
 
 def test_nothing_that_is_quoted_makes_a_line_of_its_own(tmp_path: Path) -> None:
-    """Line ends and escapes in a message are escaped."""
+    """Line ends and terminal escapes in a message are written as visible text."""
     log = tmp_path / "server.log"
     with server_log(log):
         logging.getLogger("hankweave").warning("%s", "odd\n2025 [INFO] made up\x1b[2J")
