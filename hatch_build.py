@@ -1,7 +1,7 @@
-"""Builds the optional helper in C where a compiler and Python's headers are at hand.
+"""Build the optional helper in C where a compiler and Python's headers are available.
 
 Without them the same work is done in Python (server/hankweave_server/worktree/stat_index.py), only
-slower, so that nothing that goes wrong here may stop an installation.
+slower, so a failure here must never stop an installation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULE = "_lstat_diff"
 
 
 class HelperInC(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles the helper beside its source, and puts it into the wheel."""
+    """A build hook that compiles the helper beside its source and adds it to the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or not sys.platform.startswith("linux"):

@@ -28,7 +28,7 @@ from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
 REFERENCE = pytest.StashKey[Heard]()
-"""What clients of Hankweave have received in the acceptance tests."""
+"""The frames that clients of Hankweave received in the acceptance tests."""
 
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
@@ -44,8 +44,8 @@ WHOLE_SYSTEM = (
 )
 """Folders whose tests start programs: they prove what no test of one package can prove."""
 
-# How long an example takes says something of the machine. The fast tier tries the same examples
-# each time, so that it fails because of a change or not at all; the long tier tries new ones.
+# An example's duration depends on the machine. The fast tier uses the same examples each time, so
+# that a failure is caused by a change; the long tier uses new ones.
 settings.register_profile(
     "fast", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -56,10 +56,10 @@ settings.load_profile("long" if "HANKWEAVE_LONG_TIER" in os.environ else "fast")
 
 
 class Program(subprocess.Popen[Any]):
-    """A program that a test begins; one that a failure leaves running is killed.
+    """A program that a test starts; after a failure it is killed.
 
-    The `with` statement waits for its program to end by itself: after a failure that can be for
-    ever, and no limit of a test applies any more.
+    The `with` statement of a plain Popen waits for its program to end by itself: after a failure
+    that can last forever, and no timeout of a test applies any more.
     """
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
@@ -134,7 +134,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Takes over what a worker found, where tests run in several processes."""
+    """Add a worker's results, where tests run in several processes."""
     heard = getattr(node, "workeroutput", {}).get("reference")
     if heard:
         node.config.stash[REFERENCE].add(Heard(**heard))
@@ -145,7 +145,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The table stands below everything else that is printed."""
+    """Print the table below all other output."""
     tally = config.stash.get(TALLY, Tally())
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     heard = config.stash.get(REFERENCE, Heard())
@@ -179,7 +179,7 @@ def reference_client_tally(pytestconfig: pytest.Config) -> Heard:
 
 
 class Recorder:
-    """Counts the tests of the campaigns that do not count themselves, and those that fail."""
+    """A counter of the campaigns' tests that do not report themselves, and of failed ones."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -199,7 +199,7 @@ class Recorder:
         file, _, test = report.nodeid.partition("::")
         campaign = Path(file).stem.removeprefix("test_").replace("_", " ")
         if report.failed:
-            # A campaign that has told its violations fails because of them.
+            # A campaign that has reported its violations fails because of them.
             told = len(self._tally.violations) > self._violations
             failed = [] if told else [f"{test} failed."]
             self._tally.add(campaign, rounds=0, of="cases", violations=failed)

@@ -1,4 +1,4 @@
-"""The house rules of DESIGN 3, read from the imports themselves."""
+"""The layering rules of DESIGN 3, checked on the imports themselves."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_package_imports_only_rows_below_it(path: Path) -> None:
 
 
 def test_every_package_has_its_row() -> None:
-    """Every module and package of the server stands in exactly one row."""
+    """Every module and package of the server is in exactly one row."""
     found = {path.stem for path in SERVER.glob("*.py")} - {"__init__"}
     found |= {path.parent.name for path in SERVER.glob("*/__init__.py")}
     placed = [room for rooms in ROWS for room in rooms]
@@ -101,7 +101,7 @@ def test_every_package_has_its_row() -> None:
 
 
 def modules_of(path: Path, names: Mapping[str, Path]) -> Iterator[str]:
-    """Return our modules that one imports: a submodule itself, not the package it comes from."""
+    """Return the project's modules that one imports: a submodule itself, not its package."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             found = ((node.module, f"{node.module}.{alias.name}") for alias in node.names)
@@ -120,7 +120,7 @@ def test_no_imports_go_in_circles() -> None:
 
 
 def test_no_folder_holds_more_than_25_modules() -> None:
-    """A folder can be read through."""
+    """A folder stays small enough to read."""
     folders = Counter(path.parent for path in modules())
     assert {str(folder): count for folder, count in folders.items() if count > 26} == {}
 
@@ -159,7 +159,7 @@ def test_a_library_stays_in_its_room(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
 def test_every_task_has_a_parent(path: Path) -> None:
-    """Nobody calls asyncio's create_task, ensure_future or gather: tasks live in task groups."""
+    """asyncio's create_task, ensure_future and gather are not used: tasks live in task groups."""
     naked = {"create_task", "ensure_future", "gather"}
     assert [
         f"{module_name(path)}:{node.lineno} calls {node.attr}"
@@ -170,7 +170,7 @@ def test_every_task_has_a_parent(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((SERVER / "domain").rglob("*.py")), ids=module_name)
 def test_the_domain_is_pure(path: Path) -> None:
-    """domain/ has no await, no clock and no file in it."""
+    """domain/ contains no await, no clock and no file access."""
     forbidden = {"os", "time", "pathlib", "anyio", "asyncio", "subprocess", "socket", "shutil"}
     assert not {module.split(".")[0] for module in imports_of(path)} & forbidden
     for node in ast.walk(ast.parse(path.read_text())):

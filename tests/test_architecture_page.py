@@ -1,4 +1,4 @@
-"""Claims of docs/architecture.md: its tables, names and orders are those of the source."""
+"""Claims about docs/architecture.md: its tables, names and orders are those of the source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_STOPS = 20
 
 
 class Stop(NamedTuple):
-    """A stop of the rollback that the page walks through."""
+    """A stop of the rollback that the page describes."""
 
     number: int
     module: str
@@ -49,14 +49,14 @@ class Stop(NamedTuple):
 
 
 def section(title: str) -> str:
-    """The text below a heading, up to the next one."""
+    """Return the text below a heading, up to the next one."""
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
     assert found is not None, f"there is no section {title!r}"
     return found[1]
 
 
 def packages() -> set[str]:
-    """Every package and module directly below hankweave_server."""
+    """Return every package and module directly below hankweave_server."""
     found = {path.parent.name for path in SERVER.glob("*/__init__.py")}
     return found | {path.stem for path in SERVER.glob("*.py")} - {"__init__"}
 
@@ -70,13 +70,13 @@ def modules_named() -> set[str]:
 
 
 def stops() -> list[Stop]:
-    """The numbered list of the walk through a rollback."""
+    """Return the numbered list of the walk through a rollback."""
     found = STOP.findall(section("A rollback, step by step"))
     return [Stop(int(number), module, function) for number, module, function, _ in found]
 
 
 def functions_of(module: Path) -> set[str]:
-    """The functions of a module, and the methods of its classes, by qualified name."""
+    """Return the functions of a module, and the methods of its classes, by qualified name."""
 
     def found(body: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
         for node in body:
@@ -89,7 +89,7 @@ def functions_of(module: Path) -> set[str]:
 
 
 def missed(wanted: Iterable[Stop], calls: Iterable[str]) -> Stop | None:
-    """The first stop that is not called after the one before it; None where all are."""
+    """Return the first stop that is not called after the one before it; None if all are."""
     trace = iter(calls)
     return next((stop for stop in wanted if str(stop) not in trace), None)
 
@@ -98,12 +98,12 @@ def missed(wanted: Iterable[Stop], calls: Iterable[str]) -> Stop | None:
 
 
 def test_every_package_has_its_line() -> None:
-    """No package or module on the disk is missing in the table of packages."""
+    """The table of packages has every package and module on the disk."""
     assert set(PACKAGE_ROW.findall(section("Rows and packages"))) == packages()
 
 
 def test_the_rows_are_those_that_are_enforced() -> None:
-    """The table of rows is the one that tests/test_architecture.py checks imports against."""
+    """The table of rows is the one with which tests/test_architecture.py checks imports."""
     shown = {
         int(number): frozenset(re.findall(r"`([a-z_]+)(?:/|\.py)`", names))
         for number, names in ROW.findall(section("Rows and packages"))
@@ -113,7 +113,7 @@ def test_the_rows_are_those_that_are_enforced() -> None:
 
 @pytest.mark.parametrize("package", sorted(SERVER.rglob("*/__init__.py")), ids=relative)
 def test_every_package_lists_its_modules(package: Path) -> None:
-    """The page leaves it to each package to list its modules and packages, one a line."""
+    """Each package's docstring lists its modules and packages, one per line."""
     there = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
     there |= {f"{path.parent.name}/" for path in package.parent.glob("*/__init__.py")}
     listed = IN_PACKAGE.findall(ast.get_docstring(ast.parse(package.read_text())) or "")
@@ -122,12 +122,12 @@ def test_every_package_lists_its_modules(package: Path) -> None:
 
 @pytest.mark.parametrize("module", sorted(modules_named()))
 def test_every_module_that_is_named_exists(module: str) -> None:
-    """No line of the page leads nowhere."""
+    """No line of the page names a missing module."""
     assert (SERVER / module).is_file() or (TOP / module).is_file()
 
 
 def test_every_folder_and_script_that_is_named_exists() -> None:
-    """The same of what is no module."""
+    """The same holds for names that are not modules."""
     named = {place.split()[0] for place in PLACE.findall(PAGE)}
     assert {each for each in named if not any((at / each).exists() for at in (SERVER, TOP))} == {
         "quarantine/"  # A folder of the store, not of the source.
@@ -156,7 +156,7 @@ def test_every_function_that_is_named_exists() -> None:
 
 
 def test_events_and_codes_on_the_page_exist() -> None:
-    """What the page names as an event, a command or a refusal is in the protocol."""
+    """Every event, command and refusal on the page is in the protocol."""
     subjects = "rollback|workspace|checkpoint|journal|hank|server|state"
     told = set(re.findall(rf"\b(?:{subjects})\.(?!py\b)[a-zA-Z]+\b", PAGE))
     files = {"rollback.intent", "state.json", "server.log", "hank.json"}
@@ -170,7 +170,7 @@ def test_events_and_codes_on_the_page_exist() -> None:
 
 
 def test_the_walk_is_a_list_of_functions_that_exist() -> None:
-    """At most twenty stops, numbered, each a function of the module that stands beside it."""
+    """There are at most twenty stops, numbered, each a function of the module beside it."""
     walk = section("A rollback, step by step")
     numbered = re.findall(r"^\d+\. ", walk, re.MULTILINE)
     assert len(stops()) == len(numbered) <= MOST_STOPS
@@ -180,7 +180,7 @@ def test_the_walk_is_a_list_of_functions_that_exist() -> None:
 
 
 async def test_a_real_rollback_makes_every_stop_in_its_order(tmp_path: Path) -> None:
-    """From the command of a client to the file in its place and back, as the page lists it."""
+    """The stops are called as listed, from a client's command to the restored file and back."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", writes("a.txt", "one")),
@@ -210,7 +210,7 @@ async def test_a_real_rollback_makes_every_stop_in_its_order(tmp_path: Path) -> 
     late = missed(stops(), calls)
     assert late is None, f"stop {late} is not made, or before the one above it"
 
-    # The check can fail: where two neighbours are called once, they cannot change places.
+    # The check can fail: two neighbours that are called once cannot be swapped.
     once = {stop for stop in stops() if calls.count(str(stop)) == 1}
     pairs = [pair for pair in pairwise(stops()) if once.issuperset(pair)]
     assert len(pairs) > MOST_STOPS // 2

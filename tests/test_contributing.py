@@ -89,7 +89,7 @@ def test_a_recipe_names_every_file_that_mentions_the_example(title: str) -> None
 
 
 def test_every_script_and_option_exists() -> None:
-    """The table of commands names scripts and options that there are."""
+    """The table of commands names only existing scripts and options."""
     commands = set(re.findall(r"`?(scripts/[a-z-]+)((?: --[a-z-]+)?)", PAGE))
     assert len(commands) > 8
     for script, option in commands:

@@ -1,8 +1,8 @@
 """Golden tests of the interfaces that must not change by accident.
 
-Each test writes down one interface as lines of text and compares them with a file in
+Each test records one interface as lines of text and compares them with a file in
 tests/golden/interfaces: `cli.txt` (commands, options, settings, exit codes), `protocol.txt` (names
-and fields of the wire and of files), `execution.txt` (what one execution leaves on disk: files,
+and fields of the wire and of files), `execution.txt` (the output of one execution on disk: files,
 journal, refs, commits, log formats) and `prose.txt` (messages, hints and log texts, which may be
 reworded). `scripts/test --update-golden` rewrites them; the diff then shows what changed.
 COMMANDS.md pins the help texts, protocol/asyncapi.json the types.
@@ -138,7 +138,7 @@ def shapes(kind: type) -> Iterator[type]:
 
 
 def shape_name(kind: type) -> str:
-    """Name a struct; those for clients of Hankweave itself share names with ours."""
+    """Name a struct; those for clients of Hankweave itself share names with the others."""
     family = "reference " if kind.__module__.endswith("reference_shapes") else ""
     return f"{family}{kind.__name__}"
 
@@ -148,7 +148,7 @@ def shape_name(kind: type) -> str:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")
 async def test_one_execution_and_what_it_says(tmp_path: Path, golden: GoldenFiles) -> None:
-    """Two codons, one of which fails; a labelled checkpoint, a pin, a rollback, its undo."""
+    """Two codons (one fails), a labelled checkpoint, a pin, a rollback, and its undo."""
     hank = write_hank(
         tmp_path / "hank",
         codon("one", {"say": "Hello."}, writes("notes/a.txt", "one\n")),

@@ -23,7 +23,7 @@ def called_scripts(text: str) -> set[str]:
 
 
 def test_pre_commit_runs_the_commands_of_scripts_check() -> None:
-    """The same programs with the same arguments, except that files are passed and fixed."""
+    """The programs and arguments are the same, except that files are passed and fixed."""
     (repository,) = parsed(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     entries = {shlex.join(shlex.split(hook["entry"])) for hook in repository["hooks"]}

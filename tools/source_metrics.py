@@ -102,18 +102,18 @@ class Source:
 
     @cached_property
     def reasons(self) -> dict[str, str]:
-        """Why modules with a single importer are modules of their own, by dotted name."""
+        """Return the reasons for modules with a single importer, by dotted name."""
         table = self.root / REASONS
         return tomllib.loads(table.read_text(encoding="utf-8")) if table.exists() else {}
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """For each module, the modules that it imports anywhere, functions included."""
+        """Return for each module the modules that it imports anywhere, functions included."""
         return self._graph(ast.walk)
 
     @cached_property
     def imports_on_load(self) -> dict[str, set[str]]:
-        """For each module, the modules that are imported while it is being imported."""
+        """Return for each module the modules that are imported while it is being imported."""
         return self._graph(statements_on_load)
 
     def _graph(self, walk: Callable[[ast.AST], Iterator[ast.AST]]) -> dict[str, set[str]]:
@@ -145,7 +145,7 @@ class Source:
 
     @cached_property
     def _exported(self) -> dict[str, str]:
-        """The names that packages import from their own modules, with these modules."""
+        """Return the names that packages import from their own modules, with these modules."""
         return {
             f"{name}.{alias.asname or alias.name}": node.module
             for name, module in self.modules.items()
@@ -157,7 +157,7 @@ class Source:
 
     @cached_property
     def single_importers(self) -> dict[str, str]:
-        """The modules that exactly one module imports and no process runs, with that module."""
+        """Return the modules with exactly one importer that no process runs, with that importer."""
         importers: dict[str, list[str]] = defaultdict(list)
         for name, imported in self.imports.items():
             for each in imported:
@@ -171,7 +171,7 @@ class Source:
 
     @cached_property
     def recurring(self) -> dict[str, list[str]]:
-        """The public class names that several modules define, with those modules."""
+        """Return the public class names that several modules define, with those modules."""
         found: dict[str, list[str]] = defaultdict(list)
         for name, module in self.modules.items():
             if name.startswith("tools."):

@@ -1,4 +1,4 @@
-"""Claims of the codec: what is written is what is read, and what is unknown is kept."""
+"""Claims about the codec: values survive a round trip, and unknown parts are kept."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ causes = st.lists(st.integers(1, 2**53) | texts, max_size=3).map(tuple)
 def test_a_command_comes_back_as_it_was_sent(
     member: type[CommandData], data: st.DataObject
 ) -> None:
-    """decode(encode(x)) == x for every command, whatever stands in it."""
+    """decode(encode(x)) == x for every command with any content."""
     sent = Command(
         id=CommandId(data.draw(texts)), type=member.TYPE, data=data.draw(values_of(member))
     )
@@ -73,7 +73,7 @@ def test_a_command_comes_back_as_it_was_sent(
 def test_an_event_comes_back_as_it_was_written(
     member: type[EventData], data: st.DataObject
 ) -> None:
-    """decode(encode(x)) == x for every event, whatever stands in it, and it is one line."""
+    """decode(encode(x)) == x for every event with any content, and the encoding is one line."""
     written = Event(
         id=data.draw(texts),
         seq=EventSeq(data.draw(st.integers(1, 2**53)) if member.JOURNALED else 0),
@@ -95,7 +95,7 @@ def test_an_event_comes_back_as_it_was_written(
 def test_a_transition_comes_back_as_it_was_written(
     member: type[Transition], data: st.DataObject
 ) -> None:
-    """decode(encode(x)) == x for every transition: the state can be folded again."""
+    """decode(encode(x)) == x for every transition, so the state can be folded again."""
     written = data.draw(values_of(member))
     assert codec.decode_transition_body(codec.transition_body(written)) == written
 
@@ -121,7 +121,7 @@ def test_a_transition_comes_back_as_it_was_written(
 @often_enough
 @given(data=st.data())
 def test_a_file_or_reply_comes_back_as_it_was_written(shape: type, data: st.DataObject) -> None:
-    """decode(encode(x)) == x for what stands in files, and for what the server answers."""
+    """decode(encode(x)) == x for the content of files and for the server's replies."""
     written = data.draw(values_of(shape))
     assert codec.decode_value(shape, codec.encode(written)) == written
 
@@ -135,7 +135,7 @@ def test_every_subclass_is_in_its_registry(registry: Registry[Typed]) -> None:
 
 
 def test_there_are_hankweaves_fourteen_commands_and_ours() -> None:
-    """Nothing that a client of Hankweave sends is unknown."""
+    """Every command of a Hankweave client is known."""
     hankweaves = {
         "codon.start",
         "codon.next",
@@ -157,13 +157,13 @@ def test_there_are_hankweaves_fourteen_commands_and_ours() -> None:
 
 
 def test_two_members_of_a_union_cannot_share_a_type() -> None:
-    """A registry refuses what it could not tell apart."""
+    """A registry refuses two members with the same type."""
     with pytest.raises(ValueError, match="share a type"):
         Registry(InitialCheckpointSet, InitialCheckpointSet)
 
 
 def test_a_command_without_data_has_its_defaults() -> None:
-    """`data` may be left out where nothing in it is required."""
+    """`data` may be omitted where none of its fields is required."""
     command = codec.decode_command('{"id": "1", "type": "rollback.toLastSuccess"}')
     assert command.data == COMMANDS.members["rollback.toLastSuccess"]()
 
@@ -184,14 +184,14 @@ def test_a_commands_unknown_keys_are_ignored() -> None:
     ],
 )
 def test_an_unknown_command_is_refused_with_the_nearest_one(sent: str, meant: str) -> None:
-    """A typing error is answered with what was probably meant."""
+    """The error suggests the known type that is most similar."""
     refused = refusal(f'{{"id": "1", "type": "{sent}"}}')
     assert (refused.code, refused.path) == (ErrorCode.UNKNOWN_COMMAND, "$.type")
     assert refused.hint == f"Did you mean '{meant}'?"
 
 
 def test_a_command_like_no_other_is_refused_with_all_there_are() -> None:
-    """Where nothing is near, the whole list helps."""
+    """Without a similar type, the error lists all of them."""
     hint = refusal('{"id": "1", "type": "zzzzz"}').hint
     assert hint is not None
     assert all(name in hint for name in COMMANDS.names)
@@ -232,7 +232,7 @@ def test_a_wrong_command_is_refused_with_the_path_of_the_fault(frame: str, path:
 
 @given(texts, st.binary(max_size=40))
 def test_anything_at_all_is_decoded_or_refused(text: str, data: bytes) -> None:
-    """No frame makes the codec raise anything but Refused."""
+    """For any frame, the codec raises no exception but Refused."""
     for frame in (text, data):
         for decode in (codec.decode_command, codec.decode_event, codec.decode_handshake):
             decoded = outcome(Refused, decode, frame)
@@ -241,14 +241,14 @@ def test_anything_at_all_is_decoded_or_refused(text: str, data: bytes) -> None:
 
 @given(st.data())
 def test_a_command_cut_off_anywhere_is_refused(data: st.DataObject) -> None:
-    """Half a frame is never taken for a whole one."""
+    """Half a frame is never accepted as a whole one."""
     member = data.draw(st.sampled_from(list(COMMANDS.members.values())))
     frame = codec.encode_command(data.draw(values_of(member)), CommandId("1"))
     with pytest.raises(Refused):
         codec.decode_command(frame[: data.draw(st.integers(0, len(frame) - 1))])
 
 
-# --- what is not known ----------------------------------------------------------------------------
+# --- unknown types --------------------------------------------------------------------------------
 
 NEWER = b'{"id":"e","seq":7,"timestamp":"t","type":"moon.rose","data":{"full":true},"causes":[3]}'
 
@@ -262,19 +262,19 @@ def test_an_unknown_event_is_kept_as_it_came() -> None:
 
 
 def test_an_unknown_event_is_written_as_it_came() -> None:
-    """Whoever passes events on passes on those of a newer server too."""
+    """A program that forwards events forwards those of a newer server too."""
     assert codec.encode(codec.decode_event(NEWER)) == NEWER
 
 
 def test_an_unknown_transition_is_refused() -> None:
-    """A state cannot be folded from a change nobody knows, and must not look as if it could."""
+    """A state must not be folded from an incomplete set of changes."""
     body = TransitionBody(type="MoonRose", data=msgspec.Raw(b"{}"))
     with pytest.raises(Refused, match="newer version"):
         codec.decode_transition_body(body)
 
 
 def test_an_event_without_a_seq_is_written_without_one() -> None:
-    """What answers one client has no place in the journal, and claims none."""
+    """A reply to one client is not in the journal, so it has no seq."""
     frame = b'{"id":"e","timestamp":"t","type":"pong","data":{"message":"pong","timestamp":"t"}}'
     event = codec.decode_event(frame)
     assert event.seq == 0
@@ -282,7 +282,7 @@ def test_an_event_without_a_seq_is_written_without_one() -> None:
 
 
 def test_a_transition_in_an_event_is_read_in_two_steps() -> None:
-    """A reader that does not fold need not decode what it folds."""
+    """A reader that does not fold need not decode the transition's data."""
     transition = InitialCheckpointSet(checkpoint_sha=Sha("a" * 40))
     line = codec.encode(
         Event(
@@ -302,19 +302,19 @@ def test_a_transition_in_an_event_is_read_in_two_steps() -> None:
     assert codec.decode_transition(data) == transition
 
 
-# --- names of files -------------------------------------------------------------------------------
+# --- file names -----------------------------------------------------------------------------------
 
 
 @given(st.binary(min_size=1, max_size=12))
 def test_any_file_name_can_be_written(name: bytes) -> None:
-    """A file's name is bytes, and no name keeps an event or a report back."""
+    """A file's name is bytes, and every name can be part of an event or a report."""
     skipped = SkippedFile(path=os.fsdecode(name), reason="unreadable")
     shown = json.loads(codec.encode(skipped))["path"]
     assert shown == name.decode("utf-8", "backslashreplace")
 
 
 def test_a_strange_name_is_written_wherever_it_stands() -> None:
-    """In nested values, in keys, and beside values that are encoded already."""
+    """This covers nested values, keys, and values beside ones that are encoded already."""
     record = TrafficRecord(
         logged_at="caf\udce9",
         direction="in",
@@ -335,7 +335,7 @@ def test_a_strange_name_is_written_wherever_it_stands() -> None:
 
 
 def test_what_is_no_value_is_not_written() -> None:
-    """A value that JSON cannot hold is its author's mistake, strange name or not."""
+    """A value that JSON cannot hold is an error, with or without an unusual file name."""
     for value in (object(), {"\udcff": object()}):
         with pytest.raises(TypeError):
             codec.encode(value)
@@ -345,7 +345,7 @@ def test_what_is_no_value_is_not_written() -> None:
 
 
 def test_keys_are_camel_case_and_defaults_are_left_out() -> None:
-    """What is written is what the page shows: short, and in Hankweave's spelling."""
+    """The encoding is as in the README: short, and with Hankweave's spelling."""
     command = RollbackToCodon(codon_id=CodonId("a"), checkpoint_type="end", auto_restart=True)
     assert json.loads(codec.encode_command(command, CommandId("1"))) == {
         "id": "1",
@@ -355,7 +355,7 @@ def test_keys_are_camel_case_and_defaults_are_left_out() -> None:
 
 
 def test_a_required_null_is_written() -> None:
-    """A field that is always there is there even where it is null."""
+    """A required field is written even if it is null."""
     lock = RuntimeLock(pid=1, run_id=None, start_time="t", last_heartbeat="t")
     assert json.loads(codec.encode(lock)) == {
         "pid": 1,
@@ -366,13 +366,13 @@ def test_a_required_null_is_written() -> None:
 
 
 def test_a_handshake_needs_nothing_but_a_mode() -> None:
-    """Hankweave's clients send no more than that, and no id."""
+    """Hankweave's clients send only a mode, without an id."""
     hello = codec.decode_handshake('{"type": "handshake", "data": {"mode": "readonly"}}')
     assert hello.data == HandshakeData(mode="readonly")
 
 
 def test_a_handshake_with_another_mode_is_refused() -> None:
-    """There are two modes, and no third is granted by accident."""
+    """There are two modes, and a third is never granted by accident."""
     with pytest.raises(Refused) as caught:
         codec.decode_handshake('{"type": "handshake", "data": {"mode": "admin"}}')
 
@@ -380,7 +380,7 @@ def test_a_handshake_with_another_mode_is_refused() -> None:
 
 
 def test_a_failure_carries_its_code_as_text() -> None:
-    """Programs switch on the code; it is the same on the wire and in the enumeration."""
+    """Programs branch on the code; it is the same on the wire and in the enumeration."""
     failed = CommandFailed(
         in_reply_to=None,
         timestamp="t",
@@ -391,7 +391,7 @@ def test_a_failure_carries_its_code_as_text() -> None:
 
 
 def test_values_cannot_be_changed() -> None:
-    """A value that was told to one reader is the same for the next."""
+    """All readers of a value see the same content."""
     lock = RuntimeLock(pid=1, run_id=RunId("r"), start_time="t", last_heartbeat="t")
     with pytest.raises(AttributeError):
         lock.pid = 2

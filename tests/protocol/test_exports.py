@@ -1,4 +1,6 @@
-"""Claims of protocol/asyncapi.json and protocol/hankweave.d.ts: complete, true and up to date."""
+"""Claims about protocol/asyncapi.json and protocol/hankweave.d.ts: complete, true and
+up to date.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,13 @@ def label(example: Example) -> str:
 
 
 def validator(name: str) -> Draft7Validator:
-    """Validates by one schema of the document, which may refer to the others."""
+    """Return a validator for one schema of the document, which may refer to the others."""
     root = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
     return Draft7Validator(root)
 
 
 def schema_of(example: Example) -> str:
-    """The schema that an example on the page claims to be."""
+    """Return the schema that an example on the page belongs to."""
     assert example.kind is not None
     kind, _, rest = example.kind.partition(" ")
     match kind, rest:
@@ -86,7 +88,7 @@ def test_a_file_in_the_repository_is_what_the_shapes_make(name: str, file: str) 
 
 
 def test_the_same_shapes_make_the_same_bytes() -> None:
-    """What is written does not hang on the order in which a process keeps its sets."""
+    """The output does not depend on the order in which a process iterates over its sets."""
     made = {
         subprocess.run(
             [sys.executable, "-m", "codegen.exports", name],
@@ -101,7 +103,7 @@ def test_the_same_shapes_make_the_same_bytes() -> None:
 
 
 def test_an_export_that_does_not_exist_is_refused() -> None:
-    """A misspelt name prints nothing on stdout, and the names that there are on stderr."""
+    """For a misspelt name stdout is empty, and stderr lists the valid names."""
     asked = subprocess.run(
         [sys.executable, "-m", "codegen.exports", "typescrpt"],
         env=os.environ | {"PYTHONPATH": TOOLS},
@@ -114,7 +116,7 @@ def test_an_export_that_does_not_exist_is_refused() -> None:
 
 @given(json_values)
 def test_folded_json_is_the_same_json(value: Any) -> None:
-    """Laying it out for people changes nothing but white space."""
+    """Formatting it for people changes only white space."""
     assert json.loads(folded(value)) == value
 
 
@@ -144,7 +146,7 @@ def pointed(target: str) -> Any:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    """Nothing in the document points into the void, or out of it."""
+    """No reference in the document is dangling or leaves the document."""
     targets = set(references(DOCUMENT))
     assert len(targets) > 300
     for target in targets:
@@ -152,19 +154,19 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 def test_every_message_has_a_schema_and_an_operation() -> None:
-    """A message that nobody sends, or that says nothing of its payload, is none."""
+    """Every message is sent by some operation and has a payload."""
     messages = DOCUMENT["channels"]["wire"]["messages"]
     assert set(messages) == set(DOCUMENT["components"]["messages"])
     for message in DOCUMENT["components"]["messages"].values():
         assert message["payload"]["$ref"].startswith("#/components/schemas/")
 
-    # There is no reply to a forced end.
+    # A forced end has no reply.
     used = {target.rpartition("/")[2] for target in references(DOCUMENT["operations"])}
     assert set(messages) - used == {"reply.server.force_shutdown"}
 
 
 def test_every_schema_is_used() -> None:
-    """Beside the frames there are only shapes that a frame or a file is made of."""
+    """Besides the frames there are only shapes that a frame or a file consists of."""
     roots = {message["payload"]["$ref"] for message in DOCUMENT["components"]["messages"].values()}
     roots |= {f"#/components/schemas/{kind.__name__}" for kind in FILES.values()}
     roots.add("#/components/schemas/TrafficRecord")
@@ -178,7 +180,7 @@ def test_every_schema_is_used() -> None:
 
 
 def test_the_whole_protocol_is_in_the_document() -> None:
-    """Every command with its reply, every event, every transition and every error code."""
+    """The document has every command with its reply, and every event, transition and error code."""
     messages, operations = DOCUMENT["components"]["messages"], DOCUMENT["operations"]
     assert set(operations) == {"handshake", "events", *COMMANDS.names}
     assert {command_name(member) for member in COMMANDS.members.values()} <= set(messages)
@@ -190,7 +192,7 @@ def test_the_whole_protocol_is_in_the_document() -> None:
 
 
 def test_a_command_says_whether_it_changes_something() -> None:
-    """Who makes buttons from the document knows which of them a viewer may press."""
+    """An author of a user interface can see which commands a viewer may send."""
     for name, member in COMMANDS.members.items():
         operation = DOCUMENT["operations"][name]
         assert operation["x-changes"] is member.MUTATES
@@ -198,7 +200,7 @@ def test_a_command_says_whether_it_changes_something() -> None:
 
 
 def test_nothing_of_the_house_is_in_the_document() -> None:
-    """Where an idea is from is no concern of those who write clients."""
+    """References to internal documents do not concern authors of clients."""
     for file in ("asyncapi.json", "hankweave.d.ts"):
         text = (PROTOCOL / file).read_text()
         assert "(DESIGN" not in text
@@ -218,19 +220,19 @@ def test_the_document_is_valid_by_its_own_rules() -> None:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_schema_is_one(name: str) -> None:
-    """Draft 7, which AsyncAPI speaks, accepts each of them."""
+    """Draft 7, which AsyncAPI uses, accepts each of them."""
     Draft7Validator.check_schema(SCHEMAS[name])
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=label)
 def test_an_example_of_the_page_fits_its_schema(example: Example) -> None:
-    """What protocol/README.md shows is what the document describes."""
+    """The examples in protocol/README.md match the document."""
     assert_fits(schema_of(example), example.text)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=label)
 def test_an_example_that_is_spoilt_fits_no_more(example: Example) -> None:
-    """These tests can fail: without any one of its keys that must be there, it is refused."""
+    """These tests can fail: without any one of its required keys, the example is refused."""
     value, check = json.loads(example.text), validator(schema_of(example))
     must = {"type", "mode", "status", "pid", "checkpointSha", "operationId", "version", "runs"}
     for key in must & set(value):
@@ -247,7 +249,7 @@ def test_an_example_that_is_spoilt_fits_no_more(example: Example) -> None:
 @often_enough
 @given(st.data())
 def test_any_event_fits(member: type[EventData], data: st.DataObject) -> None:
-    """Whatever the codec writes as an event's data, its schema accepts."""
+    """For anything the codec writes as an event's data, its schema accepts it."""
     assert_fits(member.__name__, codec.encode(data.draw(values_of(member))))
 
 
@@ -255,7 +257,7 @@ def test_any_event_fits(member: type[EventData], data: st.DataObject) -> None:
 @often_enough
 @given(st.data())
 def test_any_command_fits(member: type[Typed], data: st.DataObject) -> None:
-    """Whatever the codec writes as a command's data, its schema accepts."""
+    """For anything the codec writes as a command's data, its schema accepts it."""
     assert_fits(member.__name__, codec.encode(data.draw(values_of(member))))
 
 
@@ -274,7 +276,7 @@ REPLIES = [
 @often_enough
 @given(st.data())
 def test_any_answer_fits(kind: type, data: st.DataObject) -> None:
-    """Whatever the codec writes as a reply's data, its schema accepts."""
+    """For anything the codec writes as a reply's data, its schema accepts it."""
     assert_fits(kind.__name__, codec.encode(data.draw(values_of(kind))))
 
 
@@ -287,7 +289,7 @@ def assert_fits(schema: str, encoded: str | bytes) -> None:
 
 
 def compiled(folder: Path, *files: str, options: tuple[str, ...] = ()) -> list[str]:
-    """Runs tsc --strict over files of a folder; returns its complaints."""
+    """Run tsc --strict over files of a folder; return its errors."""
     modules = node_modules()
     (folder / "node_modules").symlink_to(modules)
     done = subprocess.run(
@@ -302,7 +304,7 @@ def compiled(folder: Path, *files: str, options: tuple[str, ...] = ()) -> list[s
 
 
 def type_of(example: Example) -> str:
-    """The type that an example on the page claims to be."""
+    """Return the type that an example on the page belongs to."""
     name = schema_of(example)
     kind, _, rest = name.partition(".")
     match kind:
@@ -317,7 +319,7 @@ def type_of(example: Example) -> str:
 
 
 def test_the_types_accept_every_example_of_the_page(tmp_path: Path) -> None:
-    """`tsc --strict` finds nothing amiss with what the page shows, key for key."""
+    """`tsc --strict` reports no error for the page's examples, key for key."""
     shutil.copy(PROTOCOL / "hankweave.d.ts", tmp_path)
     constants = [
         f"export const line{example.line}: {type_of(example)} = {example.text};"
@@ -340,7 +342,7 @@ def test_a_sample_program_compiles_and_a_wrong_one_does_not(tmp_path: Path) -> N
 
 
 def test_the_javascript_example_is_typed(tmp_path: Path) -> None:
-    """`tsc --checkJs` has nothing to say against examples/clients/follow.mjs."""
+    """`tsc --checkJs` reports no error for examples/clients/follow.mjs."""
     for folder in ("protocol", "examples/clients"):
         (tmp_path / folder).mkdir(parents=True)
 

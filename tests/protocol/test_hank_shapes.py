@@ -1,4 +1,4 @@
-"""Claims about the shapes of hank.json, and about the schema that editors get."""
+"""Claims about the shapes of hank.json, and about the schema for editors."""
 
 from __future__ import annotations
 
@@ -164,13 +164,13 @@ FULL: dict[str, Any] = {
         },
     ],
 }
-"""Every field that Hankweave's hanks have, and our `agent`."""
+"""Every field of Hankweave's hanks, and this project's `agent`."""
 
 Path_ = tuple[str | int, ...]
 
 
 def objects(value: Any, path: Path_ = ()) -> Iterator[Path_]:
-    """Finds every object in a value; those that an author fills freely are left out."""
+    """Find every object in a value, except those with keys of the author's choice."""
     free = {"env", "shares", "sentinelConfig"}
     match value:
         case dict():
@@ -194,7 +194,7 @@ def at(value: Any, path: Path_) -> Any:
 
 
 def changed(path: Path_, **fields: Any) -> dict[str, Any]:
-    """The full hank with fields of one object set; a field set to `...` is taken out."""
+    """Return the full hank with fields of one object set; a field set to `...` is removed."""
     hank = copy.deepcopy(FULL)
     target = at(hank, path)
     target.update(fields)
@@ -216,11 +216,11 @@ def faults(hank: Any) -> list[str]:
     return [error.message for error in VALIDATOR.iter_errors(hank)]
 
 
-# --- what loads -----------------------------------------------------------------------------------
+# --- accepted hanks -------------------------------------------------------------------------------
 
 
 def test_a_full_hank_loads_with_all_its_fields() -> None:
-    """Nothing that Hankweave's format has is unknown or lost."""
+    """Every field of Hankweave's format is known and kept."""
     hank = decode(FULL)
     observe, review, until_full = hank.hank
     assert isinstance(observe, Codon)
@@ -233,7 +233,7 @@ def test_a_full_hank_loads_with_all_its_fields() -> None:
 
 
 def test_a_hank_comes_back_as_it_was_written() -> None:
-    """Loading and writing a hank gives the same JSON, up to defaults that were spelt out."""
+    """Loading and writing a hank gives the same JSON, except explicit defaults."""
     again = json.loads(codec.encode(decode(FULL)))
     assert decode(again) == decode(FULL)
     assert again["hank"][0] == FULL["hank"][0]
@@ -242,25 +242,25 @@ def test_a_hank_comes_back_as_it_was_written() -> None:
 @often_enough
 @given(values_of(Hank))
 def test_any_hank_comes_back_as_it_was_written(hank: Hank) -> None:
-    """decode(encode(x)) == x, whatever stands in the hank."""
+    """decode(encode(x)) == x, for a hank with any content."""
     assert codec.decode_value(Hank, codec.encode(hank)) == hank
 
 
 def test_both_names_of_the_patterns_mean_the_same() -> None:
-    """Hankweave renamed `trackedFiles`; here both count, the seeds' name first."""
+    """Hankweave renamed `trackedFiles`; both names work, and the seeds' name takes precedence."""
     codon = decode(changed(("hank", 0), trackedFiles=["a"], checkpointedFiles=["b"])).hank[0]
     assert isinstance(codon, Codon)
     assert codon.patterns == ("a", "b")
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused hanks --------------------------------------------------------------------------------
 
 
 OPEN = {
     *("meta", "requirements", "rigSetup", "copy", "command", "beforeCopy", "retryConfig"),
     *("terminateOn", "sentinels", "settings", "outputPaths", "reportToWebsocket"),
 }
-"""What Hankweave's schema is not strict about; an item of a list goes by the list's name."""
+"""Hankweave's schema is not strict about these; an item of a list has the list's name."""
 
 
 def is_open(path: Path_) -> bool:
@@ -270,7 +270,7 @@ def is_open(path: Path_) -> bool:
 
 @pytest.mark.parametrize("path", list(objects(FULL)), ids=lambda path: "/".join(map(str, path)))
 def test_an_unknown_key_is_refused_or_dropped_where_hankweave_does(path: Path_) -> None:
-    """Strict shapes refuse a misspelt field, open ones read on without it; the schema agrees."""
+    """Strict shapes refuse a misspelt field, open ones ignore it; the schema agrees."""
     extended = changed(path, unknownKey=1)
     if is_open(path):
         assert decode(extended) == decode(FULL)
@@ -284,7 +284,7 @@ def test_an_unknown_key_is_refused_or_dropped_where_hankweave_does(path: Path_) 
 
 
 def test_an_author_names_variables_and_shares_freely() -> None:
-    """Keys that are the author's own are not checked against anything."""
+    """Keys that an author chooses are not checked."""
     codon = decode(changed(("hank", 0), env={"ANYTHING": "1"})).hank[0]
     assert isinstance(codon, Codon)
     assert codon.env == {"ANYTHING": "1"}
@@ -330,7 +330,7 @@ def test_an_id_that_could_not_stand_in_a_file_name_is_refused(name: str) -> None
 
 @pytest.mark.parametrize("name", ["a", "build-schema", "v1.2", "...", "ß_é", "run:1", "-", "~"])
 def test_any_other_id_is_taken(name: str) -> None:
-    """What Hankweave's authors call their codons loads."""
+    """Ids that Hankweave's authors use are accepted."""
     assert is_valid(changed(("hank", 0), id=name))
     assert decode(changed(("hank", 0), id=name)).hank[0].id == name
 
@@ -383,19 +383,19 @@ def test_a_value_out_of_its_range_is_refused(path: Path_, fields: dict[str, Any]
 
 
 def test_the_schema_is_a_schema() -> None:
-    """Draft 2020-12 itself accepts what editors get."""
+    """Draft 2020-12 itself accepts the schema for editors."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
 @pytest.mark.parametrize("hank", [FULL, json.loads(EXAMPLE.read_text())], ids=["full", "example"])
 def test_the_schema_accepts_what_loads(hank: dict[str, Any]) -> None:
-    """No editor underlines a hank that runs."""
+    """An editor reports no error for a hank that runs."""
     assert faults(hank) == []
 
 
 def test_a_step_that_does_not_say_what_it_is_is_a_codon() -> None:
-    """Hankweave's `type` of a codon is optional, so the schema does not ask for it."""
+    """Hankweave's `type` of a codon is optional, so the schema does not require it."""
     assert is_valid(changed(("hank", 0), type=...))
     assert not is_valid(changed(("hank", 0), type=..., id=...))
     assert not is_valid(changed(("hank", 1), type=...))
@@ -404,10 +404,10 @@ def test_a_step_that_does_not_say_what_it_is_is_a_codon() -> None:
 @often_enough
 @given(values_of(Hank))
 def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
-    """Schema and shapes cannot drift apart."""
+    """Schema and shapes agree for any hank."""
     raw = json.loads(codec.encode(hank))
     for entry in sentinel_entries(raw):
-        entry["sentinelConfig"] = "sentinels/any.json"  # Its own shape is the next test's.
+        entry["sentinelConfig"] = "sentinels/any.json"  # Its own shape is covered by the next test.
 
     assert faults(raw) == []
 
@@ -415,19 +415,19 @@ def test_the_schema_accepts_any_hank_that_can_be_written(hank: Hank) -> None:
 @often_enough
 @given(values_of(SentinelConfig))
 def test_the_schema_accepts_any_sentinel_that_can_be_written(config: SentinelConfig) -> None:
-    """Editors complete a sentinel inside a hank, by the shapes that sentinels are read by."""
+    """Editors complete a sentinel inside a hank according to the shapes that the loader uses."""
     entry = {"sentinelConfig": json.loads(codec.encode(config))}
     assert faults(changed(("hank", 0), sentinels=[entry])) == []
 
 
 def test_the_schema_knows_what_a_sentinel_may_say() -> None:
-    """A misspelt key of a sentinel is underlined like one of a codon."""
+    """A misspelt key of a sentinel is an error, as in a codon."""
     wrong = changed(("hank", 0, "sentinels", 1, "sentinelConfig"), modle="x")
     assert not is_valid(wrong)
 
 
 def test_every_field_is_described_but_those_that_name_their_own_shape() -> None:
-    """An editor says of each field what it means, or shows the description of what it holds."""
+    """An editor shows for each field its meaning, or the description of its shape."""
     strict = {"Hank", "Codon", "Loop", "CodonBudget", "ContainerBudget", "Overrides", "OutputFiles"}
     for name in strict & SCHEMA["$defs"].keys():
         assert SCHEMA["$defs"][name]["additionalProperties"] is False, name
@@ -438,19 +438,19 @@ def test_every_field_is_described_but_those_that_name_their_own_shape() -> None:
 
 
 def test_the_schema_in_the_repository_is_that_of_the_shapes() -> None:
-    """protocol/hank.schema.json, which editors load, is what `scripts/export-schema` writes."""
+    """protocol/hank.schema.json, which editors load, is the output of `scripts/export-schema`."""
     committed = json.loads((TOP / "protocol" / "hank.schema.json").read_text())
     assert committed == json.loads(codec.encode(SCHEMA))
 
 
 @pytest.mark.parametrize("schema", [events_schema(), commands_schema()], ids=["events", "commands"])
 def test_the_schemas_of_the_wire_are_schemas(schema: dict[str, Any]) -> None:
-    """Draft 2020-12 accepts what clients in other languages are made from."""
+    """Draft 2020-12 accepts the schemas that clients in other languages are generated from."""
     Draft202012Validator.check_schema(schema)
 
 
 def test_the_schemas_of_the_wire_accept_what_is_sent() -> None:
-    """An event and a command as they go over the wire fit; a misspelt type does not."""
+    """An event and a command in wire format are accepted; a misspelt type is not."""
     event = {"id": "e", "timestamp": "t", "type": "info", "data": {"message": "m"}}
     command = {"id": "c", "type": "codon.start", "data": {"codonId": "observe"}}
     for schema, message in ((events_schema(), event), (commands_schema(), command)):
@@ -488,6 +488,6 @@ def test_every_field_of_a_hank_is_in_the_reference() -> None:
 
 
 def test_a_plan_on_record_may_have_a_budget_of_no_dollars() -> None:
-    """Loading a hank refuses zero; the state of an execution that was begun with it still opens."""
+    """A hank with a zero budget is refused; an existing execution with one still opens."""
     budget = codec.decode_value(hank_shapes.CodonBudget, b'{"maxDollars": 0}')
     assert budget.max_dollars == 0

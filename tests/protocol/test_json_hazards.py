@@ -1,4 +1,4 @@
-"""Claims about JSON that is meant badly, or broken on its way (DESIGN 13, "Traps")."""
+"""Claims about malicious or damaged JSON (DESIGN 13, "Traps")."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def list_with(limit: str) -> str:
     ],
 )
 def test_what_is_no_json_is_refused_as_such(frame: str | bytes) -> None:
-    """The sender is told that it is not JSON; nothing else happens."""
+    """The sender is told that it is not JSON, with no other effect."""
     with pytest.raises(Refused) as caught:
         codec.decode_command(frame)
 
@@ -66,7 +66,7 @@ def test_what_is_no_json_is_refused_as_such(frame: str | bytes) -> None:
 
 @pytest.mark.parametrize("limit", ["9" * 5_000, "1e400", "-1e400", "1.5", "2.0", '"2"', "true"])
 def test_a_number_of_the_wrong_kind_is_refused_where_it_stands(limit: str) -> None:
-    """A huge, broken or dressed-up number is a fault of its field, and no crash."""
+    """A huge, broken or quoted number is a fault of its field, and no crash."""
     with pytest.raises(Refused) as caught:
         codec.decode_command(list_with(limit))
 
@@ -75,13 +75,13 @@ def test_a_number_of_the_wrong_kind_is_refused_where_it_stands(limit: str) -> No
 
 
 def test_a_number_beyond_64_bits_is_a_number() -> None:
-    """Python's integers have no end, and msgspec hands them over."""
+    """Python's integers are unbounded, and msgspec decodes them."""
     data = codec.decode_command(list_with(str(10**30))).data
     assert data == ListCheckpoints(limit=10**30)
 
 
 def test_the_last_of_two_equal_keys_counts() -> None:
-    """A key that stands twice is not refused: the last one counts, for `type` too."""
+    """A duplicate key is not refused: the last one counts, for `type` too."""
     command = codec.decode_command(
         '{"id": "1", "type": "ping", "type": "server.shutdown", "id": "2", '
         '"data": {"reason": "a"}, "data": {"reason": "b", "reason": "c"}}'
@@ -91,7 +91,7 @@ def test_the_last_of_two_equal_keys_counts() -> None:
 
 @pytest.mark.parametrize("opener", ["[", '{"a":'])
 def test_nesting_is_allowed_up_to_the_limit(opener: str) -> None:
-    """Just as deep as the page says, and no deeper."""
+    """The limit is exactly the documented one."""
     closer = "]" if opener == "[" else "}"
     for depth, fits in ((codec.MAX_DEPTH, True), (codec.MAX_DEPTH + 1, False)):
         inner = depth - 2  # The frame and its data are two.
@@ -104,7 +104,7 @@ def test_nesting_is_allowed_up_to_the_limit(opener: str) -> None:
 
 @pytest.mark.parametrize("depth", [1_000, 100_000, 500_000])
 def test_deep_nesting_is_refused_however_deep(depth: int) -> None:
-    """A tower of brackets exhausts neither stack nor patience, closed or not."""
+    """Nested brackets exhaust neither stack nor time, closed or not."""
     for frame in (ping_with("[" * depth + "]" * depth), ping_with("[" * depth), "[" * depth):
         assert refusal(frame).code == ErrorCode.MALFORMED_JSON
 
@@ -114,7 +114,7 @@ def test_deep_nesting_is_refused_however_deep(depth: int) -> None:
     ["[" * 200, "{" * 200, '\\"[' * 100, "\\\\" * 50 + "[" * 200, "\\u005b" * 200 + "[" * 100],
 )
 def test_brackets_inside_a_string_are_no_nesting(text: str) -> None:
-    """A command may speak of brackets as much as it likes."""
+    """A command's text may contain any number of brackets."""
     command = codec.decode_command(
         f'{{"id": "1", "type": "server.shutdown", "data": {{"reason": "{text}"}}}}'
     )
@@ -122,7 +122,7 @@ def test_brackets_inside_a_string_are_no_nesting(text: str) -> None:
 
 
 def test_many_brackets_side_by_side_are_no_nesting() -> None:
-    """It is the depth that is limited, not the number."""
+    """The limit applies to the depth, not to the number."""
     assert codec.decode_command(ping_with("[" + ",".join(["[]"] * 5_000) + "]")).data == Ping()
 
 
@@ -151,7 +151,7 @@ def test_the_depth_that_is_counted_is_the_depth_that_is_there(value: object, ctx
 )
 @pytest.mark.timeout(60)
 def test_a_full_frame_is_read_once(text: str) -> None:
-    """No megabyte makes the scan go back and forth: it would take many minutes if it did."""
+    """No frame of a megabyte makes the scan quadratic, which would take many minutes."""
     assert refusal(ping_with(text + ", " + "[" * 100)).code == ErrorCode.MALFORMED_JSON
 
 

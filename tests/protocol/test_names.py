@@ -1,4 +1,4 @@
-"""Claims about ids and moments, as they stand in files and on the wire."""
+"""Claims about ids and timestamps in files and on the wire."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ moments = st.datetimes(
 
 
 def test_a_moment_is_written_as_in_the_seeds() -> None:
-    """UTC, milliseconds, a trailing Z (seed 001)."""
+    """The form is UTC, with milliseconds and a trailing Z (seed 001)."""
     noon = datetime(2025, 1, 4, 12, tzinfo=UTC)
     assert instants.to_text(noon) == "2025-01-04T12:00:00.000Z"
 
 
 def test_a_moment_elsewhere_is_written_in_utc() -> None:
-    """Whoever reads it need not know where it was written."""
+    """A reader need not know the writer's time zone."""
     there = datetime(2025, 1, 4, 14, 30, tzinfo=timezone(timedelta(hours=2, minutes=30)))
     assert instants.to_text(there) == "2025-01-04T12:00:00.000Z"
 
 
 def test_the_rest_of_a_millisecond_is_cut_off() -> None:
-    """Never rounded: a moment is not told before it has come."""
+    """A timestamp is never rounded up into the future."""
     late = datetime(2025, 1, 4, 12, 0, 0, 999_999, tzinfo=UTC)
     assert instants.to_text(late) == "2025-01-04T12:00:00.999Z"
 
 
 @given(moments)
 def test_a_moment_comes_back_to_the_millisecond(moment: datetime) -> None:
-    """Reading what was written gives the same millisecond, in UTC."""
+    """Reading a written timestamp gives the same millisecond, in UTC."""
     read = instants.from_text(instants.to_text(moment))
     assert read.tzinfo is UTC
     assert timedelta() <= moment - read < timedelta(milliseconds=1)
@@ -46,7 +46,7 @@ def test_a_moment_comes_back_to_the_millisecond(moment: datetime) -> None:
 
 @given(moments, moments)
 def test_moments_of_this_age_sort_as_their_texts(one: datetime, other: datetime) -> None:
-    """Four-digit years: a log can be sorted without being parsed."""
+    """Years have four digits: a log can be sorted without being parsed."""
     earlier, later = sorted((one, other))
     assert instants.to_text(earlier) <= instants.to_text(later)
 
@@ -56,7 +56,7 @@ def test_moments_of_this_age_sort_as_their_texts(one: datetime, other: datetime)
     ["2025-01-04T12:00:00Z", "2025-01-04T14:00:00+02:00", "2025-01-04T12:00:00.000000+00:00"],
 )
 def test_a_moment_is_read_with_any_offset(text: str) -> None:
-    """Other programs write the same moment otherwise."""
+    """Other programs write the same moment in other forms."""
     assert instants.from_text(text) == datetime(2025, 1, 4, 12, tzinfo=UTC)
 
 
@@ -73,7 +73,7 @@ def test_a_moment_is_read_with_any_offset(text: str) -> None:
     ],
 )
 def test_what_is_no_moment_is_a_value_error(text: str) -> None:
-    """No zone, no such day, or beyond what Python's calendar holds: the caller is told one way."""
+    """No zone, no such day, and a date outside Python's calendar all raise the same error."""
     with pytest.raises(ValueError, match=r"."):
         instants.from_text(text)
 
@@ -86,7 +86,7 @@ def test_epoch_milliseconds_are_those_of_the_text(moment: datetime) -> None:
 
 
 def test_milliseconds_are_counted_between_moments() -> None:
-    """Whole ones, negative where time went back."""
+    """The count is a whole number, negative where the clock went back."""
     start = datetime(2025, 1, 4, tzinfo=UTC)
     assert instants.milliseconds_between(start, start + timedelta(microseconds=1_999)) == 1
     assert instants.milliseconds_between(start, start - timedelta(seconds=1)) == -1000
@@ -110,11 +110,11 @@ def test_milliseconds_are_counted_between_moments() -> None:
     ],
 )
 def test_a_sha_is_forty_lower_case_digits(text: str, is_sha: bool, is_prefix: bool) -> None:
-    """Nothing else is handed to git: no ref, no option, no other alphabet's digits."""
+    """No other text is passed to git: no ref, no option, no other alphabet's digits."""
     assert (ids.is_sha(text), ids.is_sha_prefix(text)) == (is_sha, is_prefix)
 
 
 def test_names_are_made_as_in_the_seeds() -> None:
-    """`review#1` is iteration 1 (seed 002), and a run's branch bears its id (seed 000)."""
+    """`review#1` is iteration 1 (seed 002), and a run's branch has its id (seed 000)."""
     assert ids.iteration_id("review", 1) == "review#1"
     assert ids.branch_of(RunId("1736000000000-abc123-def456")) == "run-1736000000000-abc123-def456"

@@ -1,4 +1,4 @@
-"""Claims of protocol/README.md: its examples are true, and nothing of the protocol is missing."""
+"""Claims about protocol/README.md: its examples are true, and it covers the whole protocol."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_an_example_is_what_the_codec_writes(example: Example) -> None:
 
 
 def test_the_page_has_an_example_of_every_command() -> None:
-    """A stranger can copy each command from the page."""
+    """Each command can be copied from the page."""
     shown = {command.type for command in map(decoded, EXAMPLES) if isinstance(command, Command)}
     assert shown == set(COMMANDS.names)
 
 
 def test_the_page_shows_every_event_that_carries_a_rollback_or_a_codon() -> None:
-    """What a client must follow is there as an example, not only as a row."""
+    """Events that a client must follow have an example, not only a row."""
     shown = {event.type for event in map(decoded, EXAMPLES) if isinstance(event, Event)}
     wanted = {
         "server.ready",
@@ -73,7 +73,7 @@ def test_the_page_shows_every_event_that_carries_a_rollback_or_a_codon() -> None
 
 @pytest.mark.parametrize("status", get_args(CodonStatus))
 def test_the_page_has_an_example_of_every_codon_state(status: str) -> None:
-    """Each of the eight states is shown as it stands in state.json."""
+    """Each of the eight states is shown as it is in state.json."""
     states = [json.loads(example.text) for example in EXAMPLES if example.kind == "state"]
     assert status in {state["status"] for state in states}
 
@@ -125,13 +125,13 @@ def test_a_table_explains_every_kind_of_checkpoint(kind: str) -> None:
 
 @pytest.mark.parametrize("transition", TRANSITIONS.names)
 def test_the_page_names_every_transition(transition: str) -> None:
-    """Whoever folds the journal finds all that has to be folded."""
+    """A program that folds the journal finds all transitions there."""
     page = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
     assert f"`{transition}`" in page.read_text()
 
 
 def test_a_table_names_no_command_that_does_not_exist() -> None:
-    """A row with a type in it is a command, an event or another thing that exists."""
+    """A row with a type in it is a command, an event or another existing item."""
     types = {name for name in ROWS if "." in name and "/" not in name}
     assert types <= {*COMMANDS.names, *EVENTS.names}
 
@@ -159,7 +159,7 @@ def test_a_table_names_no_command_that_does_not_exist() -> None:
     ],
 )
 def test_a_wrong_example_is_found(text: str, reason: str, tmp_path: Path) -> None:
-    """These tests can fail: an example without a comment, or unlike it, does not pass."""
+    """These tests can fail: an example without a comment, or one that differs from it, is found."""
     page = tmp_path / "README.md"
     page.write_text(f"Text.\n\n{text}\n")
     (example,) = examples(page)
@@ -168,7 +168,7 @@ def test_a_wrong_example_is_found(text: str, reason: str, tmp_path: Path) -> Non
 
 
 def test_a_misspelt_field_is_found(tmp_path: Path) -> None:
-    """These tests can fail: a field that the codec does not know is not in what it writes."""
+    """These tests can fail: a field that the codec does not know is missing from its output."""
     page = tmp_path / "README.md"
     page.write_text(
         '<!-- example: command -->\n```json\n{"id": "1", "type": "codon.forceStop", '

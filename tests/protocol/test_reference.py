@@ -1,4 +1,4 @@
-"""Claims about what a client of Hankweave 0.12 gets: one that sends no `protocolVersion`."""
+"""Claims about the frames for a client of Hankweave 0.12, which sends no `protocolVersion`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def line(kind: str, data: dict[str, Any], **envelope: Any) -> bytes:
 
 
 def projected(kind: str, data: dict[str, Any], **envelope: Any) -> dict[str, Any] | None:
-    """The event as the client gets it; it fits Hankweave's schema, or the test fails."""
+    """Return the event as the client gets it; assert that it fits Hankweave's schema."""
     frame = reference.convert(line(kind, data, **envelope))
     if frame is None:
         return None
@@ -46,8 +46,10 @@ def payload(kind: str, data: dict[str, Any], **envelope: Any) -> dict[str, Any]:
 def test_whatever_stands_in_an_event_the_client_gets_nothing_that_it_cannot_parse(
     member: type[EventData], data: st.DataObject
 ) -> None:
-    """Any value of any of our event types becomes an event that fits Hankweave's schema, or none;
-    and projecting what was projected changes nothing."""
+    """Any event becomes one that fits Hankweave's schema, or none.
+
+    This holds for any value of each event type; projecting a projected event changes nothing.
+    """
     event = Event(
         id=data.draw(texts),
         seq=EventSeq(1),
@@ -63,13 +65,13 @@ def test_whatever_stands_in_an_event_the_client_gets_nothing_that_it_cannot_pars
 
 
 def test_the_two_tables_name_the_same_types() -> None:
-    """The server's shapes and the validator, written apart, know the same events."""
+    """The server's shapes and the validator, written independently, know the same events."""
     assert DATA.keys() | {"history.batch"} == reference.TYPES
 
 
 @pytest.mark.parametrize("member", sorted(set(EVENTS.names) - reference.TYPES))
 def test_an_event_type_of_ours_is_dropped_or_told_in_words_of_hankweave(member: str) -> None:
-    """Nothing that Hankweave does not have leaves under its own name."""
+    """No event that Hankweave lacks is sent under its own name."""
     said_otherwise = {"rollback.failed": "error", "server.degraded": "error"}
     said_otherwise["server.recovered"] = "info"
     data = {"message": "no room", "code": "DISK_FULL", "target": {}, "since": NOON}
@@ -78,12 +80,12 @@ def test_an_event_type_of_ours_is_dropped_or_told_in_words_of_hankweave(member: 
 
 
 def test_an_event_type_that_is_added_later_is_dropped() -> None:
-    """The table is an allow-list: what nobody has entered in it stays here."""
+    """The table is an allow-list: a type that is not in it is not sent."""
     assert projected("codon.invented", {"codonId": "one"}) is None
 
 
 def test_a_client_gets_the_four_fields_of_the_envelope_and_no_field_of_ours() -> None:
-    """`seq`, `causes` and what we add to a payload are for clients with `protocolVersion`."""
+    """`seq`, `causes` and added fields of a payload are for clients with `protocolVersion`."""
     data = {
         "codonId": "one",
         "success": False,
@@ -111,7 +113,7 @@ def test_a_client_gets_the_four_fields_of_the_envelope_and_no_field_of_ours() ->
 
 
 def test_a_codon_is_extended_with_its_four_counts_of_tokens() -> None:
-    """Hankweave's `cumulativeTokens` is an object; an old journal has the sum alone."""
+    """Hankweave's `cumulativeTokens` is an object; an old journal has only the sum."""
     counts = {
         "inputTokens": 3,
         "outputTokens": 4,
@@ -131,7 +133,7 @@ def test_a_codon_is_extended_with_its_four_counts_of_tokens() -> None:
 
 
 def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
-    """One of an old journal, which has none, is as old as the event."""
+    """A file of an old journal, which has no date, gets that of the event."""
     file = {"name": "a", "path": "b/a", "isDirectory": False, "children": []}
     dated = file | {"name": "c", "path": "b/c", "lastModified": "2024-01-01T00:00:00.000Z"}
     folder = {"name": "b", "path": "b", "isDirectory": True, "children": [file, dated]}
@@ -157,7 +159,7 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
 def test_changes_of_files_are_told_where_hankweave_tells_them(
     source: dict[str, str], action: str, is_told: bool
 ) -> None:
-    """Of files that a call wrote, and of those that lie there when a codon starts."""
+    """This covers files that a call wrote, and files that exist when a codon starts."""
     data = {
         "path": "a.txt",
         "filename": "a.txt",
@@ -171,14 +173,14 @@ def test_changes_of_files_are_told_where_hankweave_tells_them(
 
 
 def test_a_link_that_was_created_is_not_told() -> None:
-    """It has no checksum, as has a file that was gone before it could be read."""
+    """A link has no checksum, and neither has a file that was gone before it could be read."""
     link = {"path": "a", "filename": "a", "action": "created", "sha256": "", "bytes": 4}
     assert projected("file.updated", {**link, "source": {"kind": "codon-start"}}) is None
 
 
 @pytest.mark.parametrize("reason", ["codon-failed", "stopped"])
 def test_a_server_that_idles_for_a_reason_of_ours_says_nothing(reason: str) -> None:
-    """Hankweave says by `codon.completed` that a codon failed, and by `info` that it stopped."""
+    """Hankweave reports a failed codon by `codon.completed`, and a stop by `info`."""
     assert projected("server.idle", {"reason": reason, "message": "x"}) is None
     idle = {"reason": "codon-completed", "message": "x"}
     assert payload("server.idle", idle) == idle
@@ -247,8 +249,11 @@ def test_a_rollback_to_the_beginning_goes_by_its_checkpoint() -> None:
 
 
 def test_what_cannot_be_said_is_said_otherwise_or_left_out() -> None:
-    """A list of a sentinel goes out as text; an odd account of models, an end of a loop and a
-    reason that Hankweave lacks are left out."""
+    """Content that Hankweave cannot express is converted or left out.
+
+    A sentinel's list is sent as text. Unexpected model usage, the end of a loop, and a reason that
+    Hankweave lacks are left out.
+    """
     output = {
         "sentinelId": "s",
         "codonId": "one",
@@ -287,7 +292,7 @@ def test_what_cannot_be_said_is_said_otherwise_or_left_out() -> None:
 
 
 def test_a_batch_of_history_holds_only_what_the_client_may_get() -> None:
-    """Its events are projected as they would be if they came now."""
+    """Its events are projected as live ones are."""
     events = [
         json.loads(line("info", {"message": "a"})),
         json.loads(line("server.started", {"serverVersion": "1", "pid": 1})),
@@ -309,6 +314,6 @@ def test_a_batch_of_history_holds_only_what_the_client_may_get() -> None:
     ],
 )
 def test_the_validator_finds_each_kind_of_fault(frame: dict[str, Any], fault: str) -> None:
-    """Unknown types, missing, null and unknown fields, and values outside of an enumeration."""
+    """Unknown types, missing, null or unknown fields, and bad enumeration values are found."""
     found = faults_of(json.dumps({"id": "e", "timestamp": NOON} | frame))
     assert any(fault in each for each in found), found

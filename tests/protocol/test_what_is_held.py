@@ -1,4 +1,6 @@
-"""Claims of protocol/README.md, "What is held by which test": nothing is missing, tests exist."""
+"""Claims about protocol/README.md, "What is held by which test": it is complete, its
+tests exist.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _ROW = re.compile(r"^\| (?!-|of \||event \||command \||where \|)(?P<cells>.+) \|
 
 
 def faults(page: str) -> list[str]:
-    """What is wrong with the section of a page, a sentence each."""
+    """Return the faults in the section of a page, one sentence each."""
     section = page.partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
     tables = {
         "Fields": {f"{shape} | `{field}`" for shape, field in fields()},
@@ -47,14 +49,14 @@ def faults(page: str) -> list[str]:
 
 
 def rows(section: str, title: str) -> list[tuple[str, str]]:
-    """The rows of a table: what they are about, and the cell with the test."""
+    """Return the rows of a table: the subject, and the cell with the test."""
     table = section.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
     cells = [row["cells"].rpartition(" | ") for row in _ROW.finditer(table)]
     return [(what, test) for what, _, test in cells]
 
 
 def fields() -> Iterator[tuple[str, str]]:
-    """Every field that a hank or a sentinel may have, with the shape that it is of."""
+    """Return every field of a hank or a sentinel, with the shape that it belongs to."""
     shapes: dict[str, msgspec.inspect.StructType] = {}
     for root in (Hank, SentinelConfig):
         _collect(msgspec.inspect.type_info(root), shapes)
@@ -85,7 +87,7 @@ def _collect(kind: object, shapes: dict[str, msgspec.inspect.StructType]) -> Non
 
 @cache
 def made_by_the_server() -> frozenset[str]:
-    """The names of all classes and functions that the server calls."""
+    """Return the names of all classes and functions that the server calls."""
     names = set()
     for file in (TOP / "server" / "hankweave_server").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -97,7 +99,7 @@ def made_by_the_server() -> frozenset[str]:
 
 
 def test_every_field_event_and_command_has_its_test() -> None:
-    """Each has one row and nothing else has; each row names a test that exists."""
+    """Each has exactly one row, there are no other rows, and each names an existing test."""
     assert faults(PAGE) == []
 
 
@@ -119,7 +121,7 @@ def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
 
 
 def test_what_is_reserved_is_sent_by_nobody_and_all_else_by_somebody() -> None:
-    """*reserved* stands at exactly those events that no line of the server makes."""
+    """*reserved* marks exactly those events that the server's code never creates."""
     section = PAGE.partition("\n## Events\n")[2].partition("\n## ")[0]
     told = re.findall(r"^\| `([\w.]+)` \|.*\*reserved\*.*\|$", section, re.MULTILINE)
     made = made_by_the_server()
@@ -140,7 +142,7 @@ def test_what_is_reserved_is_sent_by_nobody_and_all_else_by_somebody() -> None:
     ],
 )
 def test_a_wrong_table_is_found(line: str, instead: str, fault: str) -> None:
-    """These tests can fail: each wrong row is told."""
+    """These tests can fail: each wrong row is reported."""
     before, title, section = PAGE.partition(f"\n{SECTION}\n")
     wrong, count = re.subn(line, instead, section, count=1)
     assert count == 1

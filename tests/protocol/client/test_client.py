@@ -40,13 +40,13 @@ def session(server: SmallServer, since_seq: int | None = None, reconnect: bool |
 
 
 def break_connections(server: SmallServer) -> None:
-    """Every TCP connection of the server ends at once, without a goodbye."""
+    """End every TCP connection of the server at once, without a goodbye."""
     for socket in tuple(server.listener._sockets):
         socket.transport.abort()
 
 
 async def test_a_session_knows_the_server_and_its_state(tmp_path: Path) -> None:
-    """After connecting, `ready`, `snapshot`, mode and id are there."""
+    """After connecting, `ready`, `snapshot`, mode and id are available."""
     async with small_server(tmp_path) as server, session(server) as client:
         assert client.ready.execution_path == "/execution"
         assert client.snapshot.total_cost == 0.0
@@ -55,7 +55,7 @@ async def test_a_session_knows_the_server_and_its_state(tmp_path: Path) -> None:
 
 
 async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
-    """Plain data from `send`, a value from `ask` and from the methods."""
+    """`send` returns plain data, `ask` and the methods return typed values."""
 
     async def answer(command: Command, caller: Caller) -> CommandAnswer:
         return CommandAnswer(data=EMPTY_STATE)
@@ -69,7 +69,7 @@ async def test_a_command_returns_its_replys_data(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
-    """CommandRefused carries code, message, path and hint, and comes out of the session bare."""
+    """CommandRefused has code, message, path and hint, and is raised without a wrapper."""
 
     async def refuse(command: Command, caller: Caller) -> CommandAnswer:
         raise Refused(ErrorCode.CODON_RUNNING, "It runs.", path="$.data", hint="Stop it.")
@@ -87,7 +87,7 @@ async def test_a_refusal_is_raised_with_its_facts(tmp_path: Path) -> None:
 
 
 async def test_commands_may_be_sent_at_once(tmp_path: Path) -> None:
-    """Each caller gets the answer of its own command."""
+    """Each caller gets the reply to its own command."""
     async with small_server(tmp_path) as server, session(server) as client:
         answers: dict[str, object] = {}
 
@@ -102,7 +102,7 @@ async def test_commands_may_be_sent_at_once(tmp_path: Path) -> None:
 
 
 async def test_events_come_decoded_and_unknown_ones_are_kept(tmp_path: Path) -> None:
-    """An event of a newer server arrives as UnknownEvent with its data as it came."""
+    """An event of a newer server arrives as UnknownEvent with its data unchanged."""
     async with small_server(tmp_path) as server, session(server) as client:
         server.rest.publish(Info(message="hello"))
         line = b'{"id":"e2","seq":2,"timestamp":"t","type":"codon.danced","data":{"steps":3}}'
@@ -121,7 +121,7 @@ async def _first(client: Client, count: int):  # type: ignore[no-untyped-def]
 
 
 async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path) -> None:
-    """Events wait from the moment of connecting, so an answer cannot outrun them."""
+    """Events are queued from the moment of connecting, so none is missed."""
 
     async def act(command: Command, caller: Caller) -> CommandAnswer:
         rest.publish(Info(message="one"))
@@ -139,7 +139,7 @@ async def test_until_finds_what_happened_before_it_was_asked_for(tmp_path: Path)
 
 
 async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path) -> None:
-    """While events pour out, every connection is cut again and again; the stream is whole."""
+    """While many events arrive, every connection is cut again and again; the stream is complete."""
     rest = SmallRest()
     total = 3_000
     async with small_server(tmp_path, rest) as server, session(server, since_seq=0) as client:
@@ -162,7 +162,7 @@ async def test_broken_connections_leave_neither_gap_nor_duplicate(tmp_path: Path
 
 
 async def test_what_comes_twice_is_yielded_once(tmp_path: Path) -> None:
-    """A server that repeats an event does not make the session repeat it, nor lose its link."""
+    """An event that a server repeats is not repeated by the session, and the link stays."""
     async with small_server(tmp_path) as server, session(server, reconnect=False) as client:
         for seq in (1, 1, 2):
             if len(server.rest.lines) < seq:
@@ -174,7 +174,7 @@ async def test_what_comes_twice_is_yielded_once(tmp_path: Path) -> None:
 
 
 async def test_a_missing_event_is_fetched(tmp_path: Path) -> None:
-    """An event that skips a seq is not yielded before the one that is missing."""
+    """An event that skips a seq is not yielded before the missing one."""
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server, session(server) as client:
         rest.hub = None
@@ -188,7 +188,7 @@ async def test_a_missing_event_is_fetched(tmp_path: Path) -> None:
 
 
 async def test_a_command_survives_its_connection(tmp_path: Path) -> None:
-    """The answer to a command comes on the next connection, and it was done once."""
+    """The reply arrives on the next connection, and the command was executed once."""
     begun, go = anyio.Event(), anyio.Event()
 
     async def slow(command: Command, caller: Caller) -> CommandAnswer:
@@ -226,7 +226,7 @@ def write_lock(execution: Path, port: int) -> None:
 
 @dataclass
 class Life:
-    """A server that lives in a task of its own, so that a session can outlive it."""
+    """A server in a task of its own, so that a session can outlive it."""
 
     rest: SmallRest
     folder: Path
@@ -248,7 +248,7 @@ class Life:
 
 
 async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
-    """New port, new token: the session goes on, and doubtful commands are told so."""
+    """With a new port and a new token the session continues; uncertain commands raise an error."""
     started = anyio.Event()
 
     async def hang(command: Command, caller: Caller) -> CommandAnswer:
@@ -293,7 +293,7 @@ async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
 async def test_a_session_that_only_commands_keeps_a_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unread events beyond the inbox are fetched from the journal when somebody reads."""
+    """Unread events beyond the inbox are fetched from the journal when they are read."""
     monkeypatch.setattr(client_module, "Inbox", lambda: Inbox(capacity=50))
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server, session(server) as client:
@@ -322,7 +322,7 @@ async def test_without_reconnecting_a_goodbye_ends_the_events(tmp_path: Path) ->
 
 
 async def test_without_reconnecting_a_broken_connection_is_an_error(tmp_path: Path) -> None:
-    """Events and waiting commands end with ConnectionLost, which is a ConnectionError."""
+    """Events and pending commands end with ConnectionLost, which is a ConnectionError."""
 
     async def hang(command: Command, caller: Caller) -> CommandAnswer:
         break_connections(server)
@@ -342,7 +342,7 @@ async def test_without_reconnecting_a_broken_connection_is_an_error(tmp_path: Pa
 
 
 async def test_a_wrong_token_is_unauthorized_at_once(tmp_path: Path) -> None:
-    """Connecting fails and is not tried again."""
+    """Connecting fails and is not retried."""
     async with small_server(tmp_path) as server:
         for token in ("0" * 64, None):
             with pytest.raises(Unauthorized):
@@ -351,7 +351,7 @@ async def test_a_wrong_token_is_unauthorized_at_once(tmp_path: Path) -> None:
 
 
 async def test_another_executions_seq_is_refused(tmp_path: Path) -> None:
-    """A seq beyond the journal is no history of this server's."""
+    """A seq beyond the journal does not belong to this server's history."""
     async with small_server(tmp_path) as server:
         with pytest.raises(CommandRefused) as refused:
             async with session(server, since_seq=7):
@@ -361,7 +361,7 @@ async def test_another_executions_seq_is_refused(tmp_path: Path) -> None:
 
 
 async def test_nobody_there_is_not_running(tmp_path: Path) -> None:
-    """No lock, no port yet, a dead pid, or nobody at the port: NotRunning each time."""
+    """No lock, no port yet, a dead pid, or no listener at the port: NotRunning each time."""
     with pytest.raises(NotRunning):
         discover(tmp_path)
 
@@ -378,7 +378,7 @@ async def test_nobody_there_is_not_running(tmp_path: Path) -> None:
 
 
 async def test_discovery_finds_port_and_token(tmp_path: Path) -> None:
-    """The controller's token where it can be read, else the viewer's."""
+    """The controller's token is used if it can be read, else the viewer's."""
     async with small_server(tmp_path) as server:
         write_lock(tmp_path, server.listener.port)
         address = discover(tmp_path)
@@ -395,7 +395,7 @@ def test_delays_double_with_jitter_up_to_a_limit() -> None:
 
 
 async def test_giving_up_raises_the_last_failure(tmp_path: Path) -> None:
-    """After the last attempt the session ends with why it could not be kept."""
+    """After the last attempt the session ends with the error of that attempt."""
     twice = Backoff(first=0.01, longest=0.01, attempts=2)
     async with anyio.create_task_group() as group:
         life = Life(SmallRest(), tmp_path)

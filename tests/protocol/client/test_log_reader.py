@@ -1,4 +1,4 @@
-"""WebSocketLogReader: seed 001's class, in Python's spelling and in its own."""
+"""WebSocketLogReader: seed 001's class, with Python's names and its own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_both_readings_give_the_same_and_count_what_is_no_entry(log: Path)
 
 
 async def test_filters(log: Path) -> None:
-    """By direction, type, time (both ends included), codon, session, and schema."""
+    """Entries are filtered by direction, type, time (inclusive), codon, session, and schema."""
     reader = WebSocketLogReader(log)
     entries = await reader.read_log()
     assert reader.filter_by_direction("out") == [entries[1], entries[4]]
@@ -78,7 +78,7 @@ async def test_filters(log: Path) -> None:
 
 
 async def test_statistics(log: Path) -> None:
-    """Counts, types, a rounded average (a missing size is 0), and the range in file order."""
+    """They have counts, types, a rounded average (a missing size is 0), and the file's range."""
     assert await get_websocket_log_stats(log) == LogStatistics(
         total_entries=5,
         incoming_count=3,
@@ -90,7 +90,7 @@ async def test_statistics(log: Path) -> None:
 
 
 async def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
-    """No entries, statistics of nothing, nothing streamed."""
+    """It has no entries and empty statistics, and streams nothing."""
     path = tmp_path / "none.log"
     assert await read_websocket_log(path) == []
     assert await get_websocket_log_stats(path) == LogStatistics(0, 0, 0, {}, 0, None)
@@ -98,7 +98,7 @@ async def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
 
 
 async def test_streaming_hands_over_each_entry(log: Path) -> None:
-    """To a function or a coroutine function, keeping none."""
+    """The consumer is a function or a coroutine function; no entry is kept."""
     reader = WebSocketLogReader(log)
     plain: list[LogEntry] = []
     waited: list[LogEntry] = []
@@ -113,7 +113,7 @@ async def test_streaming_hands_over_each_entry(log: Path) -> None:
 
 
 async def test_an_export_can_be_read_again(log: Path, tmp_path: Path) -> None:
-    """Exported entries are a log of their own."""
+    """Exported entries form a log that the reader accepts."""
     reader = WebSocketLogReader(log)
     await reader.read_log()
     chosen = reader.filter_by_direction("in")
@@ -139,7 +139,7 @@ codonMessages = reader.getCodonMessages("generate#0")
 async def test_the_snippet_of_the_documentation_runs_with_its_own_names(
     log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A path as text, and `readLog`, `getStatistics`, `totalEntries`, `getCodonMessages`."""
+    """A path is text; `readLog`, `getStatistics`, `totalEntries`, `getCodonMessages` exist."""
     folder = log.parent / ".hankweave" / "logs"
     folder.mkdir(parents=True)
     log.rename(folder / "websocket.log")
@@ -155,7 +155,7 @@ CAMEL = re.compile(r"_([a-z])")
 
 
 def test_each_name_has_its_camel_case_one(log: Path) -> None:
-    """Methods, statistics and helpers; `getPhaseMessages` is the older name for codons."""
+    """Methods, statistics and helpers have one; `getPhaseMessages` is the older name for codons."""
     pairs: list[tuple[object, str]] = [
         *((WebSocketLogReader, name) for name in vars(WebSocketLogReader) if name[0] != "_"),
         *((log_reader, name) for name in ("read_websocket_log", "get_websocket_log_stats")),
@@ -177,7 +177,7 @@ def test_each_name_has_its_camel_case_one(log: Path) -> None:
 
 
 async def test_paths_may_be_text_everywhere(log: Path, tmp_path: Path) -> None:
-    """Reading, exporting and the helpers take what `open` takes."""
+    """Reading, exporting and the helpers accept the same paths as `open`."""
     copy = str(tmp_path / "copy.log")
     reader = WebSocketLogReader(str(log))
     reader.exportToFile(await reader.readLog(), copy)
