@@ -127,7 +127,7 @@ def test_every_module_that_is_named_exists(module: str) -> None:
 
 
 def test_every_folder_and_script_that_is_named_exists() -> None:
-    """The same holds for names that are not modules."""
+    """Folders, scripts and other names on the page exist as well."""
     named = {place.split()[0] for place in PLACE.findall(PAGE)}
     assert {each for each in named if not any((at / each).exists() for at in (SERVER, TOP))} == {
         "quarantine/"  # A folder of the store, not of the source.

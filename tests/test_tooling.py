@@ -36,7 +36,7 @@ def test_pre_commit_runs_the_commands_of_scripts_check() -> None:
 
 
 def test_the_workflow_calls_the_scripts() -> None:
-    """It sets up the oldest supported Python, and runs scripts/check and scripts/test."""
+    """The workflow sets up the oldest supported Python, and runs scripts/check and scripts/test."""
     workflow = parsed(".github/workflows/test.yml")
     (job,) = workflow["jobs"].values()
     steps = job["steps"]

@@ -1,9 +1,9 @@
-"""Checkpoints and rollbacks as a client waits for them: from the command to its reply.
+"""Latency of checkpoints and rollbacks for a client: from the command to its reply.
 
-A real server and a real client over a socket, durable, beside the git program on a copy of the
-same tree. git runs with its speed settings (`feature.manyFiles`, the untracked cache) and its own
-idea of durability. All take turns in one run. Each row counts what the server did: flushes of the
-disk, in all of its threads, counted by a library that is loaded before libc.
+A real server and a real client over a socket, durable, beside the git program on a copy of the same
+tree. git runs with its speed settings (`feature.manyFiles`, the untracked cache) and its own
+durability. All take turns in one run. Each row includes the number of disk flushes in all of the
+server's threads, counted by a library that is loaded before libc.
 
 On the busy disk another process appends and flushes 20 MB/s beside the measurement.
 """
@@ -55,13 +55,13 @@ TARGETS: Mapping[str, Mapping[int, float]] = {
     "rollback of 100": {1_000: 0.7, 10_000: 0.6, 100_000: 0.3},
     "rollback of all": {1_000: 0.7, 10_000: 0.5, 100_000: 0.45},
 }
-"""Ratio to git that is asked for, by row and by the number of files."""
+"""Targets as ratios to git, by row and by the number of files."""
 
 BUSY_BYTES = 20 << 20
-"""Bytes a second that the other process writes and flushes."""
+"""Bytes per second that the other process writes and flushes."""
 
 REST = 0.4
-"""Seconds between two measurements: state.json and what else follows a reply is written by then."""
+"""Seconds between two measurements: state.json and other late writes are done by then."""
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
@@ -86,7 +86,7 @@ async def _figures_of(folder: Path, size: int, scale: Scale, *, is_busy: bool) -
 
 
 class TunedGit(GitStore):
-    """git with the settings that make it fast, and `reset --hard` for the way back."""
+    """git with the settings that make it fast, and `reset --hard` for rollbacks."""
 
     SETTINGS: ClassVar[Mapping[str, str]] = {
         "feature.manyFiles": "true",
@@ -139,7 +139,7 @@ async def _served(root: Path, folder: Path) -> AsyncIterator[_Server]:
 
 @dataclass
 class _Samples:
-    """Milliseconds of each round, and the flushes of ours."""
+    """Milliseconds of each round, and the server's flushes."""
 
     ours: list[float]
     git: list[float]

@@ -89,9 +89,7 @@ def codex(folder: Path, deed: str) -> Path:
 
 
 def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_path) -> None:
-    """Installed agents are listed with path and login, others with how to install; no key is
-    printed.
-    """
+    """Installed agents have path and login, others how to install them; no key is printed."""
     path = codex(programs, WRITES)
     (tmp_path / ".codex").mkdir()
     (tmp_path / ".codex" / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": SECRET}))
@@ -120,9 +118,7 @@ def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_pat
 
 
 def test_an_acp_agent_of_ones_own_is_listed_by_its_command(agents, programs) -> None:
-    """It is listed by the name of its program, with its arguments; an invalid command line is
-    refused.
-    """
+    """An ACP agent has its program's name, with its arguments; an invalid command is refused."""
     path = install(programs, "goose", "#!/bin/sh\necho goose 1.2\n")
     listed = agents("--json", "--acp", f"{path} acp 'a b'")
     found = json.loads(listed.stdout)[-1]
@@ -133,7 +129,7 @@ def test_an_acp_agent_of_ones_own_is_listed_by_its_command(agents, programs) -> 
 
 
 def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) -> None:
-    """This covers a program that fails, one with other output, and one that the kernel refuses."""
+    """Programs that fail, print something else, or cannot run are listed with the reason."""
     install(programs, "claude", "#!/bin/sh\nexit 4\n")
     install(programs, "codex", "#!/bin/sh\necho nothing\n")
     install(programs, "gemini", "#!/nowhere/at-all\n")
@@ -147,7 +143,7 @@ def test_a_program_that_tells_no_version_is_listed_with_why(agents, programs) ->
 def test_a_program_that_hangs_is_given_up_with_all_it_has_started(
     programs, tmp_path, monkeypatch
 ) -> None:
-    """Its child holds the pipe open, and is killed with it."""
+    """A child that holds the pipe open is killed with its parent."""
     mark = tmp_path / "pid"
     install(programs, "codex", f"#!/bin/sh\n/bin/sleep 600 &\necho $! > {mark}\nwait\n")
     monkeypatch.setattr(inventory, "VERSION_DEADLINE", 0.5)
@@ -214,7 +210,7 @@ def test_a_self_test_that_fails_says_why(agents, programs, deed, why, retriable)
 
 
 def test_the_scripted_agent_passes_its_self_test_and_costs_nothing(agents) -> None:
-    """It is built in: nothing is installed, and no warning is shown."""
+    """The scripted agent is built in: nothing is installed, and no warning is shown."""
     done = agents("--test", "scripted", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["tools"] == ["Write"]
@@ -245,9 +241,7 @@ def test_without_a_name_every_installed_agent_is_tested(agents, programs) -> Non
 
 
 def test_an_agent_that_is_not_there_cannot_be_tested(agents) -> None:
-    """The exit code is 69 for one that is not installed, with how to install it; 2 for an unknown
-    name.
-    """
+    """The exit code is 69 for an agent that is not installed, and 2 for an unknown name."""
     missing = agents("--test", "codex")
     assert missing.returncode == 69
     assert "npm install -g @openai/codex" in missing.stderr

@@ -105,9 +105,7 @@ def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
-    """The view shows the running codon's budget, and the part of the hank's that the
-    next one gets.
-    """
+    """The view shows the running codon's budget, and what the hank leaves to the next one."""
     gate, never = tmp_path / "gate", tmp_path / "never"
     one = codon("one", {"cost": 0.25}, waits_for(gate), budget={"maxDollars": 1.0})
     two = codon("two", waits_for(never))
@@ -188,9 +186,7 @@ def test_after_a_stop_in_the_shell_the_keys_are_taken_again(tmp_path: Path) -> N
 
 
 def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path) -> None:
-    """A request from before the attach is visible, `a` asks for confirmation, and `y` resumes the
-    agent.
-    """
+    """A request from before the attach is visible; `a` and `y` approve it."""
     one = codon("one", {"run": "touch ran.txt"}, permissions={"otherwise": "ask"})
     with serving(tmp_path, one) as (_, execution), attached(execution) as shown:
         shown.until(lambda text: "a allow   d deny" in text)
@@ -262,7 +258,7 @@ def test_a_server_that_is_killed_and_started_again_is_found_again(tmp_path: Path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.Signals) -> None:
-    """It is an orderly end with the exit code that a shell expects; the server continues."""
+    """The view ends in order, with the exit code that a shell expects; the server continues."""
     with (
         serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (server, execution),
         attached(execution) as shown,
@@ -278,7 +274,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.S
 
 
 def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path) -> None:
-    """It prints past and later events without one control character, and exits with 0."""
+    """A pipe gets past and later events without control characters; the exit code is 0."""
     go = tmp_path / "go"
     hank = (codon("one"), codon("two", waits_for(go)))
     with (
@@ -307,7 +303,7 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
 
 @pytest.mark.quick
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
-    """It exits with 69, one sentence, and a hint that starts a server."""
+    """The exit code is 69, with one sentence and a hint that starts a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     done = hankweave("attach", "-e", str(execution), code=69)
@@ -315,7 +311,7 @@ def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
 
 
 def test_where_no_execution_is_that_is_said(tmp_path: Path) -> None:
-    """It exits with 66, one sentence, and a hint that lists the existing executions."""
+    """The exit code is 66, with one sentence and a hint that lists the existing executions."""
     done = hankweave("attach", "-e", str(tmp_path / "nowhere"), code=66)
     assert "nowhere" in done.stderr
     assert "`hankweave ls`" in done.stderr

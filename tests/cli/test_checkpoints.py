@@ -60,7 +60,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
 
 
 def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:
-    """This holds without a server, too: the refusal's code, and the valid kinds."""
+    """Without a server, too, the output has the refusal's code and the valid kinds."""
     hank, execution = write_hank(tmp_path / "hank", *HANK), tmp_path / "execution"
     assert hankweave("run", str(hank), "-e", str(execution), "--headless").returncode == 0
     unknown = hankweave("checkpoints", "-e", str(execution), "--run", "nobody")

@@ -88,7 +88,7 @@ def test_in_a_pipe_it_is_plain(execution: Path) -> None:
 
 
 def test_lines_that_went_and_came_are_told_apart(execution: Path) -> None:
-    """They are red and green; a line whose text begins with dashes is not taken for a file name."""
+    """Changes are red and green; a line that begins with dashes is no file name."""
     patch = list(words(execution))[1]
     seen = shown(*patch)
     assert b"\x1b[31m-one\x1b[0m" in seen

@@ -289,9 +289,7 @@ def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
-    """After a rollback, codons of the abandoned line no longer count; never more than planned
-    count.
-    """
+    """Codons of an abandoned line do not count, and never more than are planned."""
     hank, root = write_hank(tmp_path / "hank", *HANK), tmp_path / "executions"
     base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(root)}
     at = ("-e", str(root / "one"))
@@ -305,7 +303,7 @@ def test_ls_counts_what_is_behind_on_the_current_line(tmp_path: Path) -> None:
 
 
 def test_history_says_where_the_other_checkpoints_are(left: Path) -> None:
-    """It lists only labelled ones, and does not claim that there are no others."""
+    """The history lists only labelled checkpoints, and does not claim that there are no others."""
     said = hankweave("history", "-e", str(left), code=0).stdout
     assert "There are no checkpoints of steps" in said
     assert "`hankweave checkpoints` lists all" in said
@@ -318,7 +316,7 @@ def test_a_folder_that_is_no_execution_is_called_so(tmp_path: Path) -> None:
 
 
 def test_without_a_server_the_hints_can_be_pasted(left: Path) -> None:
-    """They name the execution; one starts the server, the other works unchanged."""
+    """The hints name the execution; one starts the server, the other works unchanged."""
     hint = hankweave("status", "-e", str(left), code=69).stderr.partition("hint: ")[2]
     assert f"`hankweave run -e {left}`" in hint
     reading = re.findall(r"`hankweave (log [^`]+)`", hint)[0]

@@ -53,7 +53,7 @@ def test_commands_and_options_are_completed() -> None:
 
 
 def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Path) -> None:
-    """They belong to the named execution; checkpoints have their kind; nothing is written."""
+    """The names belong to the named execution; checkpoints have their kind; nothing is written."""
     before = tree(execution)
     here = ("-e", str(execution))
     assert completed("rollback", *here, "--codon", "o") == ["one", "other"]
@@ -73,9 +73,7 @@ def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Pat
 
 
 def test_where_nothing_is_nothing_is_completed(tmp_path: Path) -> None:
-    """Without an execution, or with damaged files, there are no names, no messages and
-    no failure.
-    """
+    """Without an execution, or with damaged files, there are no names, messages or failures."""
     for verb, option in (("rollback", "--codon"), ("rollback", "--to"), ("checkpoints", "--run")):
         assert completed(verb, "-e", str(tmp_path), option, "") == []
 

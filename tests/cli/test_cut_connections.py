@@ -69,9 +69,7 @@ async def test_a_command_is_sent_again_under_its_id_and_done_once(tmp_path: Path
 async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exit code is 69; no text claims that the command failed, and the hint says
-    where to look.
-    """
+    """The exit code is 69; no text claims a failure, and the hint says where to look."""
     monkeypatch.setattr(server_session, "_PATIENCE", Backoff(first=0.001, attempts=3))
     cutting = Cutting()
     cutting.stays_away = True

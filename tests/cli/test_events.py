@@ -105,7 +105,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 def test_options_make_the_query_a_client_would_send(
     shell: Shell, options: list[str], seqs: list[int]
 ) -> None:
-    """This covers every option and the short notation of conditions."""
+    """Every option and the short notation of conditions become a client's query."""
     assert shell.seqs(*options) == seqs
 
 

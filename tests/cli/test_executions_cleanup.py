@@ -117,9 +117,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> None:
-    """It shows state, codons, last codon, checkpoints, size, hank and data; no server after its
-    end.
-    """
+    """State, codons, last codon, checkpoints, size, hank and data are shown; no ended server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     home("run", str(hank), str(home.outside), "--headless")
     (one,) = json.loads(home("ls", "--json").stdout)
@@ -180,7 +178,7 @@ def test_ls_lists_five_hundred(home: Home) -> None:
 
 
 def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
-    """It lists the candidates; only y removes them, and the output has the freed size."""
+    """Cleanup lists the candidates; only y removes them, and the output has the freed size."""
     path = home.execution()
     for answer in ("", "n\n"):
         asked = home("cleanup", "-e", str(path), code=1, answer=answer)
@@ -194,7 +192,7 @@ def test_cleanup_asks_and_no_is_the_answer_of_nobody(home: Home) -> None:
 
 
 def test_a_dry_run_removes_nothing(home: Home) -> None:
-    """It names the same executions that a cleanup would remove."""
+    """A dry run names the same executions that a cleanup would remove."""
     path = home.execution()
     dry = json.loads(home("cleanup", "--all", "--dry-run", "--json").stdout)
     assert [each["path"] for each in dry["removed"]] == [str(path)]

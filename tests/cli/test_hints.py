@@ -53,7 +53,7 @@ def test_no_hint_on_the_command_line_has_a_wire_name() -> None:
 
 
 def test_the_commands_in_hints_exist() -> None:
-    """Their options exist as well."""
+    """The commands in hints exist with their options."""
     for hint in all_hints():
         for line in re.findall(r"`hankweave ([^`]+)`", for_a_person(hint) or ""):
             verb, *words = shlex.split(line)

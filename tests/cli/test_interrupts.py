@@ -64,7 +64,7 @@ def is_as_before(terminal: Screen) -> bool:
 
 @pytest.mark.parametrize("options", [(), ("--plain",)], ids=["live", "plain"])
 def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) -> None:
-    """It completes, the next one does not begin, and a new start continues with that one."""
+    """The step completes, the next one does not begin, and a new start continues with that one."""
     with screen(*plan.words(*options)) as terminal:
         begun(terminal, plan)
         press_ctrl_c(terminal)
@@ -100,9 +100,7 @@ def test_it_may_go_on_as_if_nothing_had_happened(plan: Plan) -> None:
 
 @pytest.mark.parametrize("answer", ["s", None], ids=["s", "second Ctrl-C"])
 def test_it_may_stop_now(plan: Plan, answer: str | None) -> None:
-    """A second Ctrl-C does the same; the output says that the step was stopped, not
-    that it failed.
-    """
+    """A second Ctrl-C does the same; the output says that the step was stopped, not failed."""
     with screen(*plan.words()) as terminal:
         begun(terminal, plan)
         press_ctrl_c(terminal)

@@ -72,7 +72,7 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
 
 
 def test_the_last_words_are_those_of_the_codon_that_runs() -> None:
-    """They are the last non-empty line or a tool's name, and never those of the codon before."""
+    """The last words are a non-empty line or a tool's name, never those of the codon before."""
     assert heard(message("first\nlast\n\n")).words == "last"
     assert heard(message("x"), message(" \n")).words == "x"
     tool = AssistantAction(codon_id=ONE, action="tool_use", content="", tool_name="Write")
@@ -153,7 +153,7 @@ def test_only_a_window_of_a_long_plan_is_shown() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 49), st.integers(1, 60))
 def test_the_window_always_holds_the_codon_that_matters(total: int, at: int, room: int) -> None:
-    """It never begins before the plan or ends behind it, however large the screen is."""
+    """The window never begins before the plan or ends behind it, however large the screen is."""
     at = min(at, max(0, total - 1))
     first = first_row(total, at, room)
     assert first >= 0

@@ -30,7 +30,7 @@ def idle(timestamp: str) -> Event:
 
 @pytest.mark.usefixtures("in_berlin")
 def test_times_are_local_and_name_their_zone() -> None:
-    """This covers winter and summer time."""
+    """Winter and summer time are handled."""
     assert text.moment(AT) == "2026-11-22 00:30:05 CET"
     assert text.precise_moment(AT) == "2026-11-22 00:30:05.123 CET"
     assert text.moment("2026-07-01T10:00:00.000Z") == "2026-07-01 12:00:00 CEST"

@@ -154,7 +154,7 @@ def a_run(name: str, *numbers: int, at: int | None = None) -> RunLine:
 
 
 def test_the_way_to_now_is_the_first_column() -> None:
-    """This holds with any number of abandoned branches, and though they are newer."""
+    """The current line is first even if there are many abandoned branches that are newer."""
     runs = (a_run("a", 1, 2, 3), a_run("b", 4, 5, at=1), a_run("c", at=2))
     rows = list(rows_of(nodes_of(runs)))
     columns = {row.node.record.sha: row.at for row in rows if row.node}

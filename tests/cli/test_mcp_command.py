@@ -22,7 +22,7 @@ from hankweave_server.paths import Layout
 def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It prints one sentence, the hint, and exits with the code for an unavailable service."""
+    """The command prints one sentence and the hint; its exit code means an unavailable service."""
     monkeypatch.setattr(command, "find_spec", lambda _name: None)
     done = CliRunner().invoke(command.mcp, ["--execution", str(tmp_path)])
     assert isinstance(done.exception, Stop)

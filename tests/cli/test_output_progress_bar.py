@@ -85,7 +85,7 @@ async def test_a_gc_is_told(tmp_path: Path) -> None:
 async def test_without_a_server_fsck_counts_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts objects out of all stored ones; with a zero delay, progress is shown at once."""
+    """Objects are counted out of all stored ones; with a zero delay, progress appears at once."""
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(progress, "BETWEEN_LOOKS_SECONDS", 0.001)
     async with dead_end(tmp_path) as past:
@@ -134,7 +134,7 @@ print("done")
 
 
 def test_on_a_terminal_a_bar_counts_and_leaves_nothing_behind() -> None:
-    """It appears after half a second and follows the events.
+    """The bar appears after half a second and follows the events.
 
     Its line is erased at the end, and the cursor is never hidden.
     """
@@ -181,7 +181,7 @@ def test_each_phase_is_counted_anew_and_in_its_unit() -> None:
 
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_elsewhere_nothing_is_drawn(term: str) -> None:
-    """This holds for a pipe and for a terminal that cannot draw."""
+    """No bar is drawn in a pipe, or on a terminal that cannot draw."""
     if term == "dumb":
         with screen(program=[sys.executable, "-c", SCRIPT], env={"TERM": term}) as shown:
             os.write(shown.master, b"\n\n")

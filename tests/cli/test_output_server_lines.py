@@ -59,7 +59,7 @@ def test_what_is_said_before_it_is_open_comes_after_the_first_line() -> None:
 
 
 def test_a_reader_that_is_not_far_behind_misses_nothing() -> None:
-    """It reads late, and gets every line."""
+    """A reader that is slow, but within the bounds, gets every line."""
     lines = [str(number) for number in range(1_000)]
     assert said_to_a_slow_reader(lines, fitting=1_000) == ["ready", *lines, "after it"]
 

@@ -159,7 +159,7 @@ def test_cleanup_removes_the_newest_execution_of_the_data(project: Project) -> N
 
 
 def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
-    """This can be set as an option, as a variable, or in hankweave.json."""
+    """An option, a variable, or hankweave.json allows a rig to fail."""
     rig = [{"type": "command", "command": {"run": "false"}}]
     project = Project(tmp_path, rigSetup=rig)
     project(".", "--headless", code=1)
@@ -172,8 +172,9 @@ def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """This covers each setting with an effect; a limit's source decides whether it overrides the
-    hank's.
+    """Each setting with an effect is passed on.
+
+    Where a limit was set decides whether it overrides the hank's.
     """
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     file = config.of_file(
@@ -225,7 +226,7 @@ def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_the_file_says_where_executions_are_made(project: Project) -> None:
-    """This holds for every command that looks for executions."""
+    """Every command that looks for executions reads the directory from the file."""
     elsewhere = project.root.parent / "elsewhere"
     settings = {"executionBaseDir": str(elsewhere), "shimIdleTimeout": 99, "withoutProxy": True}
     (project.root / "hankweave.json").write_text(json.dumps(settings))
@@ -277,7 +278,7 @@ def test_a_directory_with_files_is_taken_only_by_consent(project: Project) -> No
 
 
 def test_a_new_execution_may_keep_the_files_of_the_former(project: Project) -> None:
-    """It needs `--no-wipe` with `--new --force`; alone, `--no-wipe` is wrong usage."""
+    """The files are kept by `--no-wipe` with `--new --force`; alone, `--no-wipe` is wrong usage."""
     place = project.root.parent / "execution"
     at = ("run", "-e", str(place), "--headless")
     project(*at)

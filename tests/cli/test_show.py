@@ -135,7 +135,7 @@ async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path
 
 
 async def test_a_file_is_shown_byte_for_byte(left: Shell) -> None:
-    """This holds for text, binary data beyond one reply, and names that are not UTF-8."""
+    """Text, binary data beyond one reply, and names that are not UTF-8 are shown unchanged."""
     two = left.sha("two")
     assert await left("show", f"{two[:10]}:notes/a.txt") == b"two\n"
     assert await left("show", f"{two}:bin") == BINARY
@@ -216,9 +216,7 @@ async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) 
 
 
 async def test_runs_are_drawn_as_lines_with_the_abandoned_ones_aside(tmp_path: Path) -> None:
-    """Runs show what they continue and from where; checkpoints are under their run, pins with
-    names.
-    """
+    """Runs show what they continue and from where, with their checkpoints and named pins."""
     async with a_server(tmp_path) as (shell, client):
         one = shell.sha("one")
         for _ in range(2):

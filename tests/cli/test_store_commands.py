@@ -47,7 +47,7 @@ def files_of(execution: Path) -> dict[Path, tuple[int, int]]:
 
 
 async def test_a_dry_run_prints_what_would_go_and_why_the_rest_stays(tmp_path: Path) -> None:
-    """It prints one line for each checkpoint; then the gc prunes exactly those."""
+    """The dry run prints one line for each checkpoint; then the gc prunes exactly those."""
     async with dead_end(tmp_path) as past:
         here = ("-e", str(past.server.execution))
         dry = await aside("gc", *here, "--dry-run", "--max-count", "0")
@@ -132,9 +132,7 @@ async def test_what_the_server_refuses_is_said_with_its_code(tmp_path: Path) -> 
 
 
 async def test_without_a_server_fsck_reads_and_changes_nothing(tmp_path: Path) -> None:
-    """The exit code is 0 with a sentence; no file of the execution is created, removed
-    or written.
-    """
+    """The exit code is 0; no file of the execution is created, removed or written."""
     past = await left(tmp_path)
     execution = past.server.execution
     (execution / ".hankweave/checkpoints/.hankweavecheckpoints/HEAD.lock").touch()
@@ -169,7 +167,7 @@ async def test_fsck_exits_1_where_something_is_missing(tmp_path: Path) -> None:
 async def test_without_a_server_gc_and_pin_own_the_directory_and_are_on_record(
     tmp_path: Path,
 ) -> None:
-    """They prune and pin as a server does, write the journal, and leave no lock."""
+    """gc and pin prune and pin as a server does, write the journal, and leave no lock."""
     past = await left(tmp_path)
     execution, here = past.server.execution, ("-e", str(past.server.execution))
     dry = await aside("gc", *here, "--dry-run", "--max-count", "0")

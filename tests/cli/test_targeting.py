@@ -76,7 +76,7 @@ def test_the_only_living_server_is_meant(
 def test_the_execution_that_the_shell_stands_in_is_meant(
     two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes precedence over any server."""
+    """The execution of the current directory takes precedence over any server."""
     serve(monkeypatch, two[1])
     monkeypatch.chdir(two[0] / "agentRoot")
     assert targeting.choose(None).root == two[0]

@@ -152,9 +152,7 @@ async def test_only_the_named_paths_go_back(tmp_path: Path) -> None:
 
 
 async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None:
-    """Without --keep-edits the report says that they are overwritten, with it that they
-    are kept.
-    """
+    """The report says which edits are overwritten and, with --keep-edits, which are kept."""
     async with a_shell(tmp_path) as shell:
         (shell.root / "a.txt").write_text("a person's")
         foreseen = (await shell("preview", "--codon", "one")).stdout
@@ -313,9 +311,7 @@ def test_wrong_usage_exits_2_and_says_what_is_right(words: list[str]) -> None:
 
 @pytest.mark.parametrize("verb", ["rollback", "undo", "redo", "preview"])
 def test_where_there_is_no_execution_none_is_made(tmp_path: Path, verb: str) -> None:
-    """The exit code is 66 with how to start one; an ephemeral server needs an existing
-    execution.
-    """
+    """The exit code is 66 with how to start one; an ephemeral server needs an execution."""
     done = hankweave(verb, "-e", str(tmp_path), *agreed(verb))
     assert (done.returncode, done.stdout) == (66, "")
     assert "hankweave run" in done.stderr

@@ -147,9 +147,7 @@ def test_only_codons_that_are_still_to_run_need_their_agents(tmp_path: Path) -> 
 
 
 def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:
-    """The count is a checkpoint's: patterns, ignore rules and reserved names; data is never
-    tracked.
-    """
+    """Files count as in a checkpoint: patterns, ignore rules and reserved names; never data."""
     project = tmp_path / "project"
     for name in ("src/a.ts", "src/b.ts", "build/c.ts", "notes.md", ".git/config"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)

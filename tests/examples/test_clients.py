@@ -180,7 +180,7 @@ ALL = ("python", "node", "shell with websockets", "shell with websocat")
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.quick("python")
 async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> None:
-    """It prints each codon once, as the journal has it, and leaves the files of the codon's end."""
+    """A client prints each codon once, and leaves the files of the codon's end."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     async with running_server(two_codons(tmp_path, gate), None, execution):
@@ -245,7 +245,7 @@ async def test_a_program_says_why_it_was_refused(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["python", "shell with websockets", "shell with websocat"])
 async def test_a_program_says_that_there_is_no_server(name: str, tmp_path: Path) -> None:
-    """It ends with 69; the one in JavaScript waits half a minute for a server to return."""
+    """A program ends with 69; the one in JavaScript waits half a minute for a server to return."""
     code, output = await whole_output(program(name, tmp_path), tmp_path / "none", "one")
     assert code == 69
     assert str(tmp_path / "none") in output
@@ -265,7 +265,7 @@ async def test_a_program_says_that_a_server_does_not_listen_yet(name: str, tmp_p
 
 @pytest.mark.parametrize("name", ["shell with websockets", "shell with websocat"])
 async def test_the_shell_program_ends_with_its_server(name: str, tmp_path: Path) -> None:
-    """It does not reconnect: it reports that the server is gone, and ends with 69."""
+    """The program does not reconnect: it reports that the server is gone, and ends with 69."""
     client = program(name, tmp_path)
     execution, gate = tmp_path / "execution", tmp_path / "gate"
     async with (

@@ -105,7 +105,7 @@ def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> Non
 
 
 def test_openais_sdk_puts_streamed_chat_together(endpoint: Endpoint) -> None:
-    """The same holds for chat completions, whose arguments come in pieces or, unstreamed, whole."""
+    """Chat completions arrive whole: arguments in pieces, or unstreamed."""
     endpoint.script.add(WRITES, WRITES)
     asked = {
         "model": "gpt-x",
@@ -176,7 +176,7 @@ def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ..
 
 @pytest.mark.parametrize("trouble", [Trouble.DROPPED_STREAM, Trouble.MALFORMED_STREAM])
 def test_a_stream_that_breaks_is_no_answer(trouble: Trouble) -> None:
-    """It begins as an answer, and the SDK does not reach its end."""
+    """A broken stream begins as an answer, and the SDK does not reach its end."""
     with scripted_models(Fails(trouble)) as endpoint, claude(endpoint) as sdk:
         types = []
         with (

@@ -74,7 +74,7 @@ def test_an_act_finds_its_tool_and_fills_it(
 
 
 def test_a_free_form_tool_gets_a_patch() -> None:
-    """It has no arguments, but the text of a patch that adds a file."""
+    """A free-form tool has no arguments, but the text of a patch that adds a file."""
     call = call_for(WRITES, [CODEX, PATCH])
     assert call.text == "*** Begin Patch\n*** Add File: /w/a.txt\n+one\n+two\n*** End Patch\n"
 

@@ -314,7 +314,7 @@ def test_any_file_name_can_be_written(name: bytes) -> None:
 
 
 def test_a_strange_name_is_written_wherever_it_stands() -> None:
-    """This covers nested values, keys, and values beside ones that are encoded already."""
+    """Nested values, keys, and values beside ones that are encoded already may hold such a name."""
     record = TrafficRecord(
         logged_at="caf\udce9",
         direction="in",

@@ -1,6 +1,4 @@
-"""Claims about protocol/asyncapi.json and protocol/hankweave.d.ts: complete, true and
-up to date.
-"""
+"""Claims about protocol/asyncapi.json and protocol/hankweave.d.ts: complete and up to date."""
 
 from __future__ import annotations
 

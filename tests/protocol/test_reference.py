@@ -159,7 +159,7 @@ def test_files_in_the_tree_have_a_date_and_folders_have_none() -> None:
 def test_changes_of_files_are_told_where_hankweave_tells_them(
     source: dict[str, str], action: str, is_told: bool
 ) -> None:
-    """This covers files that a call wrote, and files that exist when a codon starts."""
+    """Files that a call wrote, and files that exist when a codon starts, are reported."""
     data = {
         "path": "a.txt",
         "filename": "a.txt",
@@ -292,7 +292,7 @@ def test_what_cannot_be_said_is_said_otherwise_or_left_out() -> None:
 
 
 def test_a_batch_of_history_holds_only_what_the_client_may_get() -> None:
-    """Its events are projected as live ones are."""
+    """A batch's events are projected as live ones are."""
     events = [
         json.loads(line("info", {"message": "a"})),
         json.loads(line("server.started", {"serverVersion": "1", "pid": 1})),

@@ -1,6 +1,4 @@
-"""Claims about protocol/README.md, "What is held by which test": it is complete, its
-tests exist.
-"""
+"""Claims about protocol/README.md, "What is held by which test": complete, with real tests."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
 
 
 async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) -> None:
-    """Pings of a real server are measured for a checkpoint of many files and for one of
-    a big file.
-    """
+    """A real server's pings are measured for a checkpoint of many files and one of a big file."""
     figures = await BENCHES["responsiveness"](tmp_path, SMALLEST)
 
     listed, *pings = figures
@@ -150,9 +148,7 @@ def test_a_real_tree_has_no_built_files(tmp_path: Path) -> None:
 
 
 async def test_a_variant_may_take_part_in_fewer_rounds() -> None:
-    """A variant that takes minutes is measured in the first rounds only, the others in
-    all of them.
-    """
+    """A variant that takes minutes is measured in the first rounds only."""
     measured: list[str] = []
 
     def variant(name: str) -> Variant:

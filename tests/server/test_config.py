@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(name: str, text: str) -> None
 
 
 def test_an_unknown_name_is_warned_about_with_the_nearest_known() -> None:
-    """This covers the environment and the file; settings that an option reads itself are known."""
+    """The environment and the file are checked; settings that an option reads itself are known."""
     read = config.of_environment(
         {"HANKWEAVE_RUNTIME_PRT": "1", "HANKWEAVE_RUNTIME_LOUD": "1"}, ["HANKWEAVE_RUNTIME_LOUD"]
     )
@@ -116,9 +116,7 @@ def test_an_unknown_name_is_warned_about_with_the_nearest_known() -> None:
 
 
 def test_what_cannot_be_had_here_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """A proxy or other places for files are refused; a value that is already in effect
-    is accepted.
-    """
+    """A proxy or other places for files are refused, except a value that is already in effect."""
     config.resolve([file_of(tmp_path, withoutProxy=True)])
     for content in ({"withoutProxy": False}, {"lockFile": "x"}, {"handshakeHistoryLimit": 9}):
         with pytest.raises(Stop) as stop:

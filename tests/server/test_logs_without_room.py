@@ -71,7 +71,7 @@ def test_an_agents_log_on_a_broken_disk_is_a_fault(tmp_path: Path) -> None:
 async def test_the_traffic_log_says_how_many_frames_are_missing(
     tmp_path: Path, fill: Switch
 ) -> None:
-    """It is reported once; no torn record stays, and the gap is a record of its own."""
+    """The shortage is reported once; no torn record stays, and the gap is a record of its own."""
     path, reported = tmp_path / "logs" / "websocket.log", list[OSError]()
     log = TrafficLog(path, SystemClock(), report=reported.append)
     log.record("in", b'{"n":1}')

@@ -88,9 +88,7 @@ def test_by_default_nothing_goes():
 
 
 def test_age_prunes_abandoned_tails():
-    """A checkpoint older than the limit and on no living thread is pruned, and its branch moves
-    back.
-    """
+    """An old checkpoint on no living thread is pruned, and its branch moves back."""
     pruning = decided(FORK, BRANCHES, RetentionPolicy(max_age=timedelta(days=9)), HEAD)
     assert gone(pruning) == [3, 2]
     assert pruning.moves == (BranchMove(branch(1), sha(3), sha(1)),)

@@ -211,9 +211,7 @@ def test_lock_and_guard_are_for_their_owner_alone(layout: Layout) -> None:
 
 
 def test_a_release_leaves_the_guard_and_nothing_else(layout: Layout) -> None:
-    """After a release only the guard is left, with its inode unchanged; the next start finds no
-    owner.
-    """
+    """After a release only the guard is left, with its old inode; the next start finds no owner."""
     lock = acquire(layout, SystemClock())
     inode = layout.lock_guard.stat().st_ino
     lock.release()
@@ -238,7 +236,10 @@ def test_a_lock_that_was_given_up_verifies_no_more(layout: Layout) -> None:
 
 
 def test_a_second_server_is_refused_and_touches_nothing(layout: Layout) -> None:
-    """It ends with 75, names the owner's pid, run and start, and changes no file (DESIGN 6)."""
+    """The second server exits with 75, names the owner, and changes no file (DESIGN 6).
+
+    The owner is named with its pid, run and start.
+    """
     clock = MovedClock()
     lock = acquire(layout, clock, RUN)
     before = snapshot(layout.root)
@@ -269,9 +270,7 @@ def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout)
 
 @pytest.mark.parametrize("begin", ["nothing", "stale"])
 def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
-    """T-L1, T-L2: of eight concurrent starters, with no lock or a stale one, one owns in each
-    round.
-    """
+    """T-L1, T-L2: of eight concurrent starters one owns, without a lock or with a stale one."""
     with servers(layout.root, 8) as starters:
         for _ in range(25):
             for starter in starters:
@@ -325,9 +324,7 @@ def test_a_child_does_not_inherit_the_guard(layout: Layout) -> None:
 
 
 def test_a_pid_that_was_given_out_again_does_not_keep_us_out(layout: Layout) -> None:
-    """T-L5, T-L6, T-L7: if the guard is free, its last owner is gone, even if its pid is in use
-    again.
-    """
+    """T-L5, T-L6, T-L7: if the guard is free, its last owner is gone, even if its pid is reused."""
     crash(acquire(layout, SystemClock(), RUN))
     owner = json.loads(layout.lock_guard.read_bytes())
     layout.lock_guard.write_text(json.dumps(owner | {"bootId": "another boot"}))
@@ -520,9 +517,7 @@ def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
 
 
 async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> None:
-    """If runtime.lock names another owner, both servers consider themselves owners; this one
-    yields.
-    """
+    """If runtime.lock names another owner, both servers think they own it; this one yields."""
     lock = acquire(layout, SystemClock())
     write_foreign(layout, pid=4711)
     losses: list[LockLost] = []
@@ -585,9 +580,7 @@ async def test_the_heartbeat_moves_while_all_worker_threads_are_busy(layout: Lay
 async def test_a_clock_set_back_neither_stops_the_heartbeat_nor_frees_the_lock(
     layout: Layout,
 ) -> None:
-    """T-L14: with the clock two hours back, the stamp is refreshed and no other server
-    takes over.
-    """
+    """T-L14: with the clock two hours back, the stamp is refreshed and the lock stays owned."""
     clock = BeatenClock()
     lock = acquire(layout, clock, RUN)
     clock.wall -= timedelta(hours=2)
@@ -654,9 +647,7 @@ def test_a_full_disk_keeps_only_the_news_out_of_the_lock(
 
 
 def test_an_abandoned_lock_is_gone_and_the_guard_still_held(layout: Layout) -> None:
-    """A process that is about to end removes runtime.lock; no other process owns before
-    its death.
-    """
+    """A process about to end removes runtime.lock, but the guard stays held until its death."""
     lock = acquire(layout, SystemClock())
     assert not lock.is_released
     lock.abandon()
@@ -693,9 +684,7 @@ async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
 
 
 async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
-    """However long the heartbeat's interval is, a missing guard is noticed within about
-    a second.
-    """
+    """A missing guard is noticed within about a second, however long the heartbeat interval is."""
     lock = acquire(layout, SystemClock())
     layout.lock_guard.unlink()
     losses: list[LockLost] = []

@@ -23,7 +23,7 @@ A_LITTLE = 0.06
 
 @asynccontextmanager
 async def slowed(server: RunningServer, at_work: float = HARDLY) -> AsyncIterator[None]:
-    """Let the server work for this long at a time, and then pause, while the block runs.
+    """Allow the server to work for this long at a time, and then pause, while the block runs.
 
     Its clocks advance meanwhile, as those of a busy machine do; the server does not treat such a
     pause as a suspend.

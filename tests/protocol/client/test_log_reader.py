@@ -78,7 +78,7 @@ async def test_filters(log: Path) -> None:
 
 
 async def test_statistics(log: Path) -> None:
-    """They have counts, types, a rounded average (a missing size is 0), and the file's range."""
+    """They are counts, types, a rounded average (a missing size is 0), and a time range."""
     assert await get_websocket_log_stats(log) == LogStatistics(
         total_entries=5,
         incoming_count=3,
@@ -90,7 +90,7 @@ async def test_statistics(log: Path) -> None:
 
 
 async def test_a_missing_file_is_an_empty_log(tmp_path: Path) -> None:
-    """It has no entries and empty statistics, and streams nothing."""
+    """A missing file has no entries and empty statistics, and streams nothing."""
     path = tmp_path / "none.log"
     assert await read_websocket_log(path) == []
     assert await get_websocket_log_stats(path) == LogStatistics(0, 0, 0, {}, 0, None)

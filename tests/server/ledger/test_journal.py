@@ -160,9 +160,7 @@ def test_damage_before_whole_events_is_raised_and_touched_by_nobody(path, conten
 
 
 def test_a_hole_after_all_that_is_known_durable_is_a_torn_tail(path: Path):
-    """Pages of an unsynced write may reach the disk out of order; zeros mark where the
-    tail begins.
-    """
+    """An unsynced write may reach the disk out of order; zeros mark where the tail begins."""
     content = text_of(line(1), line(2), b"\0" * 100, line(4))
     journal, repair = Journal.open(journal_of(path, content), known_durable=2)
     assert journal.last_seq == 2

@@ -206,9 +206,7 @@ async def test_a_state_that_the_journal_does_not_lead_on_from_is_folded_anew(lay
 
 
 async def test_a_lost_journal_begins_anew_with_the_state_as_its_past(layout: Layout):
-    """A lost journal is not an empty start: the state is written as the first events of
-    a new one.
-    """
+    """After the loss of its journal, a state is written as the first events of a new one."""
     state = await with_history(layout)
     layout.journal.unlink()
     ledger = await opened(layout)

@@ -71,9 +71,7 @@ def test_a_saved_state_is_read_back(layout: Layout):
 
 
 def test_the_files_are_private_and_pretty(layout: Layout):
-    """The files are indented by two spaces as in Hankweave, private to their owner, without
-    leftovers.
-    """
+    """The files have an indentation of two, as in Hankweave, and are private; nothing is left."""
     saved(layout, 1, 2)
     text = layout.state.read_text(encoding="utf-8")
     assert text == json.dumps(json.loads(text), indent=2) + "\n"
@@ -120,9 +118,7 @@ def test_a_bad_primary_gives_way_to_its_backup(layout: Layout, content: bytes, k
 
 
 def test_a_codon_of_the_wrong_shape_is_an_invalid_codon(layout: Layout):
-    """A codon that lacks a field its status demands is distinguished from a file that
-    is no state.
-    """
+    """A codon without a field that its status demands is reported as an invalid codon."""
     store = saved(layout, 1, 2)
     del store
     raw = json.loads(layout.state.read_bytes())
@@ -134,8 +130,9 @@ def test_a_codon_of_the_wrong_shape_is_an_invalid_codon(layout: Layout):
 
 
 def test_a_missing_primary_gives_way_to_its_backup(layout: Layout):
-    """A missing state.json is not a fresh start (Hankweave reads the backup only if it
-    is corrupt).
+    """A missing state.json is not a fresh start.
+
+    Hankweave reads the backup only if state.json is corrupt.
     """
     saved(layout, 1, 2)
     layout.state.unlink()
@@ -265,9 +262,7 @@ STEPS += [("open", 2), ("fsync", 2)]
 def test_a_crash_at_any_step_of_a_save_leaves_a_loadable_state(
     layout: Layout, monkeypatch, name: str, nth: int
 ):
-    """The next start loads either the previous version or the new one, as does the
-    start after it.
-    """
+    """This start and the next one load either the previous version or the new one."""
     store = saved(layout, 1, 2)
     with monkeypatch.context() as patch:
         crash_before(patch, name, nth)
@@ -320,8 +315,9 @@ def test_a_save_that_fails_leaves_the_state_as_it_was(layout: Layout, monkeypatc
 
 
 def test_a_reader_never_sees_a_torn_or_absent_state(layout: Layout):
-    """A reader of either file during a save gets a whole version (of the backup, once
-    it exists).
+    """A reader of either file during a save gets a whole version.
+
+    For the backup this holds once it exists.
     """
     store = saved(layout, 1, 2)
     stop = threading.Event()
@@ -429,9 +425,7 @@ def test_a_state_that_hankweave_wrote_is_read(layout: Layout):
 
 
 def test_a_gap_in_our_own_file_is_not_filled(layout: Layout):
-    """Missing fields are tolerated only in files of the TypeScript Hankweave; elsewhere they are
-    damage.
-    """
+    """Only files of the TypeScript Hankweave may lack fields; elsewhere this is damage."""
     raw = HANKWEAVE_STATE | {"schemaVersion": 1}
     layout.state.write_text(json.dumps(raw), encoding="utf-8")
     assert isinstance(store_in(layout).load(), UnreadableState)

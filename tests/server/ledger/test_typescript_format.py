@@ -73,9 +73,7 @@ def test_a_body_that_is_gone_stays_a_pointer(
 
 
 def test_lines_that_are_no_events_are_left_out_and_counted() -> None:
-    """Torn lines are skipped, as in Hankweave's own readers, and counted; blank ones are not
-    counted.
-    """
+    """Torn lines are skipped, as in Hankweave's own readers, and counted; blank ones are not."""
     good = {"id": "a", "timestamp": "2025-01-04T12:00:00.000Z", "type": "info"}
     told = [{**good, "data": {"message": str(number)}} for number in range(2)]
     torn = [b'{"id":"a","ti', b"[]", b'"text"', b'{"type":"info","data":[]}', b"\xff", b""]

@@ -35,9 +35,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclass
 class Disk:
-    """A disk the test can fill: a write to the ledger's files stores half its bytes,
-    then nothing.
-    """
+    """A disk that a test can fill: a write then stores half its bytes, and the next one nothing."""
 
     monkeypatch: pytest.MonkeyPatch
     error: int = errno.ENOSPC
@@ -127,7 +125,7 @@ def messages(layout: Layout) -> list[str]:
 async def test_a_record_waits_for_room_and_is_not_lost(
     layout: Layout, disk: Disk, error: int
 ) -> None:
-    """It is delivered only when durable, leaves nothing torn, and keeps the order."""
+    """A waiting record is delivered only when durable, leaves nothing torn, and keeps the order."""
     disk.error, heard = error, list[str]()
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
@@ -218,9 +216,7 @@ async def test_who_does_not_insist_waits_only_while_there_is_room(
 
 
 async def test_the_reserve_lets_the_write_in_hand_finish(layout: Layout, disk: Disk) -> None:
-    """The reserve is released at once, without waiting; until it is back, the disk
-    counts as full.
-    """
+    """The reserve is released without waiting; until it is back, the disk counts as full."""
     shortages = list[BaseException]()
     async with waiting_ledger(layout, disk) as ledger:
         await ledger.record(info("before"))
@@ -251,9 +247,7 @@ class _Freeing:
 
 
 async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk: Disk) -> None:
-    """Before the server serves, a full disk ends it, because no client could be told of
-    the wait.
-    """
+    """Before the server serves, a full disk ends it: no client could be told of the wait."""
     ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
     disk.is_full = True
     with pytest.RaisesGroup(LedgerFailed):
@@ -267,9 +261,7 @@ async def test_a_ledger_that_nobody_could_ask_does_not_wait(layout: Layout, disk
 
 
 async def test_a_wait_can_be_given_up(layout: Layout, disk: Disk) -> None:
-    """A waiting caller learns that its batch was not saved, and how much was not; nothing torn
-    stays.
-    """
+    """A waiting caller learns how much was not saved, and nothing torn stays."""
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger, anyio.create_task_group() as tasks:
             await ledger.record(info("before"))
@@ -345,9 +337,7 @@ async def test_a_flush_that_finds_no_room_is_waited_for(layout: Layout, disk: Di
 
 
 async def test_a_flush_that_failed_otherwise_is_not_tried_again(layout: Layout, disk: Disk) -> None:
-    """The kernel discards pages it could not write, so a second flush would only seem
-    to succeed.
-    """
+    """The kernel discards pages it could not write: a second flush would only seem to succeed."""
     disk.error = errno.EIO
     with pytest.RaisesGroup(LedgerFailed):
         async with waiting_ledger(layout, disk) as ledger:
@@ -379,9 +369,7 @@ async def test_a_broken_disk_that_somebody_else_has_met_stops_the_ledger(
 
 
 async def test_work_is_tried_again_with_growing_pauses(layout: Layout, disk: Disk) -> None:
-    """Work that costs more than a write is retried at growing intervals; other faults end it at
-    once.
-    """
+    """Retries of larger work come at growing intervals; other faults end it at once."""
     space, tries = _space(layout, disk), 0
 
     async def work() -> int:

@@ -641,9 +641,7 @@ walks = st.lists(
 @given(walks)
 @settings(max_examples=40)
 def test_the_state_is_the_fold_of_the_journal_at_every_prefix(choices: list[tuple[int, str]]):
-    """However a legal history was recorded, each prefix of the file folds to the state at that
-    time.
-    """
+    """Each prefix of the file folds to the state of that time, for any legal history."""
     with tempfile.TemporaryDirectory() as directory:
         anyio.run(_assert_every_prefix_folds, Layout.of_execution(Path(directory)), choices)
 

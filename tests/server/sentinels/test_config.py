@@ -190,9 +190,7 @@ def test_the_codons_paths_are_checked_as_the_sentinels_are(tmp_path: Path) -> No
 
 
 def test_a_prompt_is_eta_unless_a_sentinel_says_jinja(tmp_path: Path) -> None:
-    """Braces are text in a sentinel of Hankweave; a key, or the prompt file's name,
-    selects jinja.
-    """
+    """Braces are text in Hankweave's sentinels; a key, or a prompt file's name, selects jinja."""
     context = {"events": [], "codon": {"id": "c"}}
     plain = a_sentinel(userPromptText="{{ codon.id }} <%= it.codon.id %>", templateEngine=None)
     assert load(tmp_path, plain).user_prompt.render(context) == "{{ codon.id }} c"

@@ -256,9 +256,7 @@ async def test_an_answer_forgives_the_failures_before_it(tmp_path: Path) -> None
 
 
 async def test_a_fatal_error_unloads_at_once_unless_told_otherwise(tmp_path: Path) -> None:
-    """A wrong key is not retried; with `unloadOnFatalError: false` it counts as any
-    other failure.
-    """
+    """A wrong key is not retried; with `unloadOnFatalError: false` it is an ordinary failure."""
     fatal = failing(retriable=False, fatal="configuration")
     async with on_stage(tmp_path, entry_of(a_sentinel()), actor=fatal) as stage:
         stage.show(info("1"), info("2"))
@@ -363,9 +361,7 @@ async def test_the_codon_in_a_template_is_the_codon(tmp_path: Path) -> None:
 
 
 async def test_the_content_of_a_file_can_be_asked_for(tmp_path: Path) -> None:
-    """`content` of a file.updated is read only when a template uses it, and never
-    through a link.
-    """
+    """`content` of a file.updated is read only if a template uses it, never through a link."""
     text = "{{ events[0].data.content }}"
     watcher = a_sentinel(trigger={"type": "event", "on": ["file.updated"]}, userPromptText=text)
     async with on_stage(tmp_path, entry_of(watcher)) as stage:
@@ -394,8 +390,9 @@ def _updated(path: str) -> FileUpdated:
 
 
 async def test_a_missing_model_counts_as_not_loaded(tmp_path: Path) -> None:
-    """A missing model counts as not loaded; Hankweave ignores it, so `failCodonIfNotLoaded` never
-    fires.
+    """A missing model counts as not loaded.
+
+    Hankweave ignores it, so that its `failCodonIfNotLoaded` never fires.
     """
     entry = entry_of(a_sentinel(model="nobody/nothing"), failCodonIfNotLoaded=True)
     async with on_stage(tmp_path, entry, entry_of(a_sentinel(id="other"))) as stage:

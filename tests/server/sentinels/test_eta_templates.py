@@ -113,7 +113,7 @@ def test_a_template_reaches_nothing_outside(quickjs: QuickJs, name: str) -> None
     ],
 )
 def test_a_template_that_reaches_for_more_fails(quickjs: QuickJs, source: str) -> None:
-    """It fails like any other faulty template: only the trigger fails."""
+    """A template that reaches for more fails as a faulty one does: only its trigger fails."""
     with pytest.raises(NotRendered):
         rendered(source, quickjs)
 
@@ -130,8 +130,9 @@ def test_a_template_that_reaches_for_more_fails(quickjs: QuickJs, source: str) -
     ],
 )
 def test_a_template_that_does_too_much_is_stopped(quickjs: QuickJs, source: str) -> None:
-    """Loops, regular expressions, memory, recursion and size are bounded; the next template still
-    works.
+    """Loops, regular expressions, memory, recursion and size are bounded.
+
+    The next template still works.
     """
     with pytest.raises(RenderLimit):
         rendered(source, quickjs)
@@ -146,8 +147,9 @@ def test_a_template_leaves_nothing_behind(quickjs: QuickJs) -> None:
 
 
 def test_texts_of_any_kind_arrive_whole(quickjs: QuickJs) -> None:
-    """NUL, characters beyond the basic plane and large integers are kept; a lone surrogate is
-    replaced.
+    """NUL, large integers and characters beyond the basic plane are kept.
+
+    A lone surrogate is replaced.
     """
     codon = {"id": "a\0b", "name": "😀", "description": 2**40}
     source = "<%= it.codon.id.length %> <%= it.codon.id %> <%= it.codon.name.slice(0, 1) %>"
@@ -156,7 +158,7 @@ def test_texts_of_any_kind_arrive_whole(quickjs: QuickJs) -> None:
 
 
 def test_a_template_sees_a_thousand_events_at_most(quickjs: QuickJs) -> None:
-    """It sees the first thousand of the trigger, as in Hankweave."""
+    """A template gets the first thousand events of the trigger, as in Hankweave."""
     events = [{"type": "info", "data": {"n": n}} for n in range(MOST_EVENTS + 1)]
     source = "<%= it.events.length %> <%= it.events.at(-1).data.n %>"
     assert rendered(source, quickjs, events=events) == "1000 999"

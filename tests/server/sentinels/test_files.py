@@ -79,9 +79,7 @@ def test_the_codons_places_go_before_the_sentinels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "file", "fifo"])
 def test_nothing_is_written_through_what_an_agent_put_there(tmp_path: Path, kind: str) -> None:
-    """A link out of the work tree, or a pipe without a reader, is an error: no write
-    and no hang.
-    """
+    """A link out of the work tree, or a pipe without a reader, is an error: no write, no hang."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "log.md").write_text("mine")
@@ -136,9 +134,7 @@ def test_all_forms_of_a_history_are_read(tmp_path: Path, content: object) -> Non
 
 
 def test_a_few_bad_entries_are_passed_over(tmp_path: Path) -> None:
-    """Up to a fifth of bad entries is tolerated (Hankweave); an answer without a question is left
-    out.
-    """
+    """Up to a fifth of bad entries is tolerated; an answer without a question is left out."""
     content = [*HANKWEAVE * 2, {"message": "?"}]
     assert len(history(tmp_path / "h.json", content, MaxTurns(max_turns=9)).messages) == 4
 
@@ -153,8 +149,9 @@ def test_a_history_that_is_none_is_kept_aside(tmp_path: Path, content: str) -> N
 
 
 def test_trimming_by_tokens_never_parts_a_pair(tmp_path: Path) -> None:
-    """Trimming keeps question and answer together; Hankweave may send an answer without its
-    question.
+    """Trimming keeps question and answer together.
+
+    Hankweave may send an answer without its question.
     """
     found = History(tmp_path / "h.json", MaxTokens(max_tokens=20), persists=True)
     for number in range(4):

@@ -144,8 +144,9 @@ async def test_a_name_without_a_provider_is_known_or_refused(name: str) -> None:
 
 
 async def test_the_scripted_model_says_what_its_prompt_says(name: str) -> None:
-    """It is deterministic: SAY lines, else the prompt; the smallest JSON of a schema;
-    FAIL fails.
+    """The model is deterministic.
+
+    Its answer is its SAY lines, else the prompt, or the smallest JSON of a schema; FAIL fails.
     """
     model = Models({}).open("scripted/any")
     assert isinstance(model, ScriptedModel)

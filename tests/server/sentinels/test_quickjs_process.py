@@ -57,7 +57,7 @@ def test_one_process_serves_many_calls(quickjs: QuickJs) -> None:
 
 
 def test_a_call_that_outlasts_the_wall_clock_is_killed(quickjs: QuickJs) -> None:
-    """This limit holds even if the engine's own does not; the next call has a new process."""
+    """The wall clock limit holds even if the engine's does not; the next call has a new process."""
     compile_one(quickjs)
     first = worker().pid
     with pytest.raises(JavaScriptLimit, match=r"longer than 0\.5 s"):
@@ -104,7 +104,7 @@ def test_closing_ends_a_call_that_is_running(quickjs: QuickJs) -> None:
 def test_the_worker_has_no_keys_and_few_rights(
     quickjs: QuickJs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its environment has what an interpreter needs; it writes no files and opens few."""
+    """The worker has the environment of an interpreter; it writes no files and opens few."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
     monkeypatch.setenv("HANKWEAVE_TOKEN", "secret")
     compile_one(quickjs)

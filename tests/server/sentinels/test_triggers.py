@@ -73,9 +73,7 @@ def test_an_event_trigger_fires_at_its_types_alone() -> None:
 
 
 def test_a_consecutive_sequence_is_the_tail_of_its_filter() -> None:
-    """An event of the filter between the steps breaks the sequence; one outside the filter does
-    not.
-    """
+    """An event of the filter between the steps breaks the sequence; one outside it does not."""
     on = ("info", "server.idle")
     assert messages(sequence("info", "server.idle", on=on), INFO, INFO, DONE, IDLE) == [[2, 4]]
     assert messages(sequence("info", "info", on=on), INFO, IDLE, INFO) == []
@@ -110,9 +108,7 @@ def test_a_sequence_reaches_back_a_thousand_events() -> None:
 
 @given(st.lists(st.sampled_from([INFO, IDLE]), max_size=30))
 def test_a_consecutive_match_is_exactly_its_pattern(events: list[EventData]) -> None:
-    """For any events, it fires for each two neighbours of the pattern's types, and for
-    no others.
-    """
+    """For any events, it fires for each two neighbours of the pattern's types and no others."""
     trigger = sequence("info", "server.idle", on=("*",))
     neighbours = enumerate(pairwise(events), start=1)
     expected = [[seq, seq + 1] for seq, pair in neighbours if pair == (INFO, IDLE)]
@@ -143,9 +139,7 @@ def test_a_consecutive_match_is_exactly_its_pattern(events: list[EventData]) -> 
 def test_an_operator_means_what_it_means_in_hankweave(
     operator: str, path: str, value: object, holds: bool
 ) -> None:
-    """Equality is strict, no condition holds for an absent field, and numbers compare
-    as numbers.
-    """
+    """Equality is strict, absent fields match no condition, and numbers compare as numbers."""
     raw = {"operator": operator, "path": path, "value": value}
     condition = msgspec.convert(raw, Condition)
     assert fault_of_value(condition) is None
@@ -197,9 +191,7 @@ def test_paths_are_those_of_the_events_shapes() -> None:
 
 
 def test_sentinels_are_shown_neither_sentinels_nor_what_answers_one_client() -> None:
-    """Hankweave's routing: sentinels see server state and agents, no sentinels, no connection
-    events.
-    """
+    """As in Hankweave, sentinels see server state and agents, no connection events."""
     assert {"sentinel.output", "server.ready", "pong", "history.batch"}.isdisjoint(ROUTED)
     assert {"info", "codon.completed", "tool.result", "file.updated"} <= ROUTED
     assert isinstance(INFO, Info)

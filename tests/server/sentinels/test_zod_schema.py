@@ -1,4 +1,4 @@
-"""Claims of schemas in zod: the real zod converts them, and checks what a model answers."""
+"""Claims about schemas in zod: the real zod converts them, and checks a model's answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
 def test_a_model_is_asked_for_what_zod_says(
     quickjs: QuickJs, text: str, schema: dict[str, Any]
 ) -> None:
-    """As JSON Schema, converted as Hankweave's library for models converts it."""
+    """The JSON Schema is the one that Hankweave's library for models produces."""
     assert ZodSchema(text, quickjs).json_schema == schema
 
 
@@ -71,7 +71,7 @@ def test_a_model_is_asked_for_what_zod_says(
     ],
 )
 def test_a_schema_is_an_expression_or_a_module(quickjs: QuickJs, text: str) -> None:
-    """Hankweave evaluates an expression; comments around it and modules are understood, too."""
+    """Hankweave evaluates an expression; modules, and comments around either, are accepted too."""
     assert ZodSchema(text, quickjs).json_schema == an_object(a={"type": "string"})
 
 
@@ -99,7 +99,7 @@ def test_a_schema_of_zod_4_is_understood(quickjs: QuickJs) -> None:
     ],
 )
 def test_a_text_that_is_no_schema_is_refused(quickjs: QuickJs, text: str, words: str) -> None:
-    """When the sentinel loads, with what the engine says, in one line."""
+    """The fault is found when the sentinel loads; the message is the engine's, in one line."""
     with pytest.raises(BadSchema, match=words) as caught:
         ZodSchema(text, quickjs)
 
@@ -117,7 +117,7 @@ def form(quickjs: QuickJs, text: str, output: str = "object") -> Form:
 
 
 def test_refinements_judge_an_answer(quickjs: QuickJs) -> None:
-    """What no JSON Schema can say is checked all the same, and the message names the place."""
+    """A refinement that JSON Schema cannot express is checked, and the message names the place."""
     text = "z.object({ n: z.number().refine(n => n % 2 === 0, 'not even') })"
     even = form(quickjs, text)
     assert even.content_of('{"n": 4}') == {"n": 4}
@@ -144,7 +144,7 @@ def test_each_element_of_an_array_is_checked(quickjs: QuickJs) -> None:
 
 
 def test_a_recursive_schema_keeps_its_references(quickjs: QuickJs) -> None:
-    """In an array the schema lies deeper, and its references lead there."""
+    """Inside an array the schema is nested deeper, and its references are adjusted."""
     text = (
         "(() => { const tree = z.lazy(() => z.object({ next: tree.optional() })); return tree; })()"
     )
@@ -154,7 +154,7 @@ def test_a_recursive_schema_keeps_its_references(quickjs: QuickJs) -> None:
 
 
 def test_a_schema_that_explodes_on_an_answer_is_stopped(quickjs: QuickJs) -> None:
-    """A regular expression that backtracks for ever makes a bad answer, and no hanging server."""
+    """A regular expression that backtracks endlessly is a failed answer, and blocks no server."""
     slow = form(quickjs, "z.object({ a: z.string().regex(/^(a+)+$/) })")
     with pytest.raises(BadAnswer, match="took too long"):
         slow.content_of(json.dumps({"a": "a" * 60 + "b"}))

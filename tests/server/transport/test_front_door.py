@@ -170,9 +170,7 @@ FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:
 
 
 async def test_a_degraded_server_says_why_it_is_not_ready(tmp_path: Path) -> None:
-    """`/readyz` is 503 with code, sentence and time; `/healthz` stays 200, because the
-    server runs.
-    """
+    """`/readyz` is 503 with code, sentence and time; `/healthz` stays 200: the server runs."""
     async with small_server(tmp_path) as server:
         server.rest.health = type(server.rest.health)(
             alive=True, ready=False, detail="Full.", problems=(FULL,)

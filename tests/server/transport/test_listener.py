@@ -114,9 +114,7 @@ async def test_who_never_shakes_hands_is_sent_away(tmp_path: Path) -> None:
 
 
 async def test_tokens_are_for_the_owner_and_die_with_the_server(tmp_path: Path) -> None:
-    """The files are 0600, hold the bare token and a newline, are new at each start, and are
-    removed.
-    """
+    """The files are 0600, hold the bare token and a newline, and last as long as the server."""
     seen = set()
     for _ in range(2):
         async with small_server(tmp_path) as server:
@@ -178,9 +176,7 @@ async def test_an_exception_of_the_block_comes_out_as_it_is(tmp_path: Path) -> N
 
 
 async def test_stopping_says_1001_to_who_listens_and_waits_for_nobody_else(tmp_path: Path) -> None:
-    """A client that reads gets a goodbye; a stalled one and a silent one are cut off in
-    the grace.
-    """
+    """A client that reads gets a goodbye; stalled and silent ones are cut off in the grace."""
     rest = SmallRest()
     async with small_server(tmp_path, rest, grace_seconds=0.5) as server:
         silent = socket.create_connection(("127.0.0.1", server.listener.port))

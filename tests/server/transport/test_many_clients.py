@@ -73,9 +73,7 @@ async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: P
 
 
 async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Path) -> None:
-    """Five healthy clients get each event in order; the stalled one costs one outbox, then is
-    closed.
-    """
+    """Healthy clients get each event in order; the stalled one costs one outbox, then is closed."""
     rest = SmallRest()
     limits = OutboxLimits(messages=200, bytes=1_000_000, send_seconds=5, close_seconds=0.2)
     async with small_server(tmp_path, rest, outbox=limits) as server:
@@ -191,9 +189,7 @@ async def test_history_longer_than_an_outbox_does_not_evict(tmp_path: Path) -> N
 
 
 async def test_an_event_counted_before_it_is_published_comes_once(tmp_path: Path) -> None:
-    """A client that joins between the journal's append and the publication gets it from history
-    only.
-    """
+    """A client that joins between an event's append and its publication gets it once."""
     rest = SmallRest()
     async with small_server(tmp_path, rest) as server:
         rest.hub = None

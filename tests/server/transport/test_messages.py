@@ -35,9 +35,7 @@ def pages_of(lines: list[bytes]) -> JournalPages:
 
 @given(st.lists(SIZES, max_size=8))
 def test_fragments_put_together_are_the_message(sizes: list[int]) -> None:
-    """No fragment exceeds the limit; the first one starts the message and only the last one ends
-    it.
-    """
+    """No fragment exceeds the limit; only the first one starts and only the last one ends."""
     message = tuple(bytes([number]) * size for number, size in enumerate(sizes))
     cut = list(fragments(message, pages_of([])))
     assert b"".join(each.payload for each in cut) == b"".join(message)
@@ -48,9 +46,7 @@ def test_fragments_put_together_are_the_message(sizes: list[int]) -> None:
 
 
 def test_a_long_line_is_read_fragment_by_fragment() -> None:
-    """If a client stops reading in the middle, neither its outbox nor the server copies
-    the line.
-    """
+    """Each fragment is read from the line when it is needed, so no copy of the line is kept."""
     read: list[tuple[int, int]] = []
 
     class Long:
@@ -113,7 +109,7 @@ def test_a_handshake_response_takes_the_events_that_it_is_given() -> None:
 
 
 def test_hankweaves_clients_get_a_batch_for_each_event_that_they_know() -> None:
-    """Unknown events are passed over in a message without parts; the last batch says so."""
+    """An unknown event yields a message without parts; the last batch has `hasMore` false."""
     lines = lines_of(1, 1, 1, 1)
 
     def known(line: bytes) -> bytes | None:

@@ -33,7 +33,7 @@ async def messages(client: RawClient, count: int) -> list[str]:
 
 
 async def test_each_client_gets_an_event_in_the_words_of_its_protocol(tmp_path: Path) -> None:
-    """This protocol has the journal's event, Hankweave's its own shape, without events it lacks."""
+    """Clients of this protocol get the journal's event, Hankweave's a projection or none."""
     rest = SmallRest()
     async with (
         small_server(tmp_path, rest) as server,
@@ -100,7 +100,7 @@ async def test_a_second_handshake_changes_the_audience(tmp_path: Path) -> None:
 async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
     tmp_path: Path, told: int
 ) -> None:
-    """It has the newest fifty of them, newest first; the total says whether there are more."""
+    """The history has the newest fifty such events, newest first, and the total number."""
     rest = SmallRest()
     for number in range(told):
         rest.publish(ServerStopping(reason="between"))
@@ -117,7 +117,7 @@ async def test_the_history_of_a_handshake_holds_what_the_client_can_parse(
 
 
 async def test_who_resumes_gets_what_it_lacks_in_the_words_of_its_protocol(tmp_path: Path) -> None:
-    """This holds for events read from the journal too, and only events that it knows are sent."""
+    """Events read from the journal are projected too, and only known ones are sent."""
     rest = SmallRest()
     rest.publish(info(1))
     rest.publish(ServerStopping(reason="x"))

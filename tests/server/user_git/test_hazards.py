@@ -90,9 +90,7 @@ def blobs_at_hand(repo: PersonRepository) -> set[str]:
 def states_after_kills(
     template: PersonRepository, work: Path, act: Callable[[Path], object]
 ) -> tuple[int, list[tuple[object, ...]]]:
-    """Kill at one audited call after the other, let the next call recover, and return
-    the states.
-    """
+    """Kill at each audited call in turn, let the next call recover, and return the states."""
     found: list[tuple[object, ...]] = []
     number = 1
     while True:

@@ -82,9 +82,7 @@ def test_content_that_is_not_here_is_told_before_anything_changes(repo: PersonRe
 
 
 def test_permissions_come_back_with_an_undo(repo: PersonRepository) -> None:
-    """This holds for files that became links or lost their bit, and for folders removed
-    with them.
-    """
+    """Undo restores permissions of replaced files, of lost bits, and of removed folders."""
     manager = CheckpointManager(str(repo.root))
     (repo.root / "a").unlink()
     (repo.root / "a").symlink_to("b")

@@ -320,9 +320,7 @@ def test_quoting_of_names_is_no_concern(repo: PersonRepository, path: str) -> No
 
 @pytest.mark.parametrize("name", ["lfs", "git-crypt"])
 def test_content_of_another_program_stays_as_it_is(repo: PersonRepository, name: str) -> None:
-    """Paths with a filter, installed or not, are neither committed nor restored, and
-    are reported.
-    """
+    """Paths with a filter, installed or not, are not committed or restored, and are reported."""
     repo.commit("lfs", {".gitattributes": f"*.big filter={name}\n", "a.big": "pointer\n"})
     repo.git("config", f"filter.{name}.clean", "/nonexistent/program")
     repo.git("config", f"filter.{name}.smudge", "/nonexistent/program")
@@ -461,9 +459,7 @@ def test_an_ignored_file_that_the_target_has_is_saved_first(repo: PersonReposito
 
 @pytest.mark.parametrize("what", ["merge", "rebase", "cherry-pick", "bisect"])
 def test_what_is_under_way_is_not_disturbed(repo: PersonRepository, what: str) -> None:
-    """During a merge, a rebase, a cherry-pick or a bisect nothing is done, and the
-    reason is given.
-    """
+    """During a merge, rebase, cherry-pick or bisect nothing is done, and the reason is given."""
     repo.git("checkout", "-q", "-b", "side")
     repo.commit("side", {"app.py": "side\n"})
     repo.git("checkout", "-q", "main")

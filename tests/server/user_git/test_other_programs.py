@@ -120,9 +120,7 @@ def test_garbage_collection_waits_for_us(repo: PersonRepository) -> None:
 def test_who_went_on_after_a_crash_is_left_alone(
     repo: PersonRepository, manager: CheckpointManager
 ) -> None:
-    """Work done on another branch since is not touched by the interrupted step; this is
-    reported.
-    """
+    """An interrupted step does not touch later work on another branch; this is reported."""
     repo.write({"a": "2\n", "new": "n"})
     manager.create(1)
     repo.write({"b": "uncommitted\n"})

@@ -1,6 +1,4 @@
-"""Claims about random work trees: a checkpoint has what `git add -A` takes, and undo
-restores it.
-"""
+"""Claims about random work trees: a checkpoint equals `git add -A`, and undo restores all."""
 
 from __future__ import annotations
 

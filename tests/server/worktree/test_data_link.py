@@ -111,9 +111,7 @@ def test_where_there_is_no_data_there_is_no_link(layout: Layout, link: Path) -> 
 
 
 def test_a_project_gets_no_link(tmp_path: Path, source: Path) -> None:
-    """In a user's project the data is reached through `.hankweave`; nothing is added to the
-    project.
-    """
+    """A user's project reaches the data through `.hankweave`; nothing is added to the project."""
     layout = Layout.in_place(tmp_path / "project")
     layout.state_directory.mkdir(parents=True)
     link_data(layout, source, copy=False)

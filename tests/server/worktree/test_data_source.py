@@ -115,9 +115,7 @@ def test_a_file_can_be_the_data(source: Path) -> None:
 
 
 def test_data_that_takes_too_long_is_known_by_its_place(source: Path) -> None:
-    """On a slow disk the hash is the same each time, however many files were read before the
-    timeout.
-    """
+    """When hashing exceeds its time limit, the hash depends only on the location of the data."""
     slow = [
         data_hash(source, timedelta(seconds=limit), monotonic=count().__next__) for limit in (1, 2)
     ]

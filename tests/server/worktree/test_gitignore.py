@@ -74,7 +74,7 @@ def test_lines_hide_what_they_hide_for_git(
 def test_a_line_is_read_as_git_reads_it(
     repository: Path, text: bytes, path: bytes, is_hidden: bool
 ) -> None:
-    """These are lines that other libraries read differently."""
+    """Lines that other libraries read differently are read as git does."""
     assert hidden(IgnoreRules(None, b"", text), path) is is_hidden
     assert ignored_by_git(repository, text, {path}) == ({path} if is_hidden else set())
 

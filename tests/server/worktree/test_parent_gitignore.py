@@ -25,9 +25,7 @@ def hidden(project: Path, path: str, *, is_folder: bool = False) -> bool:
 
 
 def test_rules_apply_from_where_they_stand(tmp_path: Path) -> None:
-    """They apply at any depth, anchored to their own folder, and only to folders where
-    they say so.
-    """
+    """Rules apply at any depth, anchored to their folder, and only to folders if they say so."""
     project = a_project(
         tmp_path, {"repo": "node_modules/\n/packages/app/dist\n/dist\npackages/*/out\n"}
     )
@@ -60,9 +58,7 @@ def test_what_is_above_the_repository_says_nothing(tmp_path: Path) -> None:
 
 
 def test_rules_that_hide_the_whole_project_do_not_count(tmp_path: Path) -> None:
-    """This holds if they name the project or a folder above it; rules for its siblings do not
-    count.
-    """
+    """Rules that name the project or a folder above it are ignored, as are rules for siblings."""
     project = a_project(tmp_path, {"repo": "packages/\n*.log\n"})
     assert not hidden(project, "a.py")
     assert rules_above(project) is None

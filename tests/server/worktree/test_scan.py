@@ -108,7 +108,7 @@ def test_a_folder_listed_in_the_tick_it_changed_is_listed_again(tree, monkeypatc
 
 
 def test_a_folder_that_takes_long_to_list_is_racy_all_the_same(tree, monkeypatch):
-    """Its time is judged by when it was read, not by when the listing ended."""
+    """A listed folder's time is judged by when it was read, not by when the listing ended."""
     tree.clock.ahead = 0
     real = os.scandir
 
@@ -222,9 +222,7 @@ def test_names_that_merely_resemble_it_are_not(name):
 
 
 def test_a_selection_covers_what_is_below_it():
-    """A selected folder selects its files; a name that merely has the same prefix is
-    not selected.
-    """
+    """A selected folder selects its files; a name with the same prefix is not selected."""
     assert is_within(b"src/a", frozenset({b"src"}))
     assert not is_within(b"srcs", frozenset({b"src"}))
     assert is_within(b"anything", None)

@@ -50,7 +50,7 @@ def test_the_place_of_a_lost_file_is_used_again_and_is_empty():
 
 
 def test_a_lost_folder_takes_everything_in_it_along():
-    """Its files are gone, folders below it are unknown, and their slots are free."""
+    """The lost folder's files are gone, folders below it unknown, and their slots free."""
     table = StatIndex()
     for path in (b"d/a", b"d/e/b", b"c"):
         table.hold(table.track(path), READ, DIGEST, REGULAR, 0o644)
@@ -68,7 +68,7 @@ def test_a_lost_folder_takes_everything_in_it_along():
 
 
 def test_a_tracked_file_costs_less_than_four_hundred_bytes():
-    """This is measured with ten thousand files in folders of eleven, with all their data."""
+    """Ten thousand files in folders of eleven are measured, with all their data."""
     tracemalloc.start()
     try:
         table = StatIndex()
