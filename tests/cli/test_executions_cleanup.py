@@ -343,7 +343,7 @@ def test_locked_and_deep_folders_go_too(home: Home) -> None:
 
 
 def test_a_usage_that_names_nothing_is_refused(home: Home) -> None:
-    """Without a choice or a question, which JSON output cannot ask, nothing is removed."""
+    """A bare `cleanup` removes nothing; with `--json`, which cannot ask, `-y` is required."""
     home.execution()
     home("cleanup", code=2)
     home("cleanup", "--all", "--json", code=2)

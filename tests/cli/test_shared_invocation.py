@@ -258,7 +258,7 @@ def test_config_says_where_each_value_comes_from(project: Project) -> None:
 
 
 def test_a_name_among_the_managed_executions_is_refused(project: Project) -> None:
-    """The exceptions are an explicit option, and an execution that exists already."""
+    """Only `--yes`, or an execution that exists already, allows a name there."""
     place = project.executions / "mine"
     refused = project("run", "-e", str(place), "--headless", code=2)
     assert "creates and names itself" in refused.stderr

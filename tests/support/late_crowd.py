@@ -97,7 +97,7 @@ class LateCrowd:
 async def settled(server: RunningServer, clients: int = CROWD + 1) -> int:
     """Return the resident bytes of a server that has released the memory it no longer needs.
 
-    To cause that, as many clients connect and leave without a request.
+    To cause that, this many clients connect and leave without a request.
     """
     with LateCrowd(server, (_hello(mode="readonly"),)) as crowd:
         await crowd.connect(clients)

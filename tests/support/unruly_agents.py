@@ -140,7 +140,7 @@ def names_of(source: str) -> list[str]:
 
 
 def below(pid: int) -> dict[int, float]:
-    """Return the processes below one, with their start times: a pid alone is ambiguous."""
+    """Return the start times of the processes below one: a pid alone is ambiguous."""
     with contextlib.suppress(psutil.NoSuchProcess):
         found = psutil.Process(pid).children(recursive=True)
         return {each.pid: each.create_time() for each in found}

@@ -248,7 +248,7 @@ class Life:
 
 
 async def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
-    """With a new port and a new token the session continues; uncertain commands raise an error."""
+    """The session continues with a new port and token; uncertain commands raise ConnectionLost."""
     started = anyio.Event()
 
     async def hang(command: Command, caller: Caller) -> CommandAnswer:

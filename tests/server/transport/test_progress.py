@@ -91,7 +91,7 @@ async def test_who_is_behind_is_told_the_end_alone() -> None:
 
 
 async def test_where_nobody_asked_nothing_is_even_encoded() -> None:
-    """Without a request it is not written into websocket.log; a client that left gets none."""
+    """Unrequested progress is neither encoded nor logged; a client that left gets none."""
     recorded: list[bytes] = []
     hub = Hub(lambda: 0, recorded.append, SystemClock())
     outbox, gone = (Outbox(HeldWire(), OutboxLimits()) for _ in range(2))
