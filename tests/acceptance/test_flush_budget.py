@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import anyio.to_thread
+import msgspec
 import pytest
 
 from hankweave_client.client import Client
 from support.flushes import FlushCounter
-from support.running_server import running_server, state
+from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.small_server import eventually
 from support.watching import idle
 
 
@@ -35,7 +36,14 @@ class Counted:
 
     async def is_quiet(self) -> None:
         """Wait until state.json holds every transition of the journal."""
-        await anyio.to_thread.run_sync(state, self.execution)
+        folder = self.execution / ".hankweave"
+
+        def holds() -> bool:
+            saved = msgspec.json.decode((folder / "state.json").read_bytes())["lastEventSeq"]
+            rest = (folder / "events" / "events.jsonl").read_bytes().splitlines()[saved:]
+            return not any(b'"type":"state.transition"' in line for line in rest)
+
+        await eventually(holds)
 
     async def cost(self, reply: Awaitable[object]) -> int:
         """Return the flushes from a command to its reply."""

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_git_alone_has_is_gone_to_in_git(tmp_path: Path) -> No
         (place / "code.txt").write_text("later\n")
         done = hankweave("rollback", *words, "--yes", cwd=place, code=0)
         assert code(place) == ["by hand"]
-        assert "`hankweave undo --repository workspace` takes it back" in done.stdout
+        assert "`hankweave undo --repository workspace` undoes this" in done.stdout
         hankweave("undo", "--repository", "workspace", "--yes", cwd=place, code=0)
         assert code(place) == ["later"]
 

@@ -290,7 +290,7 @@ def in_a_file(folder: Path, block: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("place", [in_the_pipeline, in_a_file])
 @pytest.mark.parametrize(
-    ("enabled", "told"), [("false", None), ("true", "Checkpoints: every 5 steps of an agent")]
+    ("enabled", "told"), [("false", None), ("true", "Checkpoints: every 5 agent steps")]
 )
 def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
     folder: Path,

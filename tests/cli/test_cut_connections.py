@@ -81,4 +81,4 @@ async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
 
     assert stop.value.exit_code is ExitCode.UNAVAILABLE
     assert "lost before it answered" in stop.value.message
-    assert f"may have been executed; `hankweave log -e {tmp_path}` tells" in (stop.value.hint or "")
+    assert f"may have been executed; `hankweave log -e {tmp_path}` shows" in (stop.value.hint or "")

@@ -93,7 +93,7 @@ def test_a_changed_hank_is_asked_about(tmp_path: Path) -> None:
         shown.until(lambda text: "Continue with the changed hank? [y/N]" in text)
         os.write(shown.master, b"n\n")
         assert shown.ended() == 1
-        assert "Nothing was touched" in shown.text()
+        assert "Nothing was changed" in shown.text()
         assert (execution / ".hankweave" / "execution-meta.json").read_bytes() == meta
 
 

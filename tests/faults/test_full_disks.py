@@ -191,7 +191,7 @@ async def _is_readable_and_says_so(it: Ward, client: Client) -> None:
     status, page = await anyio.to_thread.run_sync(it.readyz)
     assert (status, page["ready"], page["alive"]) == (503, False, True)
     assert [problem["code"] for problem in page["problems"]] == ["INSUFFICIENT_SPACE"]
-    assert "no room" in page["detail"]
+    assert "disk is full" in page["detail"]
     problems = (await client.status()).problems
     assert [problem.code for problem in problems] == ["INSUFFICIENT_SPACE"]
     page_of = await client.list_checkpoints()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,15 +20,10 @@ from hankweave_client.discovery import discover
 from hankweave_protocol import codec
 from hankweave_protocol.events import Event
 from hankweave_protocol.state import State
+from hankweave_server.domain.reducer import fold
 
 START_DEADLINE = 30.0
 STOP_DEADLINE = 20.0
-
-STATE_LAG = 1.0
-"""Seconds after which state.json must hold what the journal does; a quarter is promised."""
-
-STATE_WITHIN = 500
-"""Lines at the end of the journal that are searched for the last transition."""
 
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """True if coverage is measured: then `measured_server` runs, which saves its data when killed."""
@@ -173,27 +167,15 @@ def journal(execution: Path) -> list[Event]:
 
 
 def state(execution: Path) -> State:
-    """Return what state.json holds, once it holds every transition of the journal.
+    """Return the state of an execution: state.json, and on top of it the rest of the journal.
 
-    The server writes it right after it has published an event. After a crash it may lag for good.
+    A start reads it in the same way: state.json follows the journal, and nobody waits for it.
     """
     folder = execution / ".hankweave"
-    deadline = time.monotonic() + STATE_LAG
-    while True:
-        found = msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
-        lines = (folder / "events" / "events.jsonl").read_bytes().splitlines()[-STATE_WITHIN:]
-        seqs = [_seq(line) for line in lines if b'"type":"state.transition"' in line]
-        if found.last_event_seq >= max(seqs, default=0) or time.monotonic() > deadline:
-            return found
-
-        time.sleep(0.01)
-
-
-def _seq(line: bytes) -> int:
-    try:
-        return int(msgspec.json.decode(line)["seq"])
-    except msgspec.DecodeError:
-        return 0  # The server is in the middle of writing it.
+    saved = msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
+    path = folder / "events" / "events.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return fold(map(codec.decode_event, lines[saved.last_event_seq :]), saved)
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -36,6 +36,14 @@ from hankweave_server.domain.reducer import apply, as_known, resulting_state
 Entry: TypeAlias = EventData | Transition
 NewId: TypeAlias = Callable[[], str]
 
+LATER = (
+    CheckpointCreated,
+    EditsNoticed,
+    EditsOvertaken,
+    AgentTold,
+)
+"""Transitions that state.json may lack when they are published; see `writer`."""
+
 TICKS = (CostsIncremented, CostsUpdated, SentinelStatesUpdated, ExtensionCountUpdated)
 """Transitions that come with every message: state.json may lag behind them."""
 
@@ -96,6 +104,14 @@ def compose(
 def asks_for_save(entry: Entry) -> bool:
     """Return whether state.json is to be written soon after this entry: it is no mere counter."""
     return isinstance(entry, Transition) and not isinstance(entry, TICKS)
+
+
+def needs_save(entry: Entry) -> bool:
+    """Return whether state.json must hold this entry when it is published.
+
+    Clients of Hankweave read the file when they hear that a codon or a run has begun or ended.
+    """
+    return asks_for_save(entry) and not isinstance(entry, LATER)
 
 
 def _transition(

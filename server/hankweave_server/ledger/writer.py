@@ -28,10 +28,11 @@ the state as published, for display. An event passes through five steps:
 - Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice.
-- Save. `state.json` follows the journal, never ahead of it: `SAVE_SECONDS` after the first
-  transition that it lacks, which is after the reply to most commands; costs and similar counters,
-  which come with every message, wait for `SETTLE_SECONDS`. Nobody waits for the file: it can be
-  rebuilt, and a start folds the journal's tail on top of it. `flush` is for callers that need it.
+- Save. `state.json` follows the journal, never ahead of it. Clients read it when they hear that a
+  codon or a run has begun or ended, so these events are published after it (`needs_save`). Nobody
+  waits for the rest: a checkpoint is saved `SAVE_SECONDS` later, which is after its reply; costs
+  and similar counters, which come with every message, after `SETTLE_SECONDS`. The file can be
+  rebuilt, and a start folds the journal's tail on top of it.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -82,6 +83,7 @@ from hankweave_server.ledger.batch import (
     Published,
     asks_for_save,
     compose,
+    needs_save,
 )
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
 from hankweave_server.ledger.history import Moment, Moments
@@ -287,7 +289,14 @@ class Ledger:
             self.state, entries, about, clock=self._clock, new_id=self._new_id
         )
         self.state = state
-        return self._queue(_Batch(published, state, any(map(asks_for_save, entries))))
+        return self._queue(
+            _Batch(
+                published,
+                state,
+                asks_for_save=any(map(asks_for_save, entries)),
+                must_save=any(map(needs_save, entries)),
+            )
+        )
 
     def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)

@@ -149,7 +149,7 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
         await appears(tmp_path / "begun")
         tools = (await client.list_checkpoints(kinds=("tool",))).checkpoints
         back = RollbackToCheckpoint(checkpoint_sha=tools[-1].sha, on_running="pause")
-        with pytest.raises(CommandRefused, match="being checked and cannot be frozen"):
+        with pytest.raises(CommandRefused, match="being checked and cannot be paused"):
             await client.send(back)
 
         (tmp_path / "on").touch()

@@ -28,6 +28,7 @@ from hankweave_protocol.transitions import (
     CodonStarted,
     CodonTransitioned,
     CostsIncremented,
+    EditsNoticed,
     InitialCheckpointSet,
     PlanSet,
     RunStarted,
@@ -50,6 +51,7 @@ from support.histories import (
     sha,
     some_tokens,
 )
+from support.small_server import eventually
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
@@ -125,14 +127,23 @@ async def test_a_burst_is_told_in_parts(layout: Layout):
 
 
 async def test_what_was_recorded_is_on_disk_before_the_caller_goes_on(layout: Layout):
-    """When `record` returns, the journal holds the batch; after `flush`, state.json does too."""
+    """When `record` returns, journal and state.json hold the beginning or end of a run."""
     async with open_ledger(layout) as ledger:
         published = await ledger.record(RunStarted(run=a_run()), info("begun"))
         assert [each.event.seq for each in published] == [1, 2]
         assert journal_in(layout) == [each.frame for each in published]
-        await ledger.flush()
         assert state_in(layout.state) == ledger.state == ledger.durable_state
         assert ledger.state.last_event_seq == ledger.last_seq == 2
+
+
+async def test_the_edits_of_people_are_saved_after_they_were_recorded(layout: Layout):
+    """As checkpoints: `record` waits for the journal alone, and state.json follows."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run()))
+        await ledger.record(EditsNoticed(edits={"a.txt": ""}))
+        assert len(journal_in(layout)) == 2
+        assert state_in(layout.state).edits == {}
+        await eventually(lambda: state_in(layout.state).edits == {"a.txt": ""})
 
 
 async def test_a_transition_becomes_an_event_that_says_what_it_led_to(layout: Layout):
@@ -531,13 +542,14 @@ def _fails(number: int):
     return call
 
 
-FAULTS = [
-    (journal_module.os, "fdatasync", errno.EIO),
-    (fsutil, "write_all", errno.ENOSPC),
-]
 STATE_FAULTS = [
     (fsutil, "write_private", errno.ENOSPC),
     (fsutil, "sync_directory", errno.EIO),
+]
+FAULTS = [
+    (journal_module.os, "fdatasync", errno.EIO),
+    (fsutil, "write_all", errno.ENOSPC),
+    *STATE_FAULTS,
 ]
 
 
@@ -555,7 +567,12 @@ class Downfall:
             self.failures.append(failure)
 
 
-async def fail_under(layout: Layout, downfall: Downfall, break_disk: Callable[[], None]) -> None:
+async def fail_under(
+    layout: Layout,
+    downfall: Downfall,
+    break_disk: Callable[[], None],
+    entry: Callable[[int], Entry] = lambda number: InitialCheckpointSet(checkpoint_sha=sha(number)),
+) -> None:
     """Break the disk under a working ledger while several callers use it."""
     ledger = await Ledger.open(layout, SteppingClock())
     with ledger.subscribe(lambda each: downfall.heard.append(each.event.seq)):
@@ -567,8 +584,7 @@ async def fail_under(layout: Layout, downfall: Downfall, break_disk: Callable[[]
                 break_disk()
                 async with anyio.create_task_group() as callers:
                     for number in range(3):
-                        entry = InitialCheckpointSet(checkpoint_sha=sha(number))
-                        callers.start_soon(downfall.attempt, ledger, entry, info("and"))
+                        callers.start_soon(downfall.attempt, ledger, entry(number), info("and"))
 
                 await ledger.failed.wait()
                 await downfall.attempt(ledger, info("later"))
@@ -605,7 +621,12 @@ async def test_a_failed_save_ends_the_writer_and_takes_nothing_back(
     """state.json follows the journal: what was published before it failed is durable and stays."""
     downfall = Downfall()
     with pytest.raises(ExceptionGroup) as ended:
-        await fail_under(layout, downfall, lambda: monkeypatch.setattr(place, name, _fails(number)))
+        await fail_under(
+            layout,
+            downfall,
+            lambda: monkeypatch.setattr(place, name, _fails(number)),
+            lambda each: EditsNoticed(edits={"a.txt": str(each)}),
+        )
 
     monkeypatch.undo()
     assert ended.group_contains(LedgerFailed)

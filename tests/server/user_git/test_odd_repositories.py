@@ -545,7 +545,7 @@ def test_a_folder_that_its_repository_ignores_is_told(repo: PersonRepository) ->
     assert not has_repository(repo.root / "scratch")
     assert has_repository(repo.root)
     manager = CheckpointManager(str(repo.root / "scratch"), repository="workspace")
-    with pytest.raises(UnsupportedRepository, match="ignores scratch"):
+    with pytest.raises(UnsupportedRepository, match="ignores all of scratch"):
         manager.create(1)
 
 
