@@ -155,6 +155,7 @@ export interface Events {
   "permission.resolved": PermissionResolved;
   "token.usage": TokenUsage;
   "file.updated": FileUpdated;
+  "files.changed": FilesChanged;
   "filetree.updated": FiletreeUpdated;
   "agent.output": AgentOutput;
   "rig.setup.completed": RigSetupCompleted;
@@ -427,6 +428,17 @@ export interface Captured {
   truncated?: boolean;
 }
 
+export interface ChangedFolder {
+  /** The folder that directly holds the files; empty for the top of the work tree. */
+  folder: string;
+  files: number;
+}
+
+export interface ChangedPath {
+  path: string;
+  action: "created" | "deleted" | "modified";
+}
+
 /** A shell command in the work tree whose exit code decides whether a codon succeeded. */
 export interface Check {
   /** A shell command line; exit code 0 means success. */
@@ -509,7 +521,10 @@ export interface CheckpointPage {
 /** A checkpoint is incomplete; a rollback to it leaves the missing files unchanged. */
 export interface CheckpointPartial {
   checkpoint: Coordinate;
+  /** The first of them: at most 200, and fewer if paths are long. */
   skipped: SkippedFile[];
+  /** Number of skipped files, if not all are listed. */
+  skippedTotal?: number;
 }
 
 /**
@@ -561,7 +576,10 @@ export interface CheckpointRecord {
   label?: string;
   /** True if some files could not be captured; `skipped` lists them. */
   partial?: boolean;
+  /** The first of them: at most 200, and fewer if paths are long. */
   skipped?: SkippedFile[];
+  /** Number of skipped files, if not all are listed. */
+  skippedTotal?: number;
   /** True if it was pinned and is never pruned. */
   pinned?: boolean;
   /** The name given to it when it was pinned. */
@@ -1069,7 +1087,11 @@ export interface DiffStats {
 
 export type Direction = "back" | "undo" | "redo";
 
-/** People changed files after an agent or rig last wrote them (SHA-256; empty: deleted). */
+/**
+ * People changed files after an agent or rig last wrote them.
+ *
+ * With the SHA-256 of each; empty for a deleted file, and for every file of a burst.
+ */
 export interface EditsNoticed {
   edits: Record<string, string>;
 }
@@ -1326,6 +1348,28 @@ export interface FileUpdated {
   /** Of the content; empty for a deleted file. */
   sha256: string;
   bytes: number;
+  source: FileSource;
+  codonId?: string;
+}
+
+/**
+ * More than 200 tracked files changed at once; sent instead of a `file.updated` for each.
+ *
+ * Not in Hankweave. The encoded event stays below 32 KiB. `checkpoint.diff` lists all files.
+ */
+export interface FilesChanged {
+  total: number;
+  created: number;
+  modified: number;
+  deleted: number;
+  /** The folders with the most changed files, at most 20. */
+  folders: ChangedFolder[];
+  /** Number of folders that are not listed. */
+  otherFolders: number;
+  /** Number of changed files in them. */
+  inOtherFolders: number;
+  /** The first files in the order of their paths: at most 200, and fewer if paths are long. */
+  paths: ChangedPath[];
   source: FileSource;
   codonId?: string;
 }
@@ -1734,6 +1778,18 @@ export interface ReplayView {
   cursor?: string;
 }
 
+/** The numbers of files in the lists of a rollback report. */
+export interface ReportTotals {
+  added: number;
+  updated: number;
+  removed: number;
+  kept: number;
+  conflicts: number;
+  skipped: number;
+  /** Of the added, updated and removed files. */
+  bytes: number;
+}
+
 export interface ResultingState {
   currentRunId: string | null;
   runCount: number;
@@ -1889,7 +1945,12 @@ export interface RollbackRedo {
   expectedRunId?: string;
 }
 
-/** The changes that a rollback made or, in a preview, would make. */
+/**
+ * The changes that a rollback made or, in a preview, would make.
+ *
+ * A list has at most 200 files, and fewer if paths are long. `checkpoint.diff` lists all: from
+ * `safety` to `target` after a rollback, and from `target` to the work tree before it.
+ */
 export interface RollbackReport {
   target: Coordinate;
   source: Coordinate | null;
@@ -1911,6 +1972,8 @@ export interface RollbackReport {
   diffs?: ForeseenDiff[];
   /** Information about the target, such as the run it was found in. */
   note?: string;
+  /** Present if a list is incomplete; see `counts`. */
+  totals?: ReportTotals;
 }
 
 export interface RollbackRigCleanup {
@@ -2594,6 +2657,9 @@ export interface ValidationWarning {
 
 /** Files changed; a client that keeps an index of them must refresh it. */
 export interface WorkspaceInvalidated {
+  /** The first of them: at most 200, and fewer if paths are long. */
   paths: string[];
   reason: "branch" | "rollback";
+  /** Number of changed files, if not all are listed; then a client must refresh everything. */
+  total?: number;
 }

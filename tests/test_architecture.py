@@ -17,7 +17,7 @@ PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"config", "settings", "paths", "clock", "fsutil", "logs", "errors"})
-    | {"background_tasks", "meter", "plain_text"},
+    | {"background_tasks", "listing", "meter", "plain_text"},
     frozenset({"domain"}),
     frozenset({"ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),

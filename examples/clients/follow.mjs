@@ -114,9 +114,11 @@ function goBack(link) {
 }
 
 /** @param {RollbackReply} reply */
-function tell({ data: { added, updated, removed, safety } }) {
-  const counts = `${added.length} added, ${updated.length} updated, ${removed.length} removed`;
-  console.log(`back at the end of ${codon}: ${counts}`);
+function tell({ data: { added, updated, removed, safety, totals } }) {
+  // Long lists are incomplete: then the totals are sent as well.
+  const number = (name, files) => `${totals?.[name] ?? files.length} ${name}`;
+  const counts = [number("added", added), number("updated", updated), number("removed", removed)];
+  console.log(`back at the end of ${codon}: ${counts.join(", ")}`);
   if (safety) console.log("what was there is kept in", safety.checkpointSha);
   process.exit(0);
 }

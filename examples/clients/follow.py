@@ -36,8 +36,9 @@ async def follow(client: Client) -> None:
 
 async def go_back(client: Client, codon: CodonId) -> None:
     report = await client.roll_back_to_codon(codon, "end", reason="An example went back.")
-    added, updated, removed = len(report.added), len(report.updated), len(report.removed)
-    print(f"back at the end of {codon}: {added} added, {updated} updated, {removed} removed")
+    counts = report.counts
+    changes = f"{counts.added} added, {counts.updated} updated, {counts.removed} removed"
+    print(f"back at the end of {codon}: {changes}")
     if report.safety:
         print("what was there is kept in", report.safety.checkpoint_sha)
 

@@ -42,6 +42,7 @@ by_lines() {
 # other two ways to idle the plan may go on by itself.
 words='
 def row: map(. // "-" | tostring | gsub("[\n\u001f]"; " ")) | join("\u001f");
+def number($list): .data.totals[$list] // (.data[$list] | length); # Long lists are incomplete.
 if .type == "handshake.response" then [.type, .data.totalEvents, .data.clientId]
 elif .type == "codon.started" or .type == "codon.completed" then [.type, .seq, .data.codonId]
 elif .type == "server.idle" and (.data.reason | IN("startup", "rollback-completed") | not) then
@@ -49,7 +50,7 @@ elif .type == "server.idle" and (.data.reason | IN("startup", "rollback-complete
 elif .type == "server.idle" then [.type, .seq, .data.message]
 elif .type == "command.failed" then [.type, "-", "\(.data.code): \(.data.message) \(.data.hint // "")"]
 elif .type == "command.succeeded" then [.type, .data.safety.checkpointSha,
-  "\(.data.added | length) added, \(.data.updated | length) updated, \(.data.removed | length) removed"]
+  "\(number("added")) added, \(number("updated")) updated, \(number("removed")) removed"]
 else [.type, .seq, "-"] end | row'
 
 command -v jq >/dev/null || end 69 "follow.sh needs jq."

@@ -439,6 +439,47 @@ class FileUpdated(EventData):
     codon_id: CodonId | None = None
 
 
+class ChangedPath(Value):
+    path: str
+    action: Literal["created", "modified", "deleted"]
+
+
+class ChangedFolder(Value):
+    folder: str
+    """The folder that directly holds the files; empty for the top of the work tree."""
+    files: int
+
+
+class FilesChanged(EventData):
+    """More than 200 tracked files changed at once; sent instead of a `file.updated` for each.
+
+    Not in Hankweave. The encoded event stays below 32 KiB. `checkpoint.diff` lists all files.
+    """
+
+    TYPE: ClassVar[str] = "files.changed"
+    total: int
+    created: int
+    modified: int
+    deleted: int
+    folders: tuple[ChangedFolder, ...]
+    """The folders with the most changed files, at most 20."""
+    other_folders: int
+    """Number of folders that are not listed."""
+    in_other_folders: int
+    """Number of changed files in them."""
+    paths: tuple[ChangedPath, ...]
+    """The first files in the order of their paths: at most 200, and fewer if paths are long."""
+    source: FileSource
+    codon_id: CodonId | None = None
+
+    @property
+    def summary(self) -> str:
+        """The numbers of files, for people."""
+        named = (("created", self.created), ("modified", self.modified), ("deleted", self.deleted))
+        parts = ", ".join(f"{count} {action}" for action, count in named if count)
+        return f"{self.total} files changed at once: {parts}"
+
+
 class FiletreeUpdated(EventData):
     TYPE: ClassVar[str] = "filetree.updated"
     tree: tuple[FileNode, ...]
@@ -665,6 +706,9 @@ class CheckpointPartial(EventData):
     TYPE: ClassVar[str] = "checkpoint.partial"
     checkpoint: Coordinate
     skipped: tuple[SkippedFile, ...]
+    """The first of them: at most 200, and fewer if paths are long."""
+    skipped_total: int | None = None
+    """Number of skipped files, if not all are listed."""
 
 
 class CheckpointPinned(EventData):
@@ -844,7 +888,10 @@ class WorkspaceInvalidated(EventData):
 
     TYPE: ClassVar[str] = "workspace.invalidated"
     paths: tuple[str, ...]
+    """The first of them: at most 200, and fewer if paths are long."""
     reason: Literal["rollback", "branch"]
+    total: int | None = None
+    """Number of changed files, if not all are listed; then a client must refresh everything."""
 
 
 class ExecutionOrigin(EventData):
@@ -928,6 +975,7 @@ EVENTS: Registry[EventData] = Registry(
     PermissionResolved,
     TokenUsage,
     FileUpdated,
+    FilesChanged,
     FiletreeUpdated,
     AgentOutput,
     RigSetupCompleted,

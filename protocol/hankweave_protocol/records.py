@@ -148,6 +148,9 @@ class CheckpointRecord(Value):
     partial: bool = False
     """True if some files could not be captured; `skipped` lists them."""
     skipped: tuple[SkippedFile, ...] = ()
+    """The first of them: at most 200, and fewer if paths are long."""
+    skipped_total: int | None = None
+    """Number of skipped files, if not all are listed."""
     pinned: bool = False
     """True if it was pinned and is never pruned."""
     name: str | None = None
@@ -177,8 +180,25 @@ class ForeseenDiff(Value):
     """Unified diff from the current file to the restored one."""
 
 
+class ReportTotals(Value):
+    """The numbers of files in the lists of a rollback report."""
+
+    added: int
+    updated: int
+    removed: int
+    kept: int
+    conflicts: int
+    skipped: int
+    bytes: int
+    """Of the added, updated and removed files."""
+
+
 class RollbackReport(Value):
-    """The changes that a rollback made or, in a preview, would make."""
+    """The changes that a rollback made or, in a preview, would make.
+
+    A list has at most 200 files, and fewer if paths are long. `checkpoint.diff` lists all: from
+    `safety` to `target` after a rollback, and from `target` to the work tree before it.
+    """
 
     target: Coordinate
     source: Coordinate | None
@@ -200,6 +220,25 @@ class RollbackReport(Value):
     """Only in a preview with `patch`."""
     note: str | None = None
     """Information about the target, such as the run it was found in."""
+    totals: ReportTotals | None = None
+    """Present if a list is incomplete; see `counts`."""
+
+    @property
+    def counts(self) -> ReportTotals:
+        """The numbers of files, whether or not all are listed."""
+        if self.totals is not None:
+            return self.totals
+
+        touched = (*self.added, *self.updated, *self.removed)
+        return ReportTotals(
+            added=len(self.added),
+            updated=len(self.updated),
+            removed=len(self.removed),
+            kept=len(self.kept),
+            conflicts=len(self.conflicts),
+            skipped=len(self.skipped),
+            bytes=sum(file.bytes for file in touched),
+        )
 
 
 Direction = Literal["back", "undo", "redo"]

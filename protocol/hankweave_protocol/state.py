@@ -327,7 +327,10 @@ class State(Value):
     redo: tuple[Travel, ...] = ()
     """Undone rollbacks that can be redone, the next one last."""
     edits: dict[str, str] = msgspec.field(default_factory=dict)
-    """Files that people changed after an agent or rig last wrote them, with their SHA-256."""
+    """Files that people changed after an agent or rig last wrote them, with their SHA-256.
+
+    The digest is empty for a deleted file and for every file of a burst.
+    """
     notice: Notice | None = None
     """The last rollback, until an agent has got the message about it."""
 

@@ -169,7 +169,10 @@ class TravelsForgotten(Transition):
 
 
 class EditsNoticed(Transition):
-    """People changed files after an agent or rig last wrote them (SHA-256; empty: deleted)."""
+    """People changed files after an agent or rig last wrote them.
+
+    With the SHA-256 of each; empty for a deleted file, and for every file of a burst.
+    """
 
     TYPE: ClassVar[str] = "EditsNoticed"
     edits: dict[str, str]

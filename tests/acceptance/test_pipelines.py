@@ -483,6 +483,18 @@ def test_a_report_of_a_step_that_is_done_again_has_its_diff(tmp_path: Path) -> N
     assert json.loads(done.stdout)["git_diff"].count("\n+") == 2  # `+++ b/code.txt`, and a line.
 
 
+def test_a_report_lists_all_files_of_a_burst(tmp_path: Path) -> None:
+    """Files that no event names are in the report too; a person's file is not."""
+    script = "mkdir many; for at in $(seq 300); do echo $at > many/$at.txt; done"
+    pipeline = two_steps(steps=[{"name": "implement", "agent": "only", "prompt": "Do it."}])
+    pipeline["agents"] = {"only": scripted({"run": script})}
+    place = project(tmp_path / "project", pipeline)
+    (place / "old.txt").write_text("old\n")
+    done = hankweave("pipeline", "pipeline.yaml", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert sorted(files_of(done)) == sorted((f"many/{n}.txt", "created") for n in range(1, 301))
+
+
 async def test_a_report_after_a_crash_begins_where_the_files_went_back_to(tmp_path: Path) -> None:
     """Files rolled back after the crash are not in the diff of the step that runs again."""
     pipeline = two_steps()

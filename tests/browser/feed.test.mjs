@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FEED_TYPES, Feed } from "../../server/hankweave_server/transport/web/feed.js";
+import { ChangedFiles, countsOf } from "../../server/hankweave_server/transport/web/files.js";
 
 const event = (seq, type, data) => ({
   seq,
@@ -49,4 +50,35 @@ test("a codon's warning is an entry that stands out, with its message", () => {
   feed.add(event(1, "codon.warning", { kind: "tools-refused", message: "Refused." }));
   const [entry] = feed.entries;
   assert.deepEqual([entry.kind, entry.codonId, entry.text], ["bad", "one", "Warning: Refused."]);
+});
+
+test("many files that changed at once are one entry, and the listed ones are in the list of files", () => {
+  const data = {
+    total: 20_000,
+    created: 19_990,
+    modified: 10,
+    deleted: 0,
+    folders: [{ folder: "modules", files: 150 }],
+    otherFolders: 400,
+    inOtherFolders: 19_850,
+    paths: [{ path: "a.txt", action: "created" }],
+    source: { kind: "tool_use" },
+  };
+  const feed = new Feed();
+  feed.add(event(1, "files.changed", data));
+  assert.equal(
+    feed.entries.at(-1).text,
+    "20000 files changed at once: 19990 created, 10 modified, most in modules.",
+  );
+  assert.ok(FEED_TYPES.includes("files.changed"));
+  const files = new ChangedFiles();
+  files.burst({ data, seq: 1, timestamp: "" });
+  assert.deepEqual([...files.keys()], ["a.txt"]);
+});
+
+test("a report with incomplete lists is counted by its totals", () => {
+  const lists = { added: [], updated: [{}], removed: [], kept: [], conflicts: [], skipped: [] };
+  assert.equal(countsOf(lists).updated, 1);
+  const totals = { added: 0, updated: 500, removed: 0, kept: 0, conflicts: 0, skipped: 0, bytes: 9 };
+  assert.equal(countsOf({ ...lists, totals }).updated, 500);
 });

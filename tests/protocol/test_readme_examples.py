@@ -54,6 +54,7 @@ def test_the_page_shows_every_event_that_carries_a_rollback_or_a_codon() -> None
         "tool.result",
         "token.usage",
         "file.updated",
+        "files.changed",
         "checkpoint.list",
         "checkpoint.pinned",
         "checkpoint.pruned",

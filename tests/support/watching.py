@@ -16,7 +16,7 @@ from hankweave_protocol.events import (
     StateTransition,
 )
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
-from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_protocol.transitions import CheckpointCreated, Transition
 from support.running_server import journal
 
 DEADLINE = 30.0
@@ -63,3 +63,9 @@ def told(execution: Path, kind: type[EventData], since: int = 0) -> list[Any]:
     """Return the data of all journaled events of a type."""
     events = (event for event in journal(execution) if event.seq > since)
     return [event.data for event in events if isinstance(event.data, kind)]
+
+
+def transitions(execution: Path, kind: type[Transition]) -> list[Any]:
+    """Return all journaled transitions of a type."""
+    found = (decode_transition(each) for each in told(execution, StateTransition))
+    return [each for each in found if isinstance(each, kind)]

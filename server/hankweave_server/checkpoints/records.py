@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 import msgspec
 
@@ -26,6 +26,7 @@ from hankweave_server.checkpoints.model import (
     Skipped,
 )
 from hankweave_server.domain.retention import CommitFacts
+from hankweave_server.listing import first_of
 
 STATE_OF_KIND = {
     "rig-setup": "starting",
@@ -75,7 +76,8 @@ def record_of(facts: CommitFacts, skipped: Iterable[Skipped] = ()) -> Checkpoint
         operation_id=facts.operation_id or "",
         label=facts.label,
         partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in left_out),
-        skipped=_listed(left_out),
+        skipped=(listed := _listed(left_out)),
+        skipped_total=_total(left_out, listed),
         conversation=_conversation(facts),
     )
 
@@ -98,7 +100,8 @@ def record_made(request: CheckpointRequest, made: CheckpointMade) -> CheckpointR
         operation_id=request.operation_id,
         label=request.label,
         partial=made.partial,
-        skipped=_listed(made.skipped),
+        skipped=(listed := _listed(made.skipped)),
+        skipped_total=_total(made.skipped, listed),
         conversation=_conversation(request),
     )
 
@@ -111,7 +114,13 @@ def _conversation(told: CheckpointRequest | CommitFacts) -> Conversation | None:
 
 
 def _listed(skipped: Iterable[Skipped]) -> tuple[SkippedFile, ...]:
-    return tuple(SkippedFile(path=os.fsdecode(item.path), reason=item.reason) for item in skipped)
+    return first_of(
+        SkippedFile(path=os.fsdecode(item.path), reason=item.reason) for item in skipped
+    )
+
+
+def _total(skipped: Sized, listed: Sized) -> int | None:
+    return len(skipped) if len(skipped) > len(listed) else None
 
 
 def _kind(kind: str) -> CheckpointKind:

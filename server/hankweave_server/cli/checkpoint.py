@@ -43,5 +43,8 @@ def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None
     for each in record.skipped:
         click.echo(one_line(f"  not captured: {each.path}: {each.reason}"))
 
+    if record.skipped_total is not None:
+        click.echo(f"  not captured: {record.skipped_total - len(record.skipped)} more files")
+
 
 COMMANDS = (checkpoint,)

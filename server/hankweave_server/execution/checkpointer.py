@@ -151,7 +151,13 @@ class Checkpointer(CheckpointStore):
             CheckpointCreated(checkpoint=record)
         ]
         if record.partial:
-            entries.append(CheckpointPartial(checkpoint=coordinate, skipped=record.skipped))
+            entries.append(
+                CheckpointPartial(
+                    checkpoint=coordinate,
+                    skipped=record.skipped,
+                    skipped_total=record.skipped_total,
+                )
+            )
 
         if moved := self._take_detached():
             await self._ledger.record(

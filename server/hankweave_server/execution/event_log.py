@@ -1,8 +1,8 @@
 """Write server.log from the journal's events.
 
-The ledger calls `heed` with each event, in its writer. In a burst of changed files, such as an
-agent unpacking an archive, only the first hundred of a second get a line and the rest are counted;
-at debug level each has its line.
+The ledger calls `heed` with each event, in its writer. If many single files change, only the first
+hundred of a second get a line and the rest are counted; at debug level each has its line. A burst
+that one scan finds is one event, with one line.
 
 Level info has what a person wants to know the day after: runs, codons, changed files, checkpoints
 at the ends of codons, rollbacks, warnings. Level debug has the rest, without the contents of
@@ -43,6 +43,9 @@ def log_line(event: Event, work_tree: str) -> LogLine:
     if isinstance(data, events.FileUpdated):
         gone = " (deleted)" if data.action == "deleted" else ""
         return _info(f"File change detected: {work_tree}{data.path}{gone}")
+
+    if isinstance(data, events.FilesChanged):
+        return _info(data.summary)
 
     return _of_codon(data) or _of_rollback(data) or _of_server(data) or _debug(f"{event.type}")
 
@@ -157,9 +160,10 @@ def _of_rollback(data: EventData) -> LogLine | None:
             return _info(f"Files rolled back to {sha[:12]}{_counts(report)}")
         case events.RollbackFailed(message=message):
             return LogLine(logging.ERROR, f"Rollback failed: {message}")
-        case events.CheckpointPartial(checkpoint=where, skipped=skipped):
+        case events.CheckpointPartial(checkpoint=where):
             of = where.codon_id or where.run_id
-            return _warning(f"The checkpoint of {of} is missing {len(skipped)} files")
+            missing = data.skipped_total or len(data.skipped)
+            return _warning(f"The checkpoint of {of} is missing {missing} files")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned):
             return _info(f"Checkpoint {sha[:12]} is {'pinned' if pinned else 'no longer pinned'}")
         case events.CheckpointPruned(checkpoints=pruned):
@@ -174,10 +178,8 @@ def _counts(report: RollbackReport | None) -> str:
     if report is None:
         return ""
 
-    parts = zip(
-        ("added", "updated", "removed"), (report.added, report.updated, report.removed), strict=True
-    )
-    return ": " + ", ".join(f"{len(files)} {what}" for what, files in parts)
+    counts = report.counts
+    return f": {counts.added} added, {counts.updated} updated, {counts.removed} removed"
 
 
 def _of_server(data: EventData) -> LogLine | None:

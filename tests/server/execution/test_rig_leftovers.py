@@ -11,18 +11,17 @@ import msgspec
 import pytest
 
 from hankweave_client.client import Client
-from hankweave_protocol.codec import decode_transition
 from hankweave_protocol.commands import RollbackPreview, RollbackToCodon
-from hankweave_protocol.events import RollbackRigCleanup, StateTransition
+from hankweave_protocol.events import RollbackRigCleanup
 from hankweave_protocol.hank import CopySpec, RigCopy
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import EMPTY_STATE, PlanEntry
-from hankweave_protocol.transitions import EditsNoticed, Transition
+from hankweave_protocol.transitions import EditsNoticed
 from hankweave_server.domain.undo import leftovers
 from support.histories import a_plan, a_run, completed
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle, told
+from support.watching import idle, told, transitions
 
 
 def copies(to: str) -> dict[str, Any]:
@@ -45,11 +44,6 @@ async def served(hank: Path, execution: Path) -> AsyncIterator[Client]:
     ):
         await idle(client)
         yield client
-
-
-def transitions(execution: Path, kind: type[Transition]) -> list[Any]:
-    found = (decode_transition(each) for each in told(execution, StateTransition))
-    return [each for each in found if isinstance(each, kind)]
 
 
 def back_to_one(**options: Any) -> RollbackToCodon:

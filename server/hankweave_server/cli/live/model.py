@@ -19,6 +19,7 @@ from hankweave_protocol.events import (
     CodonRetrying,
     CodonStartedEvent,
     Event,
+    FilesChanged,
     FileUpdated,
     PermissionRequested,
     PermissionResolved,
@@ -107,6 +108,8 @@ def hear(heard: Heard, event: Event) -> Heard:
             return replace(heard, asking={})
         case FileUpdated(codon_id=str() as codon, path=path):
             return replace(heard, files=_with(heard.files, CodonId(codon), one_line(path)))
+        case FilesChanged(codon_id=str() as codon) as burst:
+            return replace(heard, files=_with(heard.files, CodonId(codon), f"{burst.total} files"))
         case CodonRetrying(codon_id=codon, attempt=attempt, delay_ms=delay):
             at = from_text(event.timestamp) + timedelta(milliseconds=delay)
             return replace(heard, retry=Retry(codon, attempt, at))

@@ -432,18 +432,19 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
         *((f"- {one_line(file.path)}", file.bytes) for file in report.removed),
     )
     named = [f"  {name}  {size_text(size)}" for name, size in touched[:_NAMED]]
-    more = len(touched) - len(named)
+    counts = report.counts
+    more = counts.added + counts.updated + counts.removed - len(named)
     return (
         f"to checkpoint {at.checkpoint_sha[:12]}{of}: {_count(report)}",
         *named,
         *([f"  and {more} more"] if more else []),
-        *([f"  {len(report.conflicts)} of these were edited by people"] * bool(report.conflicts)),
+        *([f"  {counts.conflicts} of these were edited by people"] * bool(counts.conflicts)),
     )
 
 
 def _count(report: RollbackReport) -> str:
-    added, updated, removed = len(report.added), len(report.updated), len(report.removed)
-    return f"{added} files added, {updated} updated, {removed} removed"
+    counts = report.counts
+    return f"{counts.added} files added, {counts.updated} updated, {counts.removed} removed"
 
 
 def _told(report: RollbackReport) -> str:

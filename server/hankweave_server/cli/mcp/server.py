@@ -195,10 +195,10 @@ class Files(BaseModel):
     more: int = 0
 
     @classmethod
-    def of(cls, files: Iterable[TouchedFile | KeptFile]) -> Files:
+    def of(cls, files: Iterable[TouchedFile | KeptFile], total: int) -> Files:
         paths = [file.path for file in files]
         named = paths[: max(1, fitting(map(len, paths[:NAMED]), PAGE_CHARACTERS // 6))]
-        return cls(paths=named, more=len(paths) - len(named))
+        return cls(paths=named, more=total - len(named))
 
 
 class RolledBack(BaseModel):
@@ -214,14 +214,15 @@ class RolledBack(BaseModel):
 
     @classmethod
     def of(cls, report: RollbackReport) -> RolledBack:
+        counts = report.counts
         return cls(
             to_sha=report.target.checkpoint_sha,
             safety_sha=None if report.safety is None else report.safety.checkpoint_sha,
-            updated=Files.of(report.updated),
-            added=Files.of(report.added),
-            removed=Files.of(report.removed),
-            kept=Files.of(report.kept),
-            skipped=Files.of(report.skipped),
+            updated=Files.of(report.updated, counts.updated),
+            added=Files.of(report.added, counts.added),
+            removed=Files.of(report.removed, counts.removed),
+            kept=Files.of(report.kept, counts.kept),
+            skipped=Files.of(report.skipped, counts.skipped),
         )
 
 

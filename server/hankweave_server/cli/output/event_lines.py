@@ -104,6 +104,8 @@ def _of_codon(data: EventData) -> EventLine | None:
         case events.ArchivePartial(codon_id=codon, failed_paths=failed):
             text = f"{len(failed)} paths could not be archived"
             return EventLine(text, codon, severity="warning")
+        case events.FilesChanged(codon_id=subject):
+            return EventLine(data.summary, subject)
         case events.LoopIterationCompleted(loop_id=loop, iteration=number):
             return EventLine(f"iteration {number} ended", loop)
         case events.RigSetupFailed(codon_id=codon, message=message):
@@ -174,8 +176,8 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
 
 
 def _counts(report: RollbackReport) -> str:
-    added, updated, removed = len(report.added), len(report.updated), len(report.removed)
-    return f"{added} added, {updated} updated, {removed} removed"
+    counts = report.counts
+    return f"{counts.added} added, {counts.updated} updated, {counts.removed} removed"
 
 
 def _of_server(data: EventData) -> EventLine | None:

@@ -101,6 +101,10 @@ def draw_checkpoint(record: CheckpointRecord | None, view: PastView) -> None:
         for skipped in record.skipped:
             click.echo(f"  left out    {printable(skipped.path)} ({skipped.reason})")
 
+        if record.skipped_total is not None:
+            more = record.skipped_total - len(record.skipped)
+            click.echo(f"  left out    {more} more files")
+
     click.echo(f"  files       {view.stats.files}, {size_text(view.stats.bytes)}")
     if view.previous is None:
         click.echo("  This is the first checkpoint.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -30,6 +30,7 @@ from hankweave_protocol.events import (
     CodonWarning,
     ErrorEvent,
     Event,
+    FilesChanged,
     FileUpdated,
     PermissionRequested,
     PermissionResolved,
@@ -78,7 +79,9 @@ class Changes:
 NOTHING = Changes((), "")
 
 
-def changes_between(layout: Layout, before: Sha, after: Sha, touched: Collection[str]) -> Changes:
+def changes_between(
+    layout: Layout, before: Sha, after: Sha, is_touched: Callable[[str], bool]
+) -> Changes:
     """Compare two checkpoints, limited to the files that a step touched.
 
     The list of touched files alone would not do: a later step, or the restore before another
@@ -91,7 +94,7 @@ def changes_between(layout: Layout, before: Sha, after: Sha, touched: Collection
         while is_first or cursor is not None:
             wants_more = len(diff) <= DIFF_LIMIT
             page = await calls.diff(before, after, patch=wants_more, cursor=cursor)
-            found = [each for each in page.files if each.path in touched]
+            found = [each for each in page.files if is_touched(each.path)]
             files += ((each.path, each.status) for each in found)
             diff += "".join(each.patch or "" for each in found)
             cursor, is_first = page.cursor, False
@@ -118,6 +121,10 @@ class Banners:
         self._has_begun = False
         self.touched: set[str] = set()
         """The files that a step has changed, even if only temporarily."""
+        self.untouched: set[str] = set()
+        """The files of which only others' changes are known, such as a person's."""
+        self.has_burst = False
+        """True if a step changed so many files at once that no event names all of them."""
         self.checks: dict[CodonId, list[CheckCompleted]] = {}
         """The checks of the last attempt of each step."""
         self.before: Sha | None = None
@@ -130,6 +137,10 @@ class Banners:
     def state(self) -> State:
         """The current state; after the run, the last one."""
         return self._state()
+
+    def has_touched(self, path: str) -> bool:
+        """Return whether a step has changed a file, as far as the events tell."""
+        return path in self.touched or (self.has_burst and path not in self.untouched)
 
     def greet(self, layout: Layout, ready: ServerReady, state: Callable[[], State]) -> None:
         self._state = state
@@ -178,6 +189,10 @@ class Banners:
             case FileUpdated(path=path, source=source):
                 if source.kind in ("tool_use", "codon-end"):
                     self.touched.add(path)
+                else:
+                    self.untouched.add(path)
+            case FilesChanged(source=source):
+                self.has_burst |= source.kind in ("tool_use", "codon-end")
             case ErrorEvent(fatal=False, message=message):
                 self.warnings.append(message)
             case CodonWarning(codon_id=codon, message=message):
@@ -346,10 +361,10 @@ def _report(
 def _changes(layout: Layout, banners: Banners, result: PipelineResult) -> Changes:
     """Return the changes of this command, between its first and its last checkpoint."""
     after = [step.checkpoint for step in result.steps if step.checkpoint is not None]
-    if banners.before is None or not after or not banners.touched:
+    if banners.before is None or not after or not (banners.touched or banners.has_burst):
         return NOTHING
 
-    return changes_between(layout, banners.before, after[-1], banners.touched)
+    return changes_between(layout, banners.before, after[-1], banners.has_touched)
 
 
 _MARKS = {

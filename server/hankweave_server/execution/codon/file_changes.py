@@ -1,5 +1,11 @@
 """Report which tracked files changed, who changed them, and what they hold now.
 
+A scan that finds more than 200 changes is a burst: an agent has unpacked an archive, or installed
+packages. It is one `files.changed` event with counts and the first paths, because an event for each
+of 100,000 files would fill the journal with 40 MB that clients cannot read in time. The files of a
+burst are not hashed. User edits are recorded one by one all the same, without digests, so that
+the conflicts of a rollback stay exact.
+
 Also here: the pace of the scans while an agent works without waiting for us, and the file tree that
 clients are shown (`filetree.updated`).
 
@@ -12,26 +18,47 @@ seconds, because what a person edits must be saved before the agent comes to the
 
 from __future__ import annotations
 
+import functools
 import os
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import anyio.lowlevel
+import anyio
 import anyio.to_thread
 
-from hankweave_protocol import instants
-from hankweave_protocol.events import FileNode, FileSource, FiletreeUpdated, FileUpdated
+from hankweave_protocol import codec, instants
+from hankweave_protocol.events import (
+    ChangedFolder,
+    ChangedPath,
+    FileNode,
+    FilesChanged,
+    FileSource,
+    FiletreeUpdated,
+    FileUpdated,
+)
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.model import FileChange
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
+from hankweave_server.listing import first_of
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import joined
 from hankweave_server.worktree.tree_outline import Branch
 
-POSTED_AT_ONCE = 200
-"""Changes posted in one turn of the event loop: this takes some milliseconds."""
+MOST_TOLD = 200
+"""Changes with a `file.updated` each; more than that found at once are one `files.changed`."""
+
+FOLDERS_LISTED = 20
+FOLDER_BYTES = 8 * 1024
+"""Maximum size of the encoded folders of a `files.changed`."""
+
+LARGE_PAUSE = 0.05
+"""Seconds between two entries about edits of about 256 KiB each: a client reads that much."""
+
+_LARGE = (EditsNoticed, EditsOvertaken)
 
 PERSON = FileSource(kind="person")
 
@@ -57,30 +84,50 @@ class FileChangeReporter:
     async def tell(
         self, source: FileSource, run_id: RunId | None, codon_id: CodonId | None
     ) -> News:
-        """Post `file.updated` and the owner of each change; return what was found."""
+        """Post the changes and the owner of each; return what was found."""
         ctx = self._ctx
         changes = await ctx.checkpointer.changes(ctx.patterns())
         if not changes:
             return NO_NEWS
 
-        updates = await anyio.to_thread.run_sync(self._described, changes, source, codon_id)
-        entries: tuple[Entry, ...] = updates
-        if source.kind == "person":
-            entries += user_edits.by_people({update.path: update.sha256 for update in updates})
-        else:
-            entries += user_edits.by_agents(ctx.state, (update.path for update in updates))
-
+        entries = await self._entries(changes, source, codon_id)
         await self._post(entries, run_id, codon_id)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
+
+    async def _entries(
+        self, changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
+    ) -> tuple[Entry, ...]:
+        """Return the events about changes of one source, and the entry about their owner."""
+        digests: dict[bytes, str] = {}
+        updates: tuple[FileUpdated | FilesChanged, ...] = ()
+        if len(changes) > MOST_TOLD:
+            updates = (await anyio.to_thread.run_sync(burst_of, changes, source, codon_id),)
+        elif changes:
+            digests = await anyio.to_thread.run_sync(self._digests, changes)
+            updates = tuple(
+                _update_of(change, digests[change.path], source, codon_id) for change in changes
+            )
+
+        paths = (change.path for change in changes)
+        if source.kind == "person":
+            return (
+                *updates,
+                *user_edits.by_people({path: digests.get(path, "") for path in paths}),
+            )
+
+        return (*updates, *user_edits.by_agents(self._ctx.state, paths))
 
     async def _post(
         self, entries: tuple[Entry, ...], run_id: RunId | None, codon_id: CodonId | None
     ) -> None:
-        """Post a few at a time: thousands at once would hold the event loop for a second."""
-        for at in range(0, len(entries), POSTED_AT_ONCE):
-            some = entries[at : at + POSTED_AT_ONCE]
-            await self._ctx.ledger.post(*some, run_id=run_id, codon_id=codon_id)
-            await anyio.lowlevel.checkpoint()
+        """Post the entries; pause after large ones, so that clients can keep up."""
+        post = functools.partial(self._ctx.ledger.post, run_id=run_id, codon_id=codon_id)
+        small = tuple(entry for entry in entries if not isinstance(entry, _LARGE))
+        large = tuple(entry for entry in entries if isinstance(entry, _LARGE))
+        await post(*small, *large[:1])
+        for entry in large[1:]:
+            await anyio.sleep(LARGE_PAUSE)
+            await post(entry)
 
     async def tell_of_archive(
         self, moved: frozenset[bytes], run_id: RunId, codon_id: CodonId
@@ -92,43 +139,72 @@ class FileChangeReporter:
         ctx = self._ctx
         changes = await ctx.checkpointer.changes(ctx.patterns())
         gone = tuple(each for each in changes if each.path in moved and each.kind == "deleted")
-        others = tuple(each for each in changes if each not in gone)
-        updates = self._described(gone, FileSource(kind="archive"), codon_id)
-        edited = await anyio.to_thread.run_sync(self._described, others, PERSON, None)
-        entries: tuple[Entry, ...] = (
-            *updates,
-            *user_edits.by_agents(ctx.state, (update.path for update in updates)),
-            *edited,
-            *user_edits.by_people({update.path: update.sha256 for update in edited}),
+        archived = frozenset(each.path for each in gone)
+        others = tuple(each for each in changes if each.path not in archived)
+        entries = (
+            *await self._entries(gone, FileSource(kind="archive"), codon_id),
+            *await self._entries(others, PERSON, None),
         )
         if entries:
             await self._post(entries, run_id, codon_id)
 
         return bool(gone)
 
-    def _described(
-        self, changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
-    ) -> tuple[FileUpdated, ...]:
+    def _digests(self, changes: tuple[FileChange, ...]) -> dict[bytes, str]:
+        """Return the SHA-256 of each file; empty for a deleted one."""
         descent = Descent(self._ctx.layout.work_tree)
         try:
-            return tuple(
-                FileUpdated(
-                    path=os.fsdecode(change.path),
-                    filename=os.fsdecode(os.path.basename(change.path)),
-                    action=change.kind,
-                    sha256=(
-                        ""
-                        if change.kind == "deleted"
-                        else user_edits.sha256_of(descent, change.path)
-                    ),
-                    bytes=change.size,
-                    source=source,
-                    codon_id=codon_id,
+            return {
+                change.path: (
+                    "" if change.kind == "deleted" else user_edits.sha256_of(descent, change.path)
                 )
                 for change in changes
-            )
+            }
         finally:
             descent.close()
+
+
+def _update_of(
+    change: FileChange, digest: str, source: FileSource, codon_id: CodonId | None
+) -> FileUpdated:
+    return FileUpdated(
+        path=os.fsdecode(change.path),
+        filename=os.fsdecode(os.path.basename(change.path)),
+        action=change.kind,
+        sha256=digest,
+        bytes=change.size,
+        source=source,
+        codon_id=codon_id,
+    )
+
+
+def burst_of(
+    changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
+) -> FilesChanged:
+    """Return the one event about many changes; its size has a limit, whatever the paths are."""
+    kinds = Counter(change.kind for change in changes)
+    by_folder = Counter(os.path.dirname(change.path) for change in changes)
+    largest = sorted(by_folder.items(), key=lambda item: (-item[1], item[0]))
+    folders = first_of(
+        (ChangedFolder(folder=os.fsdecode(name), files=files) for name, files in largest),
+        count=FOLDERS_LISTED,
+        size=FOLDER_BYTES,
+    )
+    ordered = sorted(changes, key=lambda change: change.path)
+    return FilesChanged(
+        total=len(changes),
+        created=kinds["created"],
+        modified=kinds["modified"],
+        deleted=kinds["deleted"],
+        folders=folders,
+        other_folders=len(by_folder) - len(folders),
+        in_other_folders=len(changes) - sum(folder.files for folder in folders),
+        paths=first_of(
+            ChangedPath(path=os.fsdecode(change.path), action=change.kind) for change in ordered
+        ),
+        source=source,
+        codon_id=codon_id,
+    )
 
 
 SHORTEST = 0.25
@@ -169,12 +245,21 @@ class LookPace:
 MOST = 500
 """Files and folders in one event: more would fill the journal without being read."""
 
+TREE_BYTES = 30 * 1024
+"""Maximum size of the encoded tree: with long paths, it has fewer files."""
+
 
 async def picture(ctx: ExecutionContext) -> FiletreeUpdated:
     """Return the file tree as the last scan found it."""
-    drawn = await ctx.checkpointer.outline(MOST)
-    tree = _nodes(drawn.top, ctx.now_text())
-    return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
+    most = MOST
+    while True:
+        drawn = await ctx.checkpointer.outline(most)
+        tree = _nodes(drawn.top, ctx.now_text())
+        size = len(codec.encode(tree))
+        if size <= TREE_BYTES or most == 1:
+            return FiletreeUpdated(tree=tree, omitted=drawn.omitted)
+
+        most = max(1, min(most - 1, most * TREE_BYTES // size))
 
 
 def _nodes(branch: Branch, now: str) -> tuple[FileNode, ...]:

@@ -57,6 +57,7 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.ledger.batch import Entry
+from hankweave_server.listing import first_of
 
 
 def place_of(intent: RollbackIntent) -> Coordinate:
@@ -136,8 +137,7 @@ class RollbackStory:
         if intent.to_run is not None:
             yield _completed(intent, intent.to_run, report)
 
-        paths = (*report.added, *report.updated, *report.removed)
-        yield WorkspaceInvalidated(paths=tuple(file.path for file in paths), reason="rollback")
+        yield _invalidated(report)
 
     def _journey(self, intent: RollbackIntent, direction: Direction) -> TimeTravelled:
         return TimeTravelled(
@@ -296,20 +296,39 @@ def report_of(
 ) -> RollbackReport:
     """Return the report of a restore; `skipped` are the paths that its plan had excluded."""
     passed_over = {item.path: item for item in (*skipped, *restored.skipped)}
-    return RollbackReport(
-        target=intent.target.coordinate,
-        source=intent.source,
-        safety=None if intent.safety.sha == intent.target.sha else intent.safety.coordinate,
-        added=touched(restored.added),
-        updated=touched(restored.updated),
-        removed=touched(restored.removed),
-        kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="edited") for e in restored.kept),
-        conflicts=tuple(conflicts),
-        skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
-        recovered=recovered,
-        external_effects=effects,
-        note=intent.note,
+    return shortened(
+        RollbackReport(
+            target=intent.target.coordinate,
+            source=intent.source,
+            safety=None if intent.safety.sha == intent.target.sha else intent.safety.coordinate,
+            added=touched(restored.added),
+            updated=touched(restored.updated),
+            removed=touched(restored.removed),
+            kept=tuple(KeptFile(path=os.fsdecode(e.path), reason="edited") for e in restored.kept),
+            conflicts=tuple(conflicts),
+            skipped=left_alone(passed_over[path] for path in sorted(passed_over)),
+            recovered=recovered,
+            external_effects=effects,
+            note=intent.note,
+        )
     )
+
+
+def shortened(report: RollbackReport) -> RollbackReport:
+    """Return the report with bounded lists, and with totals if one of them was too long."""
+    short = msgspec.structs.replace(
+        report,
+        added=first_of(report.added),
+        updated=first_of(report.updated),
+        removed=first_of(report.removed),
+        kept=first_of(report.kept),
+        conflicts=first_of(report.conflicts),
+        skipped=first_of(report.skipped),
+    )
+    if short.counts == report.counts:
+        return report
+
+    return msgspec.structs.replace(short, totals=report.counts)
 
 
 def foreseen(diff: FileDiff) -> ForeseenDiff:
@@ -329,6 +348,15 @@ def touched(entries: Iterable[PathEntry]) -> tuple[TouchedFile, ...]:
 
 def left_alone(skipped: Iterable[Skipped]) -> tuple[KeptFile, ...]:
     return tuple(KeptFile(path=os.fsdecode(s.path), reason=s.reason) for s in skipped)
+
+
+def _invalidated(report: RollbackReport) -> WorkspaceInvalidated:
+    counts = report.counts
+    total = counts.added + counts.updated + counts.removed
+    paths = first_of(file.path for file in (*report.added, *report.updated, *report.removed))
+    return WorkspaceInvalidated(
+        paths=paths, reason="rollback", total=total if total > len(paths) else None
+    )
 
 
 def _checkpoint_rollback(intent: RollbackIntent, report: RollbackReport) -> CheckpointRollback:

@@ -6,6 +6,7 @@ and then carries it out.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
-from hankweave_server.execution.rollback.events import foreseen, left_alone, touched
+from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.worktree.names import shown
 
@@ -94,21 +95,26 @@ class RollbackPlanner:
         plan = await self.plan(request.sha, request.paths, left, causes)
         found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
         kept = frozenset(found) if request.keep_edits else frozenset[bytes]()
-        return RollbackReport(
-            target=request.target.checkpoint.coordinate,
-            source=self.now(),
-            safety=None,
-            added=touched(entry for entry in plan.added if entry.path not in kept),
-            updated=touched(entry for entry in plan.updated if entry.path not in kept),
-            removed=touched(entry for entry in plan.removed if entry.path not in kept),
-            kept=user_edits.listed(kept),
-            conflicts=user_edits.listed(found),
-            skipped=left_alone(plan.kept),
-            recovered=False,
-            external_effects=await self.effects_since(request.target.place),
-            diffs=await self._foreseen(plan, kept) if patch else (),
-            note=request.target.note,
+        report = shortened(
+            RollbackReport(
+                target=request.target.checkpoint.coordinate,
+                source=self.now(),
+                safety=None,
+                added=touched(entry for entry in plan.added if entry.path not in kept),
+                updated=touched(entry for entry in plan.updated if entry.path not in kept),
+                removed=touched(entry for entry in plan.removed if entry.path not in kept),
+                kept=user_edits.listed(kept),
+                conflicts=user_edits.listed(found),
+                skipped=left_alone(plan.kept),
+                recovered=False,
+                external_effects=await self.effects_since(request.target.place),
+                note=request.target.note,
+            )
         )
+        if not patch:
+            return report
+
+        return msgspec.structs.replace(report, diffs=await self._foreseen(plan, report))
 
     def is_there_already(self, request: RollbackRequest, plan: RestorePlan) -> bool:
         """Return whether files and plan already stand at the target: there is nothing to do.
@@ -213,10 +219,18 @@ class RollbackPlanner:
         return await user_edits.since(self._ctx.ledger, target.event_seq)
 
     async def _foreseen(
-        self, plan: RestorePlan, kept: frozenset[bytes]
+        self, plan: RestorePlan, report: RollbackReport
     ) -> tuple[ForeseenDiff, ...]:
-        found = await self._ctx.checkpointer.foresee(plan)
-        return tuple(foreseen(diff) for diff in found if diff.path not in kept)
+        """Return the changes, line by line, to the files that the report lists."""
+        files = (*report.added, *report.updated, *report.removed)
+        listed = frozenset(os.fsencode(file.path) for file in files)
+        part = dataclasses.replace(
+            plan,
+            added=tuple(entry for entry in plan.added if entry.path in listed),
+            updated=tuple(entry for entry in plan.updated if entry.path in listed),
+            removed=tuple(entry for entry in plan.removed if entry.path in listed),
+        )
+        return tuple(foreseen(diff) for diff in await self._ctx.checkpointer.foresee(part))
 
 
 def refuse_half_a_rewind(request: RollbackRequest) -> None:

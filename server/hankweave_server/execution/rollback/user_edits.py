@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import anyio
 import msgspec
@@ -62,17 +62,44 @@ def listed(edits: Iterable[bytes]) -> tuple[KeptFile, ...]:
     return tuple(KeptFile(path=os.fsdecode(path), reason="edited") for path in sorted(edits))
 
 
-def by_people(digests: dict[str, str]) -> tuple[EditsNoticed, ...]:
-    """Return the journal entry for files that people changed; empty if there are none."""
-    edits = {shown(os.fsencode(path)): digest for path, digest in digests.items()}
-    return (EditsNoticed(edits=edits),) if edits else ()
+PART_BYTES = 256 * 1024
+"""Approximate size of the paths in one entry: common clients reject frames above 1 MiB."""
 
 
-def by_agents(state: State, paths: Iterable[str]) -> tuple[EditsOvertaken, ...]:
-    """Return the journal entry for files that an agent or rig wrote after people changed them."""
-    written = {shown(os.fsencode(path)) for path in paths}
-    overtaken = tuple(sorted(written & state.edits.keys()))
-    return (EditsOvertaken(paths=overtaken),) if overtaken else ()
+def by_people(digests: Mapping[bytes, str]) -> tuple[EditsNoticed, ...]:
+    """Return the journal entries for files that people changed; empty if there are none."""
+    edits = {shown(path): digest for path, digest in digests.items()}
+    return tuple(EditsNoticed(edits={path: edits[path] for path in part}) for part in _parts(edits))
+
+
+def by_agents(state: State, paths: Iterable[bytes]) -> tuple[EditsOvertaken, ...]:
+    """Return the journal entries for files that an agent or rig wrote after people changed them."""
+    if not state.edits:
+        return ()
+
+    overtaken = sorted(state.edits.keys() & {shown(path) for path in paths})
+    return tuple(EditsOvertaken(paths=part) for part in _parts(overtaken))
+
+
+def _parts(paths: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Divide paths into parts that fit into one entry each."""
+    part: list[str] = []
+    size = 0
+    for path in paths:
+        added = len(codec.encode(path)) + _ENTRY_BYTES
+        if part and size + added > PART_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+
+        part.append(path)
+        size += added
+
+    if part:
+        yield tuple(part)
+
+
+_ENTRY_BYTES = 68
+"""Of a digest and punctuation."""
 
 
 def sha256_of(descent: Descent, path: bytes) -> str:

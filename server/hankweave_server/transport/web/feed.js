@@ -3,6 +3,7 @@
  * results, lines of programs, and what happened around them. The newest few thousand are kept, and
  * of very long ones the beginning; the journal has all.
  */
+import { countsOf } from "./files.js";
 import { clipped } from "./format.js";
 
 const KEPT = 3_000;
@@ -15,6 +16,7 @@ export const FEED_TYPES = [
   "tool.result",
   "agent.output",
   "rig.output",
+  "files.changed",
   "codon.started",
   "codon.completed",
   "codon.retrying",
@@ -136,6 +138,8 @@ function entryOf(event) {
       return base(event, "output", data.line);
     case "rig.output":
       return base(event, "rig", data.line);
+    case "files.changed":
+      return base(event, "note", burst(data));
     case "codon.started":
       return base(event, "note", `${data.codonName} started.`);
     case "codon.completed":
@@ -222,6 +226,14 @@ function ending({ success, skipped, exitStatus, failureReason, condition }) {
   return `The codon failed: ${why}`;
 }
 
+function burst({ total, created, modified, deleted, folders, source }) {
+  const parts = Object.entries({ created, modified, deleted }).filter(([, number]) => number > 0);
+  const counts = parts.map(([action, number]) => `${number} ${action}`).join(", ");
+  const most = folders[0] ? `, most in ${folders[0].folder || "the top folder"}` : "";
+  const by = source.kind === "person" ? " by hand" : "";
+  return `${total} files changed at once${by}: ${counts}${most}.`;
+}
+
 function travelled({ direction = "back", checkpoint }, report) {
   const verb = {
     back: "Rolled back",
@@ -229,6 +241,7 @@ function travelled({ direction = "back", checkpoint }, report) {
     redo: "Redone",
     retry: "Reset for a retry",
   };
-  const moved = report ? report.added.length + report.updated.length + report.removed.length : 0;
+  const counts = report ? countsOf(report) : null;
+  const moved = counts ? counts.added + counts.updated + counts.removed : 0;
   return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} changed.`;
 }

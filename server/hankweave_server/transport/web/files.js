@@ -4,7 +4,7 @@
 
 const KEPT = 1_000;
 
-/** @typedef {{path: string, action: string, bytes: number, source: any, seq: number, timestamp: string}} ChangedFile */
+/** @typedef {{path: string, action: string, bytes?: number, source: any, seq: number, timestamp: string}} ChangedFile */
 
 /** Newest last. @extends {Map<string, ChangedFile>} */
 export class ChangedFiles extends Map {
@@ -15,6 +15,15 @@ export class ChangedFiles extends Map {
     this.delete(data.path);
     this.set(data.path, { ...data, seq, timestamp });
     if (this.size > KEPT) this.delete(this.keys().next().value ?? "");
+  }
+
+  /**
+   * Adds the paths that the event lists; the size of these files is unknown.
+   * @param {any} event `files.changed`
+   */
+  burst({ data: { paths, source, codonId }, seq, timestamp }) {
+    for (const { path, action } of paths)
+      this.changed({ data: { path, action, source, codonId }, seq, timestamp });
   }
 
   /**
@@ -42,6 +51,24 @@ export function movementOf({ type, seq, data }) {
 
   const kept = (data.report?.kept ?? []).map((each) => each.path);
   return { seq, target: target.eventSeq, paths: data.paths ?? null, kept };
+}
+
+/**
+ * The numbers of files in a rollback's report, whose lists may be incomplete.
+ * @param {any} report
+ */
+export function countsOf(report) {
+  const { added, updated, removed, kept, conflicts, skipped } = report;
+  return (
+    report.totals ?? {
+      added: added.length,
+      updated: updated.length,
+      removed: removed.length,
+      kept: kept.length,
+      conflicts: conflicts.length,
+      skipped: skipped.length,
+    }
+  );
 }
 
 function isBelow(path, folder) {

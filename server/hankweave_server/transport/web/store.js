@@ -12,6 +12,7 @@ const ERRORS_KEPT = 50;
 const PAGE = 1_000;
 const FEED_AT_FIRST = 300;
 const FILES_AT_FIRST = 200;
+const CHANGES = ["file.updated", "files.changed"];
 const ROLLBACKS = ["checkpoint.rollback", "rollback.completed"];
 const TARGETS = ["seq", "data.target.eventSeq", "data.report.target.eventSeq", "data.paths"];
 
@@ -107,7 +108,7 @@ export class Store {
         limit: FEED_AT_FIRST,
       }),
       this.ask("events.query", {
-        where: { field: "type", op: "eq", value: "file.updated" },
+        where: { field: "type", op: "in", value: CHANGES },
         orderBy: newest,
         limit: FILES_AT_FIRST,
       }),
@@ -175,6 +176,9 @@ export class Store {
     switch (type) {
       case "file.updated":
         this.files.changed({ data, seq, timestamp });
+        break;
+      case "files.changed":
+        this.files.burst({ data, seq, timestamp });
         break;
       case "permission.requested":
         this.permissions.set(data.requestId, data);
@@ -265,7 +269,7 @@ export class Store {
     }));
     for (const event of changed.reverse()) {
       while (steps.length > 0 && steps.at(-1).seq < event.seq) this.files.wentBack(steps.pop());
-      this.files.changed(event);
+      this.#fact(event);
     }
     while (steps.length > 0) this.files.wentBack(steps.pop());
   }

@@ -102,7 +102,7 @@ function Files({ session }) {
           <span class="path">${visible(path)}</span>
           <span class="hidden">, ${action}</span>
           <span class="size">
-            ${action === "deleted" ? "" : bytes(size)}${source.kind === "person" ? " by hand" : ""}
+            ${action === "deleted" || size === undefined ? "" : bytes(size)}${source.kind === "person" ? " by hand" : ""}
           </span>
         </button>
       </li>`,

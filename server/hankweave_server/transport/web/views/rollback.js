@@ -1,5 +1,6 @@
 /** Going back: exactly what would change first, then whole, or the files that are ticked. */
 import { html, useMemo, useState } from "../dom.js";
+import { countsOf } from "../files.js";
 import { brief, bytes, plural, visible } from "../format.js";
 import { titleOf } from "../kinds.js";
 import { Diff } from "../parts/diff.js";
@@ -70,7 +71,8 @@ export function RollbackDialog({ session, target, onClose }) {
       setBusy(false);
     }
   };
-  const chosen = isWhole ? files.length : files.filter((file) => ticked.has(file.path)).length;
+  const all = report ? numberOf(report) : 0;
+  const chosen = isWhole ? all : files.filter((file) => ticked.has(file.path)).length;
   return html`<${Dialog} title=${titled(target, store)} onClose=${onClose} wide=${true}>
     <${Trouble} error=${preview.error} />
     ${report === null && !preview.error && html`<p class="empty">Working out what would change …</p>`}
@@ -114,6 +116,10 @@ export function RollbackDialog({ session, target, onClose }) {
         <button type="button" onClick=${() => setShown(shown + AT_FIRST)}>
           Show more of ${plural(files.length, "file")}
         </button>`}
+      ${all > files.length && html`
+        <p class="empty">
+          ${plural(all - files.length, "more file")} would change; the comparison with the checkpoint lists all.
+        </p>`}
       <${Options}
         options=${options}
         change=${change}
@@ -141,27 +147,29 @@ export function RollbackDialog({ session, target, onClose }) {
 }
 
 function Summary({ report }) {
-  const { added, updated, removed, conflicts, skipped, externalEffects = [] } = report;
+  const { skipped, externalEffects = [] } = report;
+  const counts = countsOf(report);
+  const unlisted = counts.skipped - skipped.length;
   return html`
     <p>
-      ${plural(updated.length, "file")} would be changed, ${added.length} restored, <strong>${removed.length} deleted</strong>.
+      ${plural(counts.updated, "file")} would be changed, ${counts.added} restored, <strong>${counts.removed} deleted</strong>.
       The current files are saved in a safety checkpoint first, so that you can undo this.
     </p>
-    ${conflicts.length > 0 && html`
+    ${counts.conflicts > 0 && html`
       <p class="warn">
-        ${plural(conflicts.length, "file")} of these ${conflicts.length === 1 ? "was" : "were"} changed by a person since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
+        ${plural(counts.conflicts, "file")} of these ${counts.conflicts === 1 ? "was" : "were"} changed by a person since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
       </p>`}
     ${
-      skipped.length > 0 &&
+      counts.skipped > 0 &&
       html`
         <details>
           <summary>
-            ${plural(skipped.length, "path")} cannot be restored and ${skipped.length === 1 ? "is" : "are"} left unchanged
+            ${plural(counts.skipped, "path")} cannot be restored and ${counts.skipped === 1 ? "is" : "are"} left unchanged
           </summary>
       <ul>${skipped.map((each) => html`
         <li key=${each.path}>
           ${visible(each.path)}: ${each.reason}
-        </li>`)}</ul></details>`
+        </li>`)}</ul>${unlisted > 0 && html`<p>and ${unlisted} more</p>`}</details>`
     }
     ${
       externalEffects.length > 0 &&
@@ -233,6 +241,11 @@ function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
   </fieldset>`;
 }
 
+function numberOf(report) {
+  const { added, updated, removed, kept } = countsOf(report);
+  return added + updated + removed + kept;
+}
+
 /** Each file with what would become of it, deletions first. */
 function moved({ added, updated, removed, kept, conflicts, diffs = [] }) {
   const edited = new Set(conflicts.map((each) => each.path));
@@ -282,7 +295,8 @@ function label(target, isWhole, chosen) {
   return isWhole ? "Roll everything back" : `Roll ${plural(chosen, "file")} back`;
 }
 
-function said(target, { added, updated, removed }) {
+function said(target, report) {
+  const { added, updated, removed } = countsOf(report);
   const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? "Rolled back";
-  return `${verb}: ${plural(added.length + updated.length + removed.length, "file")} changed.`;
+  return `${verb}: ${plural(added + updated + removed, "file")} changed.`;
 }
