@@ -60,10 +60,11 @@ from hankweave_server.worktree.names import shown
 PATCHES = 200
 """Files of one page that are compared for their patches."""
 
-KEPT_FILES = 100_000
+KEPT_FILES = 125_000
 """Differing files kept for recent comparisons; each takes some 500 bytes.
 
-Two commits always differ in the same way.
+A comparison of 100,000 files fits, so its pages do not repeat it. Two commits always
+differ in the same way.
 """
 
 
