@@ -41,6 +41,7 @@ EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.full
 async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
     """Every benchmark measures the quantities of issue 2, each figure beside a reference."""
     figures = await BENCHES[name](tmp_path, SMALLEST)
@@ -56,6 +57,7 @@ async def test_a_bench_yields_its_figures(name: str, tmp_path: Path) -> None:
         assert (None if figure.target is None else type(figure.target)) is target
 
 
+@pytest.mark.full
 async def test_the_bench_of_trees_measures_every_row(tmp_path: Path) -> None:
     """Each row of issue 3's table is measured for every contender."""
     figures = await BENCHES["trees"](tmp_path, SMALLEST)
@@ -94,6 +96,7 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) -> None:
     """A real server's pings are measured for a checkpoint of many files and one of a big file."""
     figures = await BENCHES["responsiveness"](tmp_path, SMALLEST)
@@ -108,6 +111,7 @@ async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) ->
     assert all(figure.ratio is not None and figure.ratio > 0 for figure in pings)
 
 
+@pytest.mark.full
 async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None:
     """Each reply that people wait for is measured beside its reference."""
     figures = await BENCHES["questions"](tmp_path, SMALLEST)
@@ -328,6 +332,7 @@ async def test_the_bench_of_an_agent_measures_every_row(tmp_path: Path) -> None:
     assert figures[0].value > 0
 
 
+@pytest.mark.full
 async def test_the_bench_of_plans_measures_every_row(tmp_path: Path) -> None:
     """Starting and resuming a long plan are measured beside a short one, with each codon's time."""
     figures = await BENCHES["plans"](tmp_path, SMALLEST)

@@ -135,6 +135,7 @@ async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
     assert "s3cret" not in log
 
 
+@pytest.mark.full
 async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) -> None:
     """The history of a loaded session is not reported again, even if it follows the response."""
     task = a_task("on", resume_session="earlier")
@@ -154,6 +155,7 @@ async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) ->
     assert heard.outcome == Exited(1)
 
 
+@pytest.mark.full
 async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) -> None:
     """The conversation is kept at each step, and a rollback removes everything after that step."""
     program = tmp_path / "opencode"
@@ -185,6 +187,7 @@ async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
     assert not (task.work_tree / "x").exists()
 
 
+@pytest.mark.full
 async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch) -> None:
     """A key authenticates only if the agent asks for it, by a method without user interaction."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
@@ -238,6 +241,7 @@ async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
         (("complain=Out of ideas.", "crash"), "was terminated by signal 9"),
     ],
 )
+@pytest.mark.full
 async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, expected) -> None:
     """The failure has the pending request and the agent's last output, and no exit code."""
     heard = await hear(stand_in(*words), a_task())
@@ -257,6 +261,7 @@ async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
     assert "I cannot begin." in result.text
 
 
+@pytest.mark.full
 async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear) -> None:
     """Garbage, unknown updates and a line of a hundred megabytes do not end a turn."""
     task = a_task()
@@ -271,6 +276,7 @@ async def test_oddities_and_lines_beyond_all_reason_are_passed_over(a_task, hear
     assert long.result.endswith("characters dropped]")
 
 
+@pytest.mark.full
 async def test_silence_ends_by_a_time_limit(a_task, hear) -> None:
     """The start limit applies before the session starts, the idle limit during a turn."""
     limits = AgentLimits(start=timedelta(seconds=1), kill_grace=timedelta(seconds=0.3))

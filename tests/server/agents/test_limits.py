@@ -57,6 +57,7 @@ while True:
     assert heard.outcome == TimedOut("total")
 
 
+@pytest.mark.full
 async def test_stderr_counts_as_a_sign_of_life(a_task, hear, python) -> None:
     """Output on stderr alone renews the idle limit."""
     source = """
@@ -71,6 +72,7 @@ for _ in range(20):
     assert heard.of(Stderr) == [Stderr(".")] * 20
 
 
+@pytest.mark.full
 async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
     """Paused time does not count against the limits."""
     source = "import time; print('x', flush=True); time.sleep(0.3)"
@@ -85,6 +87,7 @@ async def test_a_paused_agent_does_not_time_out(a_task, python, words) -> None:
             assert await session.wait() == Exited(0)
 
 
+@pytest.mark.full
 async def test_a_slow_reader_does_not_time_the_agent_out(a_task, python) -> None:
     """An agent that waits for a slow reader is not idle, and none of its output is lost."""
     source = "for n in range(2000): print(f'{n:01000}')"
@@ -168,6 +171,7 @@ async def test_a_flood_needs_no_memory_and_fills_no_disk(a_task, python) -> None
 
 
 @pytest.mark.parametrize("line", ["\\n", ".\\n"])
+@pytest.mark.full
 async def test_a_flood_of_tiny_lines_needs_no_memory(a_task, python, line: str) -> None:
     """Memory stays bounded for a slow reader even if every one or two bytes are a line."""
     source = f"import os\nfor _ in range(10): os.write(1, b'{line}' * 50_000)"

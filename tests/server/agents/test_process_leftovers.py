@@ -134,6 +134,7 @@ async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, li
     assert names(tmp_path / "agents") == []
 
 
+@pytest.mark.full
 async def test_what_outlives_daemon_and_keeper_is_swept(tmp_path: Path, lives) -> None:
     """If both are killed, the next start kills, names and forgets what is left (T-P2)."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):

@@ -252,6 +252,7 @@ def _session_of(process: psutil.Process) -> int:
         return -1
 
 
+@pytest.mark.full
 async def test_no_zombies_remain(a_task, hear) -> None:
     """Agents leave no dead children and no descriptors behind (T-P9)."""
     agent = CommandAgent(("sh", "-c", "sleep 600 & true"))
@@ -273,6 +274,7 @@ async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, 
     assert [each.line for each in heard.of(Stderr)] == [KEEPER_STOPPED]
 
 
+@pytest.mark.full
 async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
     a_task, python, words, lives
 ) -> None:

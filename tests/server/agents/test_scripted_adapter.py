@@ -179,6 +179,7 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
     assert order == [ToolCalled, PermissionAsked, ToolReturned] * 2 + [PermissionAsked]
 
 
+@pytest.mark.full
 async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task) -> None:
     """An answer may take as long as a checkpoint; afterwards the limits apply again."""
     limits = AgentLimits(idle=timedelta(seconds=2), kill_grace=timedelta(seconds=0.2))

@@ -230,6 +230,7 @@ def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -
 
 
 @given(histories())
+@pytest.mark.full
 def test_journeys_outlive_encoding(history: list[Transition]) -> None:
     """state.json contains all of it, and reads back equal."""
     state = after(*history)

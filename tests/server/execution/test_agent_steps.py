@@ -16,6 +16,7 @@ LAST = 21
 
 
 @pytest.mark.parametrize("safe_points", ["all", "none"])
+@pytest.mark.full
 async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: str) -> None:
     """Every second step of an agent has a labelled checkpoint with the files of that moment.
 

@@ -306,6 +306,7 @@ async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path
     ("group", "at"),
     [("rename", 1), ("rename", 2), ("rename", 3), ("rename", 4), ("unlink", 1), ("unlink", 2)],
 )
+@pytest.mark.full
 async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, at: int) -> None:
     """After a crash at any move, at the manifest, or before the intent is removed, the next start
     has each file in one place, once in the manifest, and reported once."""
@@ -353,6 +354,7 @@ async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.full
 async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path, at: int) -> None:
     """After a crash at the move, at the manifest or later, the next start restores the same files
     and reports them as the whole rollback would have."""

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_protocol.events import (
     BudgetSummary,
     CodonCompletedEvent,
@@ -73,6 +75,7 @@ async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
     assert failed.budget_exceeded is not None
 
 
+@pytest.mark.full
 async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
     """maxTimeSeconds counts from the codon's start, even without output."""
     hank = write_hank(
@@ -95,6 +98,7 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
     assert GitWitness(execution).files(done.completion_checkpoint) == {"a.txt": b"a"}
 
 
+@pytest.mark.full
 async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     tmp_path: Path,
 ) -> None:
@@ -133,6 +137,7 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     assert summary.ceiling.max_dollars == 1.5
 
 
+@pytest.mark.full
 async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path) -> None:
     """onExceeded fail: the codon fails before its agent starts, and so does the run."""
     hank = write_hank(
@@ -150,6 +155,7 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
     assert two.failed_during == "preparing"
 
 
+@pytest.mark.full
 async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
     """A `contextExceeded` loop ends with its budget; the codon after it runs."""
     loop = {

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     CodonExtended,
@@ -25,6 +27,7 @@ def script(*steps: dict[str, Any]) -> str:
     return json.dumps({"steps": list(steps)})
 
 
+@pytest.mark.full
 async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
     """exhaustWithPrompt: after a clean end the agent gets the prompt in the same session, up to
     maxExtensions times; costs and messages are added, and one log has everything."""
@@ -103,6 +106,7 @@ async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None
     assert GitWitness(execution).files(failed.error_checkpoint or "") == {"a.txt": b"a"}
 
 
+@pytest.mark.full
 async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: Path) -> None:
     """The rest of the iteration is removed from the plan, the codon after the loop runs, and a
     second start finds nothing to do."""

@@ -368,6 +368,7 @@ ENDS: Mapping[tuple[Place, str], type[CodonExecution]] = {
 
 
 @pytest.mark.parametrize(("place", "name", "expected"), PAIRS)
+@pytest.mark.full
 async def test_an_order_is_done_or_refused_as_the_table_says(
     place: Place, name: str, expected: str, tmp_path: Path
 ) -> None:

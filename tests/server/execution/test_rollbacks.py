@@ -252,6 +252,7 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
     git.assert_sound()
 
 
+@pytest.mark.full
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     tmp_path: Path,
 ) -> None:
@@ -315,6 +316,7 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
 # --- Errors and rigs ------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
     """The broken work is restored, and the codon that broke it runs on it, not the next one."""
     broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
@@ -398,6 +400,7 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
     assert len(told(execution, RollbackStarted)) == len(told(execution, RollbackCompleted)) == 1
 
 
+@pytest.mark.full
 async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
     """`onRunning: stop` ends the agent and fails its codon, then files are restored."""
     gate = tmp_path / "gate"
@@ -511,6 +514,7 @@ async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
     assert fold(journal(execution)) == state(execution)
 
 
+@pytest.mark.full
 async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> None:
     """After codon.redo at an iteration's end no id is repeated in plan or thread."""
     hank = write_hank(tmp_path / "hank", LOOP)

@@ -27,6 +27,7 @@ def log_of(execution: Path) -> list[str]:
     return [line.partition("Z ")[2] for line in lines]
 
 
+@pytest.mark.full
 async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_path: Path) -> None:
     """At info: codons, changed files, checkpoints, a rollback and the end, as in seed 001."""
     hank = write_hank(
@@ -66,6 +67,7 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
 
 
 @pytest.mark.parametrize(("level", "has_debug", "has_info"), [("debug", 1, 1), ("error", 0, 0)])
+@pytest.mark.full
 def test_the_level_is_an_option_and_a_variable(
     tmp_path: Path, level: str, has_debug: bool, has_info: bool
 ) -> None:

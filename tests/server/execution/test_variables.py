@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
@@ -53,6 +55,7 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path)
     assert (execution / "agentRoot" / "a.txt").read_text() == "{{inner}}"
 
 
+@pytest.mark.full
 async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) -> None:
     """It is skipped before its rig and agent, with the condition on record; the plan continues."""
     rig = [{"type": "command", "command": {"run": "touch rig.txt"}}]
@@ -77,6 +80,7 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     assert (ended.skipped, ended.condition) == (True, condition)
 
 
+@pytest.mark.full
 async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
     """After a rollback to before the codon that answered, its variable is undefined again."""
     hank = write_hank(
@@ -105,6 +109,7 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
     assert two.condition == "defined(answer)"
 
 
+@pytest.mark.full
 async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
     """A restarted server knows the answers of the codons before its start."""
     hank = write_hank(
@@ -125,6 +130,7 @@ async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
     assert (execution / "agentRoot" / "a.txt").read_text() == "kept"
 
 
+@pytest.mark.full
 async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None:
     """A plain program's answer is its stdout; a long one is truncated, with a note."""
     prints = "echo one; echo two; yes long | head -n 20000"

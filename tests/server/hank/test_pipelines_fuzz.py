@@ -80,6 +80,7 @@ def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> No
 @example(content=b"steps: &a [<<: *a, *a]\n")
 @example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
 @example(content=b"#" * 2_000_000)
+@pytest.mark.full
 def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
     """Any bytes compile to a hank that loads, or raise PipelineInvalid."""
     path = tmp_path / "p.yaml"

@@ -144,6 +144,7 @@ async def test_one_frame_that_is_not_taken_in_time_is_enough(tmp_path: Path) -> 
         client.socket.transport.abort()
 
 
+@pytest.mark.full
 async def test_a_late_joiner_gets_all_events_once_while_more_happen(tmp_path: Path) -> None:
     """`sinceSeq` joins history and live stream without gap or duplicate, at any moment."""
     rest = SmallRest()
