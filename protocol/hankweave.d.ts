@@ -2424,7 +2424,10 @@ export interface State {
   undo?: Travel[];
   /** Undone rollbacks that can be redone, the next one last. */
   redo?: Travel[];
-  /** Files that people changed after an agent or rig last wrote them, with their SHA-256. */
+  /**
+   * Files that people changed after an agent or rig last wrote them, with their SHA-256. The digest
+   * is empty for a deleted file and for every file of a burst.
+   */
   edits?: Record<string, string>;
   /** The last rollback, until an agent has got the message about it. */
   notice?: Notice;

@@ -155,6 +155,7 @@ def test_the_pipeline_loads_with_the_steps_that_it_shows(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.full
 def test_the_pipeline_leaves_the_listing_that_the_seed_prints(repo: PersonRepository) -> None:
     """With --repository workspace both steps are commits, and the listing has its shape."""
     repo.commit("the pipeline", {"pipeline.yaml": PIPELINE})

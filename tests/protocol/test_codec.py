@@ -56,6 +56,7 @@ causes = st.lists(st.integers(1, 2**53) | texts, max_size=3).map(tuple)
 @pytest.mark.parametrize("member", COMMANDS.members.values(), ids=lambda member: member.TYPE)
 @often_enough
 @given(data=st.data())
+@pytest.mark.full
 def test_a_command_comes_back_as_it_was_sent(
     member: type[CommandData], data: st.DataObject
 ) -> None:
@@ -92,6 +93,7 @@ def test_an_event_comes_back_as_it_was_written(
 @pytest.mark.parametrize("member", TRANSITIONS.members.values(), ids=lambda member: member.TYPE)
 @often_enough
 @given(data=st.data())
+@pytest.mark.full
 def test_a_transition_comes_back_as_it_was_written(
     member: type[Transition], data: st.DataObject
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_real_tree_has_no_built_files(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.full
 async def test_a_variant_may_take_part_in_fewer_rounds() -> None:
     """A variant that takes minutes is measured in the first rounds only."""
     measured: list[str] = []

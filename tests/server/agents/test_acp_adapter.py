@@ -72,6 +72,7 @@ def converse() -> Callable:
     return run
 
 
+@pytest.mark.full
 async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch) -> None:
     """Chunks are joined into messages; a tool call, its question and its result come in order."""
     monkeypatch.setenv("STAND_IN_KEY", "k")
@@ -109,6 +110,7 @@ async def test_a_turn_is_told_as_any_other_agents(a_task, converse, monkeypatch)
     assert "session/request_permission" in methods
 
 
+@pytest.mark.full
 async def test_a_refused_call_is_not_made(a_task, converse) -> None:
     """A refusal selects the agent's own `reject_once`; the tool fails and the turn continues."""
     task = a_task()
@@ -120,6 +122,7 @@ async def test_a_refused_call_is_not_made(a_task, converse) -> None:
     assert signals[-1] == Exited(0)
 
 
+@pytest.mark.full
 async def test_servers_of_tools_are_handed_on_and_their_secrets_logged_nowhere(
     a_task, hear
 ) -> None:
@@ -146,6 +149,7 @@ async def test_a_session_is_loaded_and_its_history_not_told_again(a_task, hear) 
     assert told(task, "load") == {"session": "earlier"}
 
 
+@pytest.mark.full
 async def test_an_agent_that_cannot_load_sessions_fails_clearly(a_task, hear) -> None:
     """No new session starts: the next codon would continue in the wrong conversation."""
     heard = await hear(stand_in("say=new"), a_task(resume_session="earlier"))
@@ -179,6 +183,7 @@ async def test_a_conversation_goes_back_with_its_file(a_task, hear, tmp_path) ->
     assert [path.name for path in (tmp_path / "homes" / "opencode").iterdir()] == [memory.name]
 
 
+@pytest.mark.full
 async def test_what_is_not_offered_is_refused(a_task, hear) -> None:
     """An agent that asks its client to write files learns that this client does not."""
     task = a_task()
@@ -201,6 +206,7 @@ async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch)
     assert "stand-in-key" in result.text
 
 
+@pytest.mark.full
 async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
     """SIGINT becomes `session/cancel`, and the end of the turn is reported as a failure."""
     task = a_task(limits=AgentLimits(kill_grace=timedelta(seconds=20)))
@@ -220,6 +226,7 @@ async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
     assert told(task, "permission") == {"outcome": "cancelled"}
 
 
+@pytest.mark.full
 async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     """An agent that ignores signals is killed with its process tree, own sessions included."""
     task = a_task()
@@ -253,6 +260,7 @@ async def test_an_agent_that_dies_leaves_its_last_words(a_task, hear, words, exp
     assert heard.outcome == Exited(1)
 
 
+@pytest.mark.full
 async def test_an_agent_that_never_begins_is_told_of_too(a_task, hear) -> None:
     """An agent that exits before its first protocol message is reported as a failure."""
     heard = await hear(stand_in("early-exit=7"), a_task())

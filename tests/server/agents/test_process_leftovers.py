@@ -124,6 +124,7 @@ def a_record(**changes: object) -> AgentRecord:
     return msgspec.structs.replace(record, **changes)
 
 
+@pytest.mark.full
 async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, lives) -> None:
     """SIGKILL of the daemon alone ends the whole tree, before any sweep."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):

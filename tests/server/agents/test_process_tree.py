@@ -266,6 +266,7 @@ async def test_no_zombies_remain(a_task, hear) -> None:
     assert psutil.Process().num_fds() == descriptors
 
 
+@pytest.mark.full
 async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, python) -> None:
     """A stopped keeper is continued within seconds, and then reports how the agent ended."""
     source = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); raise SystemExit(3)"

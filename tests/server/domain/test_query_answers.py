@@ -87,6 +87,7 @@ def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) ->
 
 @settings(max_examples=100)
 @given(data=st.data(), at_once=st.integers(1, 4))
+@pytest.mark.full
 def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once: int) -> None:
     """The journal is read in bounded chunks, in either direction, with the same answer."""
     events = data.draw(journals())

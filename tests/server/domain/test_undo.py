@@ -221,6 +221,7 @@ def histories(draw: st.DrawFn) -> list[Transition]:
 
 
 @given(histories())
+@pytest.mark.full
 def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -> None:
     """The founding transitions recreate the same undo, redo, edits and notice."""
     state = after(*history)

@@ -74,6 +74,7 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
     assert violations(execution, Told()) == []
 
 
+@pytest.mark.full
 async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
     """The next attempt starts with the files that the rig left, and the rig runs once."""
     rig = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
@@ -131,6 +132,7 @@ async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path)
     assert state(execution).runs[0].status == "failed"
 
 
+@pytest.mark.full
 async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
     """After maxAttempts the run fails; every attempt is on record."""
     hank = write_hank(
@@ -145,6 +147,7 @@ async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
     assert [each.attempt for each in run.codons] == [1, 2, 3]
 
 
+@pytest.mark.full
 async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) -> None:
     """forceStop ends the wait and the run; codon.next retries at once, from the same files."""
     hank = write_hank(

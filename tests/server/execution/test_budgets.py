@@ -38,6 +38,7 @@ def turn(number: int, tokens_in: int, tokens_out: int) -> dict[str, Any]:
     return {"type": "assistant", "message": message}
 
 
+@pytest.mark.full
 async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> None:
     """By default a codon at its limit is complete; its files are kept, and the plan continues."""
     hank = write_hank(
@@ -58,6 +59,7 @@ async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> N
     assert told(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
 
 
+@pytest.mark.full
 async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
     """onExceeded fail: not retriable, with the limit in the reason, and an error checkpoint."""
     hank = write_hank(
@@ -181,6 +183,7 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
     assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
 
 
+@pytest.mark.full
 async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> None:
     """Of --max-cost and the hank's budget, the lower applies."""
     hank = write_hank(
@@ -198,6 +201,7 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
     assert two.budget_exceeded is not None
 
 
+@pytest.mark.full
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
     tmp_path: Path,
 ) -> None:

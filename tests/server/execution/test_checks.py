@@ -48,6 +48,7 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> Non
     assert not (execution / "agentRoot" / "never").exists()
 
 
+@pytest.mark.full
 async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_path: Path) -> None:
     """Files that a check writes are in the codon's last checkpoint, and are not user edits."""
     hank = write_hank(
@@ -137,6 +138,7 @@ async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     assert ended.failure_reason.message == "enough"
 
 
+@pytest.mark.full
 async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
     """A rollback that would freeze the codon is refused while its checks run.
 
@@ -161,6 +163,7 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
         assert await server.ended() == 0
 
 
+@pytest.mark.full
 async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:
     """timeoutSeconds ends an agent that works too long; the codon fails as timed out.
 

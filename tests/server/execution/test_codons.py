@@ -132,6 +132,7 @@ async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) 
 # --- Sessions -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> None:
     """The agent resumes the preceding codon's session, also when it is redone."""
     hank = write_hank(

@@ -104,6 +104,7 @@ def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.full
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
     """Every folder below .hankweave is 0700 and every file 0600, while serving and afterwards."""
     hank = write_hank(

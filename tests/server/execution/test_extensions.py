@@ -60,6 +60,7 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
     assert GitWitness(execution).files(done.completion_checkpoint) == {"more.txt": b"xx"}
 
 
+@pytest.mark.full
 async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Path) -> None:
     """The codon is complete, with the reason of its end; the files it wrote are kept."""
     hank = write_hank(
@@ -77,6 +78,7 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
     assert [event.success for event in told(execution, CodonCompletedEvent)] == [True, True]
 
 
+@pytest.mark.full
 async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -> None:
     """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
@@ -90,6 +92,7 @@ async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -
     assert "context" in (failed.failure_reason.message or "")
 
 
+@pytest.mark.full
 async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None:
     """The codon's earlier work is in its error checkpoint."""
     hank = write_hank(

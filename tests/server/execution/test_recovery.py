@@ -294,6 +294,7 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
     assert changed.previous_hash != changed.current_hash
 
 
+@pytest.mark.full
 async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
     """With --force the plan outlives its hank; a codon that the hank lacks fails, exit code 1."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"

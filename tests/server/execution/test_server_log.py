@@ -86,6 +86,7 @@ def test_the_level_is_an_option_and_a_variable(
         assert "my secret" not in "".join(said)
 
 
+@pytest.mark.full
 def test_as_json_each_line_is_an_object(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"

@@ -209,6 +209,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
         assert not room.ctx.guard.is_half_restored
 
 
+@pytest.mark.full
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +232,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.full
 async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

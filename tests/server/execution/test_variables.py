@@ -21,6 +21,7 @@ def says(text: str) -> dict[str, Any]:
     return {"say": text}
 
 
+@pytest.mark.full
 async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
     """Variables and earlier answers are filled in; unknown names stay literal."""
     hank = write_hank(
@@ -41,6 +42,7 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> No
     assert told(execution, CodonCompletedEvent)[0].captured == one.captured
 
 
+@pytest.mark.full
 async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
     """A value is text: a variable's name inside it stays literal."""
     hank = write_hank(
@@ -147,6 +149,7 @@ async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None
     assert (len(done.captured.value), done.captured.truncated) == (65_536, True)
 
 
+@pytest.mark.full
 async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path) -> None:
     """The checkpoint of the codon's success has the label, and stock git finds it."""
     hank = write_hank(tmp_path / "hank", codon("one", checkpointLabel="architect:checkpoint:one"))

@@ -90,6 +90,7 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
 
 @often
 @given(content=spoiled() | st.binary(max_size=200))
+@pytest.mark.full
 def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
     """Any bytes as a configuration are read, or raise PipelineInvalid."""
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"

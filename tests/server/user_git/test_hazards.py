@@ -162,6 +162,7 @@ def test_a_kill_anywhere_in_an_undo_leaves_before_or_after(
     assert states == [rolled_back, whole]
 
 
+@pytest.mark.full
 def test_a_kill_anywhere_in_a_checkpoint_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
