@@ -77,7 +77,6 @@ def room_of(module: str) -> str | None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
-@pytest.mark.full
 def test_a_package_imports_only_rows_below_it(path: Path) -> None:
     """No module imports a higher row, or another package of its own row."""
     room = room_of(module_name(path))
@@ -136,7 +135,6 @@ def test_a_module_with_a_single_importer_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
-@pytest.mark.full
 def test_the_protocol_knows_nothing_of_the_server(path: Path) -> None:
     """hankweave_protocol imports neither server nor client; the client imports no server."""
     name = module_name(path)
@@ -149,7 +147,6 @@ def test_the_protocol_knows_nothing_of_the_server(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
-@pytest.mark.full
 def test_a_library_stays_in_its_room(path: Path) -> None:
     """pygit2 is used in one module and websockets at the edges."""
     name = module_name(path)
@@ -162,7 +159,6 @@ def test_a_library_stays_in_its_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
-@pytest.mark.full
 def test_every_task_has_a_parent(path: Path) -> None:
     """asyncio's create_task, ensure_future and gather are not used: tasks live in task groups."""
     naked = {"create_task", "ensure_future", "gather"}

@@ -116,9 +116,9 @@ function goBack(link) {
 /** @param {RollbackReply} reply */
 function tell({ data: { added, updated, removed, safety, totals } }) {
   // Long lists are incomplete: then the totals are sent as well.
-  const number = (name, files) => `${totals?.[name] ?? files.length} ${name}`;
-  const counts = [number("added", added), number("updated", updated), number("removed", removed)];
-  console.log(`back at the end of ${codon}: ${counts.join(", ")}`);
+  const all = totals ?? { added: added.length, updated: updated.length, removed: removed.length };
+  const counts = `${all.added} added, ${all.updated} updated, ${all.removed} removed`;
+  console.log(`back at the end of ${codon}: ${counts}`);
   if (safety) console.log("what was there is kept in", safety.checkpointSha);
   process.exit(0);
 }

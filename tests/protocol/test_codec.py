@@ -56,7 +56,6 @@ causes = st.lists(st.integers(1, 2**53) | texts, max_size=3).map(tuple)
 @pytest.mark.parametrize("member", COMMANDS.members.values(), ids=lambda member: member.TYPE)
 @often_enough
 @given(data=st.data())
-@pytest.mark.full
 def test_a_command_comes_back_as_it_was_sent(
     member: type[CommandData], data: st.DataObject
 ) -> None:

@@ -247,7 +247,6 @@ def test_an_example_that_is_spoilt_fits_no_more(example: Example) -> None:
 )
 @often_enough
 @given(st.data())
-@pytest.mark.full
 def test_any_event_fits(member: type[EventData], data: st.DataObject) -> None:
     """For anything the codec writes as an event's data, its schema accepts it."""
     assert_fits(member.__name__, codec.encode(data.draw(values_of(member))))

@@ -43,7 +43,6 @@ def payload(kind: str, data: dict[str, Any], **envelope: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("member", EVENTS.members.values(), ids=lambda member: member.TYPE)
 @often_enough
 @given(data=st.data())
-@pytest.mark.full
 def test_whatever_stands_in_an_event_the_client_gets_nothing_that_it_cannot_parse(
     member: type[EventData], data: st.DataObject
 ) -> None:

@@ -102,7 +102,6 @@ def test_an_event_is_one_line(kind: str, data: dict[str, Any], level: str, text:
 @pytest.mark.parametrize("member", EVENTS.members.values(), ids=lambda member: member.TYPE)
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-@pytest.mark.full
 def test_every_event_of_the_protocol_has_a_line(
     member: type[EventData], data: st.DataObject
 ) -> None:
