@@ -482,7 +482,9 @@ async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_ow
     spare = tmp_path / "spare"
     async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
         await _has_begun(layout)
+        server.process.send_signal(signal.SIGSTOP)  # Its temporary files vanish under a copy.
         shutil.copytree(layout.state_directory, spare, symlinks=True)
+        server.process.send_signal(signal.SIGCONT)
         with ExitStack() as stack:
             if with_another:
                 other = stack.enter_context(starters(tmp_path / "witness.log", 1))[0]
