@@ -157,7 +157,7 @@ function Summary({ report }) {
     </p>
     ${counts.conflicts > 0 && html`
       <p class="warn">
-        ${plural(counts.conflicts, "file")} of these ${counts.conflicts === 1 ? "was" : "were"} changed by a person since an agent last wrote ${conflicts.length === 1 ? "it" : "them"}.
+        ${plural(counts.conflicts, "file")} of these ${counts.conflicts === 1 ? "was" : "were"} changed by a person since an agent last wrote ${counts.conflicts === 1 ? "it" : "them"}.
       </p>`}
     ${
       counts.skipped > 0 &&
