@@ -336,7 +336,7 @@ test(
     await asked.getByRole("button", { name: "Allow" }).click();
     wire.release();
     await asked.waitFor({ state: "detached" });
-    await page.locator(".note.shown", { hasText: /is settled already/ }).waitFor();
+    await page.locator(".note.shown", { hasText: /has already been answered/ }).waitFor();
     await shown(page, "Write was denied (by a person).");
     rmSync(join(daemon.workTree, "gate"), { force: true });
     assert.ok(!existsSync(join(daemon.workTree, "a.txt")));
