@@ -461,25 +461,19 @@ class ShadowRepo:
         if not self._loose_are_whole():
             raise ShadowRepositoryError("A tree of the shadow repository is damaged.")
 
+        # libgit2 does not flush an index, so it gets its name here, under git's own lock.
         with _libgit2_errors():
-            index = self._index()
-            index.clear()
-            index.read_tree(self._repo[tree].peel(pygit2.Tree))
-            index.write()
-            self._keep_private("index")
-            sync_directory(self.path)
-
-    def _index(self) -> pygit2.Index:
-        path = self.path / "index"
-        try:
-            return pygit2.Index(str(path))
-        except pygit2.GitError:
-            path.unlink()  # Torn, and it can be rebuilt.
-            return pygit2.Index(str(path))
-
-    def _keep_private(self, name: str) -> None:
-        """Restore private permissions: libgit2 creates files according to the umask."""
-        (self.path / name).chmod(PRIVATE_FILE)
+            lock, temporary = _locked(self.path / "index", "").temporary, self.path / "tmp_index"
+            try:
+                temporary.unlink(missing_ok=True)
+                index = pygit2.Index(str(temporary))
+                index.read_tree(self._repo[tree].peel(pygit2.Tree))
+                index.write()
+                temporary.chmod(PRIVATE_FILE)  # It was created according to the umask.
+                flush_and_rename([StagedFile(temporary, self.path / "index")])
+            finally:
+                temporary.unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
 
 
 def _locked(path: Path, content: str) -> StagedFile:
