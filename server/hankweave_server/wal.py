@@ -204,9 +204,7 @@ class WriteAheadLog:
 
     def _append(self, images: tuple[Image, ...]) -> None:
         """Append a record and flush it; the lock must be held."""
-        if self._failure is not None:
-            raise OSError(self._failure.errno, f"the write-ahead log failed: {self._failure}")
-
+        self._require_working()
         body = _encode(images)
         if self._descriptor < 0:
             self._descriptor = _created(self._path)
@@ -230,9 +228,7 @@ class WriteAheadLog:
     def _turn_over(self) -> None:
         """Continue in the other half, and make what this one holds durable in the background."""
         self._wait_for_draining()
-        if self._failure is not None:
-            raise OSError(self._failure.errno, f"the write-ahead log failed: {self._failure}")
-
+        self._require_working()
         self._half, self._offset = 1 - self._half, 0
         self._draining = threading.Thread(
             target=self._drain, args=(self._number,), name="wal", daemon=True
@@ -245,6 +241,10 @@ class WriteAheadLog:
             self._base = until
         except OSError as error:
             self._failure = error
+
+    def _require_working(self) -> None:
+        if self._failure is not None:
+            raise OSError(self._failure.errno, f"the write-ahead log failed: {self._failure}")
 
     def _wait_for_draining(self) -> None:
         if self._draining is not None:

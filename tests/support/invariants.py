@@ -45,7 +45,7 @@ _SUBMODULE = b"160000"
 
 @dataclass
 class Told:
-    """What clients received, and so may rely on."""
+    """The events that clients received, and so may rely on."""
 
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
     rollbacks: list[RollbackReport] = field(default_factory=list)

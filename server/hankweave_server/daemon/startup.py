@@ -51,7 +51,7 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartFindings:
-    """What this start found: traces of the previous server, and changes since then."""
+    """Findings of a start: traces of the previous server, and changes since then."""
 
     differences: ExecutionChanges
     agents: tuple[int, ...]

@@ -555,7 +555,7 @@ FAULTS = [
 
 @dataclass
 class Downfall:
-    """What callers and subscribers observed of a ledger whose disk failed."""
+    """Observations of callers and subscribers of a ledger whose disk failed."""
 
     heard: list[int] = field(default_factory=list)
     failures: list[LedgerFailed] = field(default_factory=list)

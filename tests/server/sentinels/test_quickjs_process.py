@@ -74,6 +74,7 @@ def test_a_worker_that_dies_is_replaced(quickjs: QuickJs) -> None:
     dying.kill()
     dying.wait()
     compile_one(quickjs)
+    assert worker().pid != dying.pid
 
 
 def test_closing_ends_a_call_that_is_running(quickjs: QuickJs) -> None:

@@ -165,7 +165,7 @@ Mode: TypeAlias = Watching | Waiting | Confirming | Choosing | Reading
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a key acts on: the contents of the screen when it is pressed."""
+    """The contents of the screen when a key is pressed, on which the key acts."""
 
     may_change: bool
     run_id: RunId | None = None

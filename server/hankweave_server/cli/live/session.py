@@ -73,7 +73,7 @@ RECENT = 200
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known and shown when a session begins."""
+    """The history that is known and shown when a session begins."""
 
     heard: Heard
     lines: tuple[str, ...]

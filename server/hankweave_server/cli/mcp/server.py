@@ -82,7 +82,7 @@ class FileChange(BaseModel):
 
 
 class Differences(BaseModel):
-    """What differs between two moments."""
+    """The differences between two moments."""
 
     from_sha: str
     to_sha: str | None = Field(description="Null: the working directory as it is now.")

@@ -22,7 +22,7 @@ LONGEST = 100
 
 
 class EventLine(NamedTuple):
-    """What terminals say about an event; control characters are not escaped yet."""
+    """An event as a line of a terminal; control characters are not escaped yet."""
 
     text: str
     subject: str | None = None

@@ -94,7 +94,7 @@ LAST_WORDS = 20
 
 
 class Conversation:
-    """What one conversation with the agent has come to: its answer, and how it ended."""
+    """The result of one conversation with the agent: its answer, and how it ended."""
 
     def __init__(self) -> None:
         self.result: ResultReported | None = None
