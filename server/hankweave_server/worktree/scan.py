@@ -63,7 +63,9 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
@@ -75,14 +77,37 @@ from hankweave_server.worktree.stat_index import (
     Signature,
     StatIndex,
     TrackedFile,
+    Unproven,
     differing,
     signature_of,
 )
+from hankweave_server.worktree.watch import Watch, WatchFailed
 
 RACY_WINDOW_NS = 20_000_000
 IGNORE_FILE = b".gitignore"
 _UNSETTLED = Signature(0, 0, 0, 0, 0)
+_TEMPORARY = frozenset({"start", "overflow", "mount", "clock", "replaced"})
+"""Reasons for one full scan, with which a new watch begins if nothing stands against it."""
 IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none above 100 MiB.
+
+
+@dataclass(slots=True)
+class WatchState:
+    """Whether scans are watched, and what they have cost."""
+
+    reason: str | None
+    """Why the next scan is full; None if it is watched."""
+    full_scans: int = 0
+    watched_scans: int = 0
+    compared: int = 0
+    """Number of files that the last watched scan compared."""
+
+    @property
+    def may_begin(self) -> bool:
+        return self.reason in _TEMPORARY
+
+    def stop(self, reason: str) -> None:
+        self.reason = reason
 
 
 class WorkTreeScan:
@@ -95,7 +120,9 @@ class WorkTreeScan:
         *,
         above: IgnoreRules | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        watches: bool = False,
     ) -> None:
+        """With `watches`, scans after the first look only where something happened."""
         self.table = table
         self._above = above
         """Rules of the repository that contains the work tree."""
@@ -107,6 +134,16 @@ class WorkTreeScan:
         self._racy: dict[int, bytes] = {}
         """Slots and paths of files that were read in the same clock tick as they were written."""
         self._racy_since = 0
+        self._watch: Watch | None = None
+        self._ruled: set[Folder] = set()
+        """Folders with a `.gitignore`, which a watched scan compares in any case."""
+        self.state = WatchState("start" if watches else "off")
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def refresh(
         self, resolver: UnifiedFileResolver, also: Iterable[bytes] = ()
@@ -121,14 +158,72 @@ class WorkTreeScan:
             self.table.list_again(self.table.folders.values())
 
         self._resolver = resolver
-        self.unlistable.clear()
-        with self._descent.fresh():
-            self._adopt_all(also)
-            self._visit_folders()
-            pending = self._changed_files()
+        try:
+            with self._descent.fresh():
+                self._adopt_all(also)
+                pending = self._look_where_told()
+                if pending is None:
+                    pending = self._look_everywhere()
+        except BaseException:
+            if self._watch is not None:
+                # Events were read whose consequences are lost.
+                self._stop_watching("start")
+
+            raise
 
         self._racy_since = started
         return pending
+
+    def prove(self, at_most: int) -> int:
+        """Reduce what the next watched scan compares (see `watch`); return by how many files.
+
+        This opens files and takes time, so it belongs after a reply.
+        """
+        if self._watch is None:
+            return 0
+
+        with self._descent.fresh():
+            try:
+                return self._watch.prove(self._descent, self._racy.keys(), at_most)
+            except WatchFailed as failure:
+                self._stop_watching(failure.reason)
+                return 0
+
+    def verify(self) -> list[bytes]:
+        """Compare everything with the disk; return the files and folders that no event named.
+
+        The next scan compares them in any case. Stat data may differ although the content does not,
+        for instance when a file gets a second link from outside of the tree. The caller finds out,
+        and calls `distrust` if content was missed. Without a watch there is nothing to verify.
+        """
+        unproven = self.table.unproven
+        if self._watch is None or unproven is None:
+            return []
+
+        with self._descent.fresh() as descent:
+            files, folders = self._differing_files(), self._differing_folders()
+            try:
+                # What happened during the comparison has an event by now.
+                self._watch.read(descent.root)
+            except WatchFailed as failure:
+                self._stop_watching(failure.reason)
+                return []
+
+        missed = [file for file, _ in files if not unproven.has(file)]
+        for file in missed:
+            unproven.add(file.folder, file.name, file.slot)
+
+        # A folder without a signature was listed in the tick in which it changed.
+        unlisted = [f for f in folders if f.signature and f not in unproven.folders]
+        for folder in unlisted:
+            unproven.add_below(folder)
+
+        return [file.path for file in missed] + [folder.path for folder in unlisted]
+
+    def distrust(self) -> None:
+        """Make all further scans full, because the watch has missed a change."""
+        if self._watch is not None:
+            self._stop_watching("distrusted")
 
     def look_again(self, paths: Iterable[bytes]) -> list[TrackedFile]:
         """Return those of a few paths that must be read, and adopt new ones; check no others."""
@@ -178,28 +273,114 @@ class WorkTreeScan:
 
         return not self.is_settled(file, status)
 
-    def _visit_folders(self) -> None:
-        waiting = self._folders_to_list()
+    def _look_everywhere(self) -> list[TrackedFile]:
+        """Compare every folder and file; begin to watch if that is wanted and possible."""
+        if self._watch is not None or self.state.may_begin:
+            self._begin_watch()
+
+        self.state.full_scans += 1
+        self._visit_folders(self._differing_folders())
+        self._settle_folders()
+        if self.table.unproven is not None:
+            self.table.unproven.new.clear()  # Everything is compared, and nothing is proven yet.
+
+        return self._changed_files(self._differing_files())
+
+    def _look_where_told(self) -> list[TrackedFile] | None:
+        """Compare what may have changed by the watch; None if everything must be compared."""
+        unproven = self.table.unproven
+        if self._watch is None or unproven is None:
+            return None
+
+        try:
+            self._watch.read(self._descent.root)
+        except WatchFailed as failure:
+            self._stop_watching(failure.reason)
+            return None
+
+        self._visit_folders(unproven.folders)
+        self._settle_folders()
+        if self._watch is None:
+            return None
+
+        self._doubt_linked_files(unproven)
+        self.state.watched_scans += 1
+        groups = list(unproven.files.items())
+        self.state.compared = sum(len(names) for _, names in groups)
+        return self._changed_files(self._compared(groups))
+
+    def _doubt_linked_files(self, unproven: Unproven) -> None:
+        """Compare the files that have got a second name: writes to it send no event for the first.
+
+        Such a file stays unproven as long as it has several names.
+        """
+        inodes: set[int] = set()
+        for folder, name in unproven.new:
+            try:
+                status = os.lstat(joined(folder.path, name), dir_fd=self._descent.root)
+            except OSError:
+                continue
+
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                inodes.add(status.st_ino)
+
+        unproven.new.clear()
+        if inodes:
+            for file in self.table.with_inodes(inodes):
+                unproven.add(file.folder, file.name, file.slot)
+
+    def _begin_watch(self) -> None:
+        """Watch all known folders, before anything is compared."""
+        self.close()
+        try:
+            watch = self._watch = Watch(self._descent.root, self.table)
+            self.state.reason = None
+            for folder in self.table.folders.values():
+                # A folder that cannot be opened stays unproven, and is listed by the next scan.
+                with suppress(OSError):
+                    watch.add(folder, self._descent.folder(folder.path))
+        except WatchFailed as failure:
+            self._stop_watching(failure.reason)
+
+    def _stop_watching(self, reason: str) -> None:
+        self.close()
+        self.state.stop(reason)
+
+    def _settle_folders(self) -> None:
+        """Stop watching lost folders; come back to those that could not be read or watched."""
+        watch, unproven = self._watch, self.table.unproven
+        if watch is None or unproven is None:
+            return
+
+        for folder in unproven.lost:
+            watch.forget(folder)
+
+        unproven.lost.clear()
+        for path in self.unlistable:
+            folder_there = self.table.folders.get(path)
+            if folder_there is not None:
+                unproven.add_folder(folder_there)
+
+    def _visit_folders(self, changed: Iterable[Folder]) -> None:
+        self.unlistable.clear()
+        waiting = self._folders_to_list(changed)
         while waiting:
             folder = waiting.popleft()
             if self.table.folders.get(folder.path) is folder:
                 waiting += self._list(folder)
 
-    def _folders_to_list(self) -> deque[Folder]:
-        """Find folders that changed, or whose rules did; parents before children."""
+    def _differing_folders(self) -> list[Folder]:
         known = {path or b".": folder.slot for path, folder in self.table.folders.items()}
         differences = differing(self._descent.root, [(b"", known)], self.table.slots.block)
-        changed = {b"" if path == b"." else path for _, path, _ in differences}
-        changed |= {
-            folder.path
-            for folder in self.table.folders.values()
-            if folder.ignore_file is not None
-            and folder.path not in changed
-            and self._ignore_file_changed(folder)
-        }
+        return [self.table.folders[b"" if path == b"." else path] for _, path, _ in differences]
+
+    def _folders_to_list(self, changed: Iterable[Folder]) -> deque[Folder]:
+        """Return folders that changed, and those whose rules did; parents before children."""
+        folders = set(changed)
+        self._ruled = {f for f in self._ruled if self.table.folders.get(f.path) is f}
+        folders |= {f for f in self._ruled - folders if self._ignore_file_changed(f)}
         # By depth: a folder's rules must be read before those that inherit them.
-        in_order = sorted(changed, key=lambda path: (path.count(b"/") + bool(path), path))
-        return deque(self.table.folders[path] for path in in_order)
+        return deque(sorted(folders, key=_depth))
 
     def _ignore_file_changed(self, folder: Folder) -> bool:
         status = self._descent.status(joined(folder.path, IGNORE_FILE))
@@ -212,6 +393,7 @@ class WorkTreeScan:
         racy_since = self._now_ns() - RACY_WINDOW_NS
         try:
             descriptor = self._descent.folder(folder.path)
+            self._watch_folder(folder, descriptor)
             status = os.fstat(descriptor)
             with os.scandir(descriptor) as entries:
                 found = [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
@@ -242,10 +424,21 @@ class WorkTreeScan:
         heirs = [c for c in folder.folders.values() if c.inherited is not folder.rules]
         return list(dict.fromkeys([*met, *heirs]))
 
+    def _watch_folder(self, folder: Folder, descriptor: int) -> None:
+        """Watch a folder before it is listed, so that no change lies between."""
+        if self._watch is None or self.table.unproven is None:
+            return
+
+        try:
+            self._watch.add(folder, descriptor)
+        except WatchFailed as failure:
+            self._stop_watching(failure.reason)
+
     def _read_rules(self, folder: Folder, descriptor: int, has_rules: bool) -> None:
         above = folder.parent.rules if folder.parent is not None else self._above
         if not has_rules or not folder.is_watched:
             folder.rules, folder.ignore_file, folder.inherited = above, None, above
+            self._ruled.discard(folder)
             return
 
         racy_since = self._now_ns() - RACY_WINDOW_NS
@@ -257,6 +450,10 @@ class WorkTreeScan:
             signature = _UNSETTLED
 
         folder.ignore_file, folder.inherited = signature, above
+        if signature is None:
+            self._ruled.discard(folder)
+        else:
+            self._ruled.add(folder)
 
     def _forget_unseen(self, folder: Folder, seen: dict[bytes, bool]) -> None:
         def still_a_file(name: bytes) -> bool:
@@ -319,19 +516,30 @@ class WorkTreeScan:
         else:
             self.table.track(path)
 
-    def _changed_files(self) -> list[TrackedFile]:
-        """Compare every tracked file's stat data; return those that changed or may have."""
-        table = self.table
-        folders = [folder for folder in table.folders.values() if folder.files]
-        groups: list[Group] = [(folder.path, folder.files) for folder in folders]
-        pending: list[TrackedFile] = []
-        vanished: list[TrackedFile] = []
-        for number, name, error in differing(self._descent.root, groups, table.slots.block):
-            file = table.track_in(folders[number], name)
-            (vanished if error in GONE else pending).append(file)
+    def _differing_files(self) -> list[tuple[TrackedFile, int]]:
+        """Compare the stat data of every tracked file."""
+        folders = (folder for folder in self.table.folders.values() if folder.files)
+        return self._compared([(folder, folder.files) for folder in folders])
 
-        for file in vanished:
-            table.lose(file)
+    def _compared(
+        self, groups: Sequence[tuple[Folder, Mapping[bytes, int]]]
+    ) -> list[tuple[TrackedFile, int]]:
+        """Return the files whose stat data differs, each with `DIFFERS` or an error number."""
+        block = self.table.slots.block
+        named: list[Group] = [(folder.path, names) for folder, names in groups]
+        return [
+            (self.table.track_in(groups[number][0], name), error)
+            for number, name, error in differing(self._descent.root, named, block)
+        ]
+
+    def _changed_files(self, found: Iterable[tuple[TrackedFile, int]]) -> list[TrackedFile]:
+        """Drop vanished files; return those that changed or may have."""
+        pending: list[TrackedFile] = []
+        for file, error in found:
+            if error in GONE:
+                self.table.lose(file)
+            else:
+                pending.append(file)
 
         return pending + self._racy_files(pending) if self._racy else pending
 
@@ -347,6 +555,10 @@ class WorkTreeScan:
                 found.append(file)
 
         return found
+
+
+def _depth(folder: Folder) -> tuple[int, bytes]:
+    return folder.path.count(b"/") + bool(folder.path), folder.path
 
 
 def _read_ignore_file(folder: int) -> tuple[Signature | None, bytes]:

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from hankweave_server.worktree.dirfd import has_content
 from hankweave_server.worktree.file_modes import FileModes, Kind
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import joined, parent_of
@@ -63,6 +64,7 @@ SIGNATURE = struct.Struct("=qqqQI")
 _CAPTURED = struct.Struct("=HH20s")
 STRIDE = SIGNATURE.size + _CAPTURED.size
 _NOTHING = bytes(STRIDE)
+_INODE = struct.Struct(f"=24xQ{STRIDE - 32}x")
 _MODE = struct.Struct("=I")
 _MODE_AT = SIGNATURE.size - _MODE.size
 
@@ -247,6 +249,77 @@ class TrackedFiles(Mapping[bytes, TrackedFile]):
         return TrackedFile(folder, name, folder.files[name], self._slots)
 
 
+class Unproven:
+    """The files and folders that may have changed although no event of a watch names them.
+
+    A scan without a watch looks everywhere and does not need it (see `watch`).
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[Folder, dict[bytes, int]] = {}
+        """Slots by folder and name, as `differing` takes them."""
+        self.folders: dict[Folder, None] = {}
+        """Folders to list again."""
+        self.lost: list[Folder] = []
+        """Folders that are gone from the index and may still be watched."""
+        self.new: list[tuple[Folder, bytes]] = []
+        """Names that appeared, tracked or not: each may be a second link of a tracked file."""
+
+    @classmethod
+    def everything(cls, table: StatIndex) -> Unproven:
+        unproven = cls()
+        unproven.files = {f: dict(f.files) for f in table.folders.values() if f.files}
+        unproven.folders = dict.fromkeys(table.folders.values())
+        return unproven
+
+    def add(self, folder: Folder, name: bytes, slot: int) -> None:
+        self.files.setdefault(folder, {})[name] = slot
+
+    def add_folder(self, folder: Folder) -> None:
+        self.folders[folder] = None
+
+    def add_files(self, folder: Folder) -> None:
+        if folder.files:
+            self.files[folder] = dict(folder.files)
+
+    def add_below(self, top: Folder) -> None:
+        """Add a folder and all that is known below it, as its name may mean another folder now."""
+        waiting = [top]
+        while waiting:
+            folder = waiting.pop()
+            waiting += folder.folders.values()
+            self.folders[folder] = None
+            self.add_files(folder)
+
+    def has(self, file: TrackedFile) -> bool:
+        return file.name in self.files.get(file.folder, ())
+
+    def discard(self, folder: Folder, name: bytes) -> None:
+        names = self.files.get(folder)
+        if names is not None and names.pop(name, None) is not None and not names:
+            del self.files[folder]
+
+    def lose(self, folder: Folder) -> None:
+        self.files.pop(folder, None)
+        self.folders.pop(folder, None)
+        self.lost.append(folder)
+
+    def candidates(
+        self, slots: Slots, racy: Container[int], at_most: int
+    ) -> list[tuple[Folder, bytes, int]]:
+        """Return files and links whose signature is conclusive, so that they can be proven."""
+        found: list[tuple[Folder, bytes, int]] = []
+        for folder, names in self.files.items():
+            for name, slot in names.items():
+                signature = slots.signature(slot)
+                if slot not in racy and signature is not None and has_content(signature.mode):
+                    found.append((folder, name, slot))
+                    if len(found) == at_most:
+                        return found
+
+        return found
+
+
 class StatIndex:
     """All tracked files and folders, parents before children."""
 
@@ -260,6 +333,8 @@ class StatIndex:
         """Empty folders of the last checkpoint; like files, they stay tracked until gone."""
         self.gone: set[bytes] = set()
         """Tracked files that vanished since the last checkpoint."""
+        self.unproven: Unproven | None = None
+        """What a watched scan looks at in any case; None without a watch."""
         self.outline = 0
         """A counter of changes to the captured names, their kinds or their permissions."""
 
@@ -277,6 +352,8 @@ class StatIndex:
             child = Folder(folder, path.rpartition(b"/")[2], path, self.slots)
             folder.folders[child.name] = child
             self.folders[path] = folder = child
+            if self.unproven is not None:
+                self.unproven.add_folder(child)
 
         return folder
 
@@ -291,6 +368,9 @@ class StatIndex:
         if slot is None:
             slot = folder.files[name] = self.slots.take()
             self.files.count += 1
+            if self.unproven is not None:
+                self.unproven.add(folder, name, slot)
+                self.unproven.new.append((folder, name))
 
         return TrackedFile(folder, name, slot, self.slots)
 
@@ -315,6 +395,9 @@ class StatIndex:
             before, after = (mode_before, permissions_before), (git_mode, permissions)
             self.permissions.change(lambda: file.path, before, after)
 
+        if signature is None and self.unproven is not None:
+            self.unproven.add(file.folder, file.name, file.slot)
+
         self.slots.sign(file.slot, signature)
         self.slots.capture(file.slot, git_mode, permissions, digest)
 
@@ -325,7 +408,7 @@ class StatIndex:
 
     def drop(self, file: TrackedFile) -> None:
         """Stop tracking the path; its folder is listed again, as the patterns may want the path."""
-        file.folder.signature = None
+        self.list_again([file.folder])
         self._remove(file)
 
     def lose(self, file: TrackedFile) -> None:
@@ -340,6 +423,9 @@ class StatIndex:
         self.slots.give_back(file.slot)
         self.files.count -= 1
         del file.folder.files[file.name]
+        if self.unproven is not None:
+            self.unproven.discard(file.folder, file.name)
+
         file.folder.touch()
 
     def lose_folder(self, folder: Folder) -> None:
@@ -357,8 +443,20 @@ class StatIndex:
             for file in self.files_in(lost):
                 self.lose(file)
 
+            if self.unproven is not None:
+                self.unproven.lose(lost)
+
         del folder.parent.folders[folder.name]
         folder.parent.touch()
+
+    def with_inodes(self, inodes: Container[int]) -> Iterator[TrackedFile]:
+        """Yield the files whose signature has one of these inodes."""
+        found = enumerate(_INODE.iter_unpack(self.slots.block))
+        slots = {slot for slot, (inode,) in found if inode in inodes}
+        for folder in self.folders.values():
+            for name, slot in folder.files.items():
+                if slot in slots:
+                    yield TrackedFile(folder, name, slot, self.slots)
 
     def permissions_of_files(self) -> tuple[Mapping[int, int], Mapping[bytes, int]]:
         """Return the commonest permissions of each git mode, and all others by path."""
@@ -376,6 +474,8 @@ class StatIndex:
     def list_again(self, folders: Iterable[Folder]) -> None:
         for folder in folders:
             folder.signature = None
+            if self.unproven is not None:
+                self.unproven.add_folder(folder)
 
     def empty_folders(self) -> list[Folder]:
         """Return the empty folders that a checkpoint records."""

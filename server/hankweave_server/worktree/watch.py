@@ -1,0 +1,549 @@
+"""Watch the folders of the work tree, so that a scan looks only where something happened.
+
+The problem
+-----------
+A full scan compares the stat data of every known file. The kernel can name the files that changed
+instead, but inotify was not made for proofs: its queue overflows, its watches run out, it merges
+events, and some changes send none. This module turns its events into a sound answer to one
+question: which files and folders may differ from what the stat index holds?
+
+What is always looked at
+------------------------
+The index keeps `Unproven`: files and folders that a scan compares whether or not an event names
+them. A file enters it when it is new, when an event names it, and when it has no signature. It
+leaves only by the proof below. Everything outside of it is unchanged as long as no event says
+otherwise.
+
+A *cookie* orders events and scans: changing the mode of a memory file that the same instance
+watches queues an event behind all earlier ones, so a reader that has seen it has seen every change
+that was complete before. A memory file needs no name, no writable folder and no cleanup.
+
+The proof
+---------
+Writes through a shared mapping send no event until the file is closed, and neither do some kinds
+of asynchronous I/O. But whoever writes must have opened the file before, and opening sends
+IN_OPEN. It does not say for what, and the kernel merges identical events in a row, so opens and
+closes cannot be counted. Therefore every opened file is unproven until `Watch.prove` has shown that
+no process can write to it:
+
+1. Read all events. 2. Open the file for reading. 3. Read all events again; give up if a name in
+any folder was added, removed or moved meanwhile, as the name may mean another file now. 4. Compare
+the open file with its signature and require a single hard link. 5. Ask for a read lease, which the
+kernel refuses while any process has the file open for writing or maps it so, and return it at once.
+
+A later writer must open the file after step 3 and so sends an event that the next scan reads. The
+lease exists for microseconds. A process that opens the file for writing meanwhile waits that long,
+or fails with EWOULDBLOCK if it passed O_NONBLOCK; the signal for a broken lease is SIGURG, which
+does nothing by default (the usual SIGIO would end the process).
+
+Folders
+-------
+Watches belong to inodes, paths do not. Each folder is watched through its open descriptor before
+it is listed, and `add` maps the watch to that folder from then on, so a moved folder is mapped to
+its new place when that is listed. An event about a folder's name puts all that is known below that
+name into `Unproven`. `forget` removes a watch only if it still belongs to the lost folder.
+
+What no event shows
+-------------------
+- A write through a second hard link that was made after the proof, in a folder that is not watched
+  (outside of the tree, or ignored), or that was removed again before the next scan. `link` tells
+  neither the watch of the first name's folder nor its times.
+- A write through a file handle (`open_by_handle_at`, the kernel's NFS server), and writes below an
+  overlay file system whose upper layer is the work tree.
+
+Only a full scan finds these. `WorkTreeScan.verify` does one and reports what the watch missed.
+
+When there is no watch
+----------------------
+`WatchFailed` names the reason: the scan falls back to comparing everything, which is always right.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import stat
+import struct
+import threading
+import time
+from collections.abc import Container, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
+from hankweave_server.worktree.stat_index import Folder, StatIndex, Unproven, signature_of
+
+IN_MODIFY = 0x2
+IN_ATTRIB = 0x4
+IN_CLOSE_WRITE = 0x8
+IN_OPEN = 0x20
+IN_MOVED_FROM = 0x40
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_UNMOUNT = 0x2000
+IN_Q_OVERFLOW = 0x4000
+IN_IGNORED = 0x8000
+IN_ONLYDIR = 0x01000000
+IN_ISDIR = 0x40000000
+
+NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
+"""Events after which a name means something else."""
+_MASK = NAMES | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_OPEN | IN_ONLYDIR
+
+_EVENT = struct.Struct("iIII")
+_BUFFER = 1 << 16
+_BACKLOG = 8 << 20  # About 250,000 events: a full scan is faster than so many names.
+_BATCH = 128  # Files open at the same time during a proof; the usual limit is 1,024.
+_F_SETSIG = 10
+
+# From linux/magic.h and zfs. Others (network, overlay, FUSE) change files without local events.
+_FILE_SYSTEMS = {
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0x01021994: "tmpfs",
+    0x2FC12FC1: "zfs",
+}
+_CLOCK_TOLERANCE_NS = 500_000_000
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class WatchFailed(Exception):
+    """The watch cannot tell what changed; `reason` is one of the words in `server.status`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Event(NamedTuple):
+    """One event as the kernel reports it."""
+
+    watch: int
+    mask: int
+    name: bytes
+
+
+class _Clocks(NamedTuple):
+    """How far the clock has been set, and how long the machine has been suspended."""
+
+    set_by: int
+    suspended: int
+
+    @classmethod
+    def now(cls) -> _Clocks:
+        monotonic = time.monotonic_ns()
+        boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        return cls(time.time_ns() - boot, boot - monotonic)
+
+    def jumped_since(self, before: _Clocks) -> bool:
+        return any(
+            abs(now - then) > _CLOCK_TOLERANCE_NS for now, then in zip(self, before, strict=True)
+        )
+
+
+class Inotify:
+    """An inotify instance whose queue a thread empties, so that it rarely overflows."""
+
+    def __init__(self) -> None:
+        """Raise WatchFailed if the kernel grants no instance."""
+        self._descriptor = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise _failure(ctypes.get_errno())
+
+        try:
+            self._cookie = os.memfd_create("hankweave-watch")
+        except OSError as problem:
+            os.close(self._descriptor)
+            raise _failure(problem.errno) from problem
+
+        self._lock = threading.Lock()
+        self._blocks: list[bytes] = []
+        self._size = 0
+        self._mode = 0o600
+        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._empty, name="watch", daemon=True)
+        self._thread.start()
+        try:
+            self._cookie_watch = self.add(self._cookie, IN_ATTRIB)
+        except WatchFailed:
+            self.close()
+            raise
+
+    def add(self, descriptor: int, mask: int) -> int:
+        """Watch an open file or folder; return the number of the watch, the same for each inode."""
+        path = b"/proc/self/fd/%d" % descriptor
+        watch: int = _LIBC.inotify_add_watch(self._descriptor, path, ctypes.c_uint32(mask))
+        if watch < 0:
+            raise _failure(ctypes.get_errno())
+
+        return watch
+
+    def remove(self, watch: int) -> None:
+        """Remove a watch that the kernel may have removed already."""
+        _LIBC.inotify_rm_watch(self._descriptor, watch)
+
+    def events(self) -> Iterator[Event]:
+        """Return every event up to now, in order.
+
+        Raises WatchFailed if some were lost. Events are complete only if all of them are consumed.
+        """
+        self._mode ^= 0o200
+        os.fchmod(self._cookie, self._mode)
+        with self._lock:
+            while self._read():
+                pass
+
+            blocks, self._blocks, size, self._size = self._blocks, [], self._size, 0
+
+        if size > _BACKLOG:
+            raise WatchFailed("overflow")
+
+        return self._decoded(blocks)
+
+    def close(self) -> None:
+        os.write(self._stop_write, b"x")
+        self._thread.join()
+        for descriptor in (self._descriptor, self._cookie, self._stop_read, self._stop_write):
+            os.close(descriptor)
+
+    def _decoded(self, blocks: list[bytes]) -> Iterator[Event]:
+        is_complete = False
+        for block in blocks:
+            position = 0
+            while position < len(block):
+                watch, mask, _, length = _EVENT.unpack_from(block, position)
+                position += _EVENT.size
+                if mask & IN_Q_OVERFLOW:
+                    raise WatchFailed("overflow")
+
+                if watch == self._cookie_watch:
+                    is_complete = True
+                else:
+                    yield Event(watch, mask, block[position : position + length].rstrip(b"\0"))
+
+                position += length
+
+        if not is_complete:
+            raise WatchFailed("overflow")
+
+    def _empty(self) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while all(descriptor != self._stop_read for descriptor, _ in poll.poll()):
+            with self._lock:
+                self._read()
+
+            # Events come in bursts: fewer and larger reads leave more time to others.
+            time.sleep(0.005)
+
+    def _read(self) -> bool:
+        try:
+            block = os.read(self._descriptor, _BUFFER)
+        except BlockingIOError:
+            return False
+
+        self._size += len(block)
+        if self._size <= _BACKLOG:
+            self._blocks.append(block)
+
+        return True
+
+
+class Watch:
+    """The watches of all folders of a stat index, and what their events say about it."""
+
+    def __init__(self, root: int, table: StatIndex) -> None:
+        """Begin with everything unproven; raise WatchFailed if the tree cannot be watched.
+
+        The caller calls `add` for each folder, and then scans everything.
+        """
+        _require_known_file_system(root)
+        self._mounts = _Mounts()
+        try:
+            self._mounts.require_none_below(root)
+            self._inotify = Inotify()
+        except BaseException:
+            self._mounts.close()
+            raise
+
+        self._table = table
+        self._root = _identity(root)
+        self._clocks = _Clocks.now()
+        self._folder_of: dict[int, Folder] = {}
+        self._watch_of: dict[Folder, int] = {}
+        table.unproven = Unproven.everything(table)
+
+    def __len__(self) -> int:
+        return len(self._watch_of)
+
+    @property
+    def _unproven(self) -> Unproven:
+        assert self._table.unproven is not None, "the index belongs to this watch"
+        return self._table.unproven
+
+    def add(self, folder: Folder, descriptor: int) -> None:
+        """Watch an open folder under its present path; raise WatchFailed if watches ran out.
+
+        The caller lists it afterwards, or compares everything.
+        """
+        watch = self._inotify.add(descriptor, _MASK)
+        before = self._watch_of.get(folder)
+        self._folder_of[watch] = folder
+        self._watch_of[folder] = watch
+        self._unproven.folders.pop(folder, None)
+        if before != watch:
+            self._unproven.add_files(folder)
+            if before is not None:
+                self._release(before, folder)
+
+    def forget(self, folder: Folder) -> None:
+        """Stop watching a lost folder, unless its watch belongs to another path by now."""
+        watch = self._watch_of.pop(folder, None)
+        if watch is not None:
+            self._release(watch, folder)
+
+    def read(self, root: int) -> None:
+        """Enter what happened up to now into the unproven files and folders.
+
+        `root` is the work tree as it was opened from its path just now. Raises WatchFailed if the
+        events do not tell everything.
+        """
+        if _identity(root) != self._root:
+            raise WatchFailed("replaced")
+
+        if self._mounts.have_changed():
+            self._mounts.require_none_below(root)
+
+        clocks, self._clocks = self._clocks, _Clocks.now()
+        if self._clocks.jumped_since(clocks):
+            raise WatchFailed("clock")
+
+        self._take_in()
+
+    def prove(self, descent: Descent, racy: Container[int], at_most: int) -> int:
+        """Take files that cannot change unnoticed off the unproven ones; return how many.
+
+        Files in the slots `racy` stay. Raises WatchFailed as `read`.
+        """
+        proven = 0
+        batch: list[tuple[Folder, bytes, int]] = []
+        for folder, name, slot in self._unproven.candidates(self._table.slots, racy, at_most):
+            batch.append((folder, name, slot))
+            if len(batch) == _BATCH:
+                proven += self._prove(descent, batch)
+                batch = []
+
+        return proven + self._prove(descent, batch)
+
+    def close(self) -> None:
+        self._inotify.close()
+        self._mounts.close()
+        self._table.unproven = None
+
+    def _release(self, watch: int, folder: Folder) -> None:
+        if self._folder_of.get(watch) is folder:
+            del self._folder_of[watch]
+            self._inotify.remove(watch)
+
+    def _take_in(self) -> bool:
+        """Enter all events into the unproven; return whether any name changed."""
+        is_renamed = False
+        for watch, mask, name in self._inotify.events():
+            folder = self._folder_of.get(watch)
+            if folder is None:
+                continue
+
+            if mask & (IN_UNMOUNT | IN_IGNORED):
+                is_renamed = True
+                self._lost(watch, folder, mask)
+            elif not name:
+                if mask & IN_ATTRIB:
+                    self._unproven.add_folder(folder)
+            else:
+                is_renamed |= bool(mask & NAMES)
+                self._named(folder, name, mask)
+
+        return is_renamed
+
+    def _lost(self, watch: int, folder: Folder, mask: int) -> None:
+        if mask & IN_UNMOUNT:
+            raise WatchFailed("mount")
+
+        del self._folder_of[watch]
+        if self._watch_of.get(folder) == watch:
+            del self._watch_of[folder]
+            self._unproven.add_folder(folder)
+
+    def _named(self, folder: Folder, name: bytes, mask: int) -> None:
+        slot = folder.files.get(name)
+        if slot is not None:
+            self._unproven.add(folder, name, slot)
+
+        if mask & NAMES:
+            self._unproven.add_folder(folder)
+            if mask & (IN_CREATE | IN_MOVED_TO) and not mask & IN_ISDIR:
+                self._unproven.new.append((folder, name))
+
+            if name in folder.folders:
+                self._unproven.add_below(folder.folders[name])
+
+    def _prove(self, descent: Descent, batch: list[tuple[Folder, bytes, int]]) -> int:
+        self._take_in()
+        descent.let_go()
+        batch = [each for each in batch if self._is_provable(*each)]
+        opened: list[tuple[int, Folder, bytes, int]] = []
+        proven: list[tuple[Folder, bytes]] = []
+        try:
+            for folder, name, slot in batch:
+                descriptor = self._open(descent, folder, name, slot)
+                if descriptor is not None:
+                    opened.append((descriptor, folder, name, slot))
+
+            if self._take_in():
+                return 0
+
+            for descriptor, folder, name, slot in opened:
+                signature = self._table.slots.signature(slot)
+                status = os.fstat(descriptor)
+                if (
+                    signature == signature_of(status)
+                    and stat.S_ISREG(status.st_mode)
+                    and status.st_nlink == 1
+                    and _has_no_writer(descriptor)
+                ):
+                    proven.append((folder, name))
+
+            # What a link says never changes; its name is enough.
+            proven += [
+                (f, name) for f, name, slot in batch if self._is_same_link(descent, f, name, slot)
+            ]
+        finally:
+            for descriptor, *_ in opened:
+                os.close(descriptor)
+
+        for folder, name in proven:
+            self._unproven.discard(folder, name)
+
+        return len(proven)
+
+    def _is_provable(self, folder: Folder, name: bytes, slot: int) -> bool:
+        """Return whether a name is tracked and every folder above is watched at its path."""
+        if folder.files.get(name) != slot:
+            return False
+
+        above: Folder | None = folder
+        while above is not None:
+            if above in self._unproven.folders or above not in self._watch_of:
+                return False
+
+            above = above.parent
+
+        return True
+
+    def _open(self, descent: Descent, folder: Folder, name: bytes, slot: int) -> int | None:
+        signature = self._table.slots.signature(slot)
+        if signature is None or not stat.S_ISREG(signature.mode):
+            return None
+
+        try:
+            return os.open(name, FILE_FLAGS, dir_fd=descent.folder(folder.path))
+        except OSError:
+            return None  # It remains unproven: the next scan finds out more.
+
+    def _is_same_link(self, descent: Descent, folder: Folder, name: bytes, slot: int) -> bool:
+        signature = self._table.slots.signature(slot)
+        if signature is None or not stat.S_ISLNK(signature.mode):
+            return False
+
+        try:
+            status = os.lstat(name, dir_fd=descent.folder(folder.path))
+        except OSError:
+            return False
+
+        return signature_of(status) == signature
+
+
+class _Mounts:
+    """The mounts of this process, and whether they have changed."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as problem:
+            raise WatchFailed("unavailable") from problem
+
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLPRI)
+
+    def have_changed(self) -> bool:
+        return bool(self._poll.poll(0))
+
+    def require_none_below(self, root: int) -> None:
+        """Raise WatchFailed if another file system is mounted inside of the work tree."""
+        top = os.readlink(b"/proc/self/fd/%d" % root).rstrip(b"/") + b"/"
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        content = bytearray()
+        while block := os.read(self._descriptor, _BUFFER):
+            content += block
+
+        for line in bytes(content).splitlines():
+            if _unescaped(line.split(b" ")[4]).startswith(top):
+                raise WatchFailed("mount")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _unescaped(path: bytes) -> bytes:
+    """Decode the octal escapes of `mountinfo`: space, tab, newline and backslash."""
+    for code in (b"040", b"011", b"012", b"134"):
+        path = path.replace(b"\\" + code, bytes([int(code, 8)]))
+
+    return path
+
+
+def _has_no_writer(descriptor: int) -> bool:
+    """Return whether no process has the file open for writing, by a descriptor or a mapping."""
+    try:
+        fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError:
+        return False  # A writer, or another user's file: leases are for owners.
+
+    with suppress(OSError):  # Somebody has broken the lease; closing the file ends it as well.
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+    return True
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+class _Statfs(ctypes.Structure):
+    """The beginning of `struct statfs`; the rest is not used."""
+
+    _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 512))
+
+
+def _require_known_file_system(root: int) -> None:
+    found = _Statfs()
+    if _LIBC.fstatfs(root, ctypes.byref(found)) != 0:
+        raise _failure(ctypes.get_errno())
+
+    if found.f_type & 0xFFFFFFFF not in _FILE_SYSTEMS:
+        raise WatchFailed("file-system")
+
+
+def _failure(number: int | None) -> WatchFailed:
+    is_exhausted = number in (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    return WatchFailed("exhausted" if is_exhausted else "unavailable")
