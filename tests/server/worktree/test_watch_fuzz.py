@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,7 @@ class Fuzz:
         known = {file.slot for file in pending}
         inodes = {inode for _, inode in self.mapped}
         table = self.scan.table
+        self.require_all_that_differ(known)
         # The caller of a scan reads mapped files in any case: stat data does not show their writes.
         mapped = [
             file
@@ -279,6 +281,13 @@ class Fuzz:
 
         assert missed == set(), f"seed {SEED}, after {self.counts}"
         self.linked_within.clear()
+
+    def require_all_that_differ(self, reported: set[int]) -> None:
+        """Compare the report with the stat data of every file, as a full scan would."""
+        for path, file in self.scan.table.files.items():
+            status = os.lstat(os.path.join(os.fsencode(self.root), path))
+            if file.slot not in reported and file.signature != signature_of(status):
+                assert status.st_ino in self.ever_linked, f"{path!r}, seed {SEED}, {self.counts}"
 
     def differences(self) -> set[bytes]:
         captured = {path: file.captured[2] for path, file in self.scan.table.files.items()}
@@ -355,6 +364,10 @@ def test_a_watched_scan_misses_no_change(fuzz, capsys):
             done += 1
 
         fuzz.checkpoint()
+        if fuzz.random.random() < 0.2:
+            time.sleep(0.025)  # Later, no stat data is racy, and more can be proven.
+            fuzz.checkpoint()
+
         # The witness has opened every file, so that none is proven any more.
         if fuzz.random.random() < 0.8:
             fuzz.scan.prove(100_000)
@@ -367,7 +380,7 @@ def test_a_watched_scan_misses_no_change(fuzz, capsys):
 
     state = fuzz.scan.state
     assert state.watched_scans > state.full_scans
-    assert fuzz.skipped > CHANGES
+    assert fuzz.skipped > CHANGES // 4
     with capsys.disabled():
         told = f"{fuzz.skipped} not compared, {fuzz.unseen} scans missed writes through other links"
         print(f"\nseed {SEED}: {done} changes, {told}, {state}")  # noqa: T201
