@@ -60,6 +60,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.wal import WriteAheadLog
 from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
+from hankweave_server.worktree.watch import WatchState
 
 SPACE_RESERVE = 8 << 20
 """Bytes that a restore leaves free: the journal must still be able to record the outcome."""
@@ -78,6 +79,8 @@ class CheckpointEngine:
         size_limit: int | None,
         place: StorePlace | None = None,
         wal: WriteAheadLog | None = None,
+        *,
+        watches: bool = False,
     ) -> None:
         self.leftovers = leftovers
         """Leftovers of a crash in the repository that were removed when it was opened."""
@@ -93,7 +96,12 @@ class CheckpointEngine:
         )
         self._notes = Notes(self._repo)
         self._memory = WorkTreeMemory(
-            self._repo, self._notes, layout.work_tree, size_limit, in_place=layout.is_in_place
+            self._repo,
+            self._notes,
+            layout.work_tree,
+            size_limit,
+            in_place=layout.is_in_place,
+            watches=watches,
         )
         self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
         self._comparing = Comparing(self._repo, self._memory)
@@ -105,11 +113,14 @@ class CheckpointEngine:
         self._memory.load(layout.scan_cache)
 
     @classmethod
-    def open(cls, layout: Layout, *, size_limit: int | None = None) -> CheckpointEngine:
+    def open(
+        cls, layout: Layout, *, size_limit: int | None = None, watches: bool = False
+    ) -> CheckpointEngine:
         """Open the shadow repository, creating or repairing it first.
 
-        Files of more than `size_limit` bytes are skipped. Only the holder of the runtime lock may
-        call this. Raises ShadowRepositoryError when the repository cannot be used.
+        Files of more than `size_limit` bytes are skipped. With `watches`, scans after the first
+        look only where something happened (see `worktree.watch`). Only the holder of the runtime
+        lock may call this. Raises ShadowRepositoryError when the repository cannot be used.
         """
         refuse_links(layout)
         with disk_faults(layout.root):
@@ -122,7 +133,7 @@ class CheckpointEngine:
                 path = place.state_directory / layout.wal.name
                 wal, repaired = WriteAheadLog.open(path, roots)
 
-            return cls(layout, (*leftovers, *repaired), size_limit, place, wal)
+            return cls(layout, (*leftovers, *repaired), size_limit, place, wal, watches=watches)
         except BaseException:
             place.close()
             raise
@@ -165,7 +176,7 @@ class CheckpointEngine:
 
     def _let_go(self) -> None:
         self._ranges.close()
-        self._memory.descent.close()
+        self._memory.close()
         if self._wal is not None:
             # An error leaves the log, and the next start replays it.
             with contextlib.suppress(OSError):
@@ -203,6 +214,31 @@ class CheckpointEngine:
 
             tree = None if head is None else self._tree_of(head)
             return tuple(self._untold.look(tree, wanted, pending))
+
+    @property
+    def watch_state(self) -> WatchState:
+        """Whether scans are watched, or why they are full."""
+        return self._memory.scan.state
+
+    def prove_unchanging(self, at_most: int) -> int:
+        """Reduce what the next watched scan compares; return by how many files.
+
+        Call this when no reply waits: each file is opened, which takes about 10 us.
+        """
+        with self._remembering_nothing_false():
+            return self._memory.scan.prove(at_most)
+
+    def verify_watch(self) -> tuple[bytes, ...]:
+        """Compare everything with the disk; return the paths whose change the watch has missed.
+
+        If there are any, all further scans are full, and the next one reports these paths.
+        """
+        with self._remembering_nothing_false():
+            missed = self._memory.missed_by_watch()
+            if missed:
+                self._memory.scan.distrust()
+
+            return missed
 
     def outline(self, most: int) -> Outline:
         """Return an overview of the tracked files as of the last scan."""

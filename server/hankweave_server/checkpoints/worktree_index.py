@@ -218,6 +218,7 @@ class WorkTreeMemory:
         size_limit: int | None,
         *,
         in_place: bool = False,
+        watches: bool = False,
     ) -> None:
         self._repo = repo
         self._notes = notes
@@ -225,12 +226,24 @@ class WorkTreeMemory:
         # In an in-place project no name at the top is reserved, and outer ignore rules may apply.
         self.descent = Descent(work_tree, at_the_top=frozenset() if in_place else AT_THE_TOP)
         self._above = rules_above(work_tree) if in_place else None
-        self.forget()
+        self._watches = watches
+        self._begin()
 
     def forget(self) -> None:
         """Discard everything: the next checkpoint reads every file again."""
+        before = self.scan
+        before.close()
+        self._begin()
+        self.scan.state.follow(before.state)
+
+    def close(self) -> None:
+        """Release the work tree."""
+        self.scan.close()
+        self.descent.close()
+
+    def _begin(self) -> None:
         self.table = StatIndex()
-        self.scan = WorkTreeScan(self.descent, self.table, above=self._above)
+        self.scan = WorkTreeScan(self.descent, self.table, above=self._above, watches=self._watches)
         self.observer = FileObserver(self.descent, self.scan, self._size_limit)
         self._tree: bytes | None = None
         self._commit: Sha | None = None
@@ -298,6 +311,25 @@ class WorkTreeMemory:
         self.table.gone.clear()
         self.table.empty_members = {folder.path for folder in self.table.empty_folders()}
         self.observer.forget()
+
+    def missed_by_watch(self) -> tuple[bytes, ...]:
+        """Compare everything with the disk; return what changed in content without an event.
+
+        A file whose times alone differ, as after a new link from outside, is not one of them.
+        """
+        missed: list[bytes] = []
+        with self.descent.fresh():
+            for path in self.scan.verify():
+                file = self.table.files.get(path)
+                seen = self.observer.at(path)
+                if file is None or not isinstance(seen, CapturedFile):
+                    missed.append(path)
+                    continue
+
+                if (seen.git_mode, seen.permissions, seen.digest) != file.captured:
+                    missed.append(path)
+
+        return tuple(missed)
 
     def load(self, path: Path) -> None:
         """Load what an earlier process knew, if it can be trusted."""

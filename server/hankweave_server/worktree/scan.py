@@ -65,7 +65,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
@@ -81,33 +80,12 @@ from hankweave_server.worktree.stat_index import (
     differing,
     signature_of,
 )
-from hankweave_server.worktree.watch import Watch, WatchFailed
+from hankweave_server.worktree.watch import TreeWatch, WatchFailed, WatchState
 
 RACY_WINDOW_NS = 20_000_000
 IGNORE_FILE = b".gitignore"
 _UNSETTLED = Signature(0, 0, 0, 0, 0)
-_TEMPORARY = frozenset({"start", "overflow", "mount", "clock", "replaced"})
-"""Reasons for one full scan, with which a new watch begins if nothing stands against it."""
 IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none above 100 MiB.
-
-
-@dataclass(slots=True)
-class WatchState:
-    """Whether scans are watched, and what they have cost."""
-
-    reason: str | None
-    """Why the next scan is full; None if it is watched."""
-    full_scans: int = 0
-    watched_scans: int = 0
-    compared: int = 0
-    """Number of files that the last watched scan compared."""
-
-    @property
-    def may_begin(self) -> bool:
-        return self.reason in _TEMPORARY
-
-    def stop(self, reason: str) -> None:
-        self.reason = reason
 
 
 class WorkTreeScan:
@@ -134,7 +112,7 @@ class WorkTreeScan:
         self._racy: dict[int, bytes] = {}
         """Slots and paths of files that were read in the same clock tick as they were written."""
         self._racy_since = 0
-        self._watch: Watch | None = None
+        self._watch: TreeWatch | None = None
         self._ruled: set[Folder] = set()
         """Folders with a `.gitignore`, which a watched scan compares in any case."""
         self.state = WatchState("start" if watches else "off")
@@ -333,7 +311,7 @@ class WorkTreeScan:
         """Watch all known folders, before anything is compared."""
         self.close()
         try:
-            watch = self._watch = Watch(self._descent.root, self.table)
+            watch = self._watch = TreeWatch(self._descent.root, self.table)
             self.state.reason = None
             for folder in self.table.folders.values():
                 # A folder that cannot be opened stays unproven, and is listed by the next scan.

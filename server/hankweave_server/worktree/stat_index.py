@@ -299,6 +299,14 @@ class Unproven:
         if names is not None and names.pop(name, None) is not None and not names:
             del self.files[folder]
 
+    def try_others_first(self, tried: Iterable[tuple[Folder, bytes, int]]) -> None:
+        """Move what could not be proven behind all other candidates."""
+        for folder, name, slot in tried:
+            names = self.files.get(folder)
+            if names is not None and names.pop(name, None) is not None:
+                names[name] = slot
+                self.files[folder] = self.files.pop(folder)
+
     def lose(self, folder: Folder) -> None:
         self.files.pop(folder, None)
         self.folders.pop(folder, None)

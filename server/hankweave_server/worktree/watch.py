@@ -23,8 +23,8 @@ The proof
 Writes through a shared mapping send no event until the file is closed, and neither do some kinds
 of asynchronous I/O. But whoever writes must have opened the file before, and opening sends
 IN_OPEN. It does not say for what, and the kernel merges identical events in a row, so opens and
-closes cannot be counted. Therefore every opened file is unproven until `Watch.prove` has shown that
-no process can write to it:
+closes cannot be counted. Therefore every opened file is unproven until `TreeWatch.prove` has shown
+that no process can write to it:
 
 1. Read all events. 2. Open the file for reading. 3. Read all events again; give up if a name in
 any folder was added, removed or moved meanwhile, as the name may mean another file now. 4. Compare
@@ -72,6 +72,7 @@ import threading
 import time
 from collections.abc import Container, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
@@ -111,6 +112,9 @@ _FILE_SYSTEMS = {
 }
 _CLOCK_TOLERANCE_NS = 500_000_000
 
+_TEMPORARY = frozenset({"start", "overflow", "mount", "clock", "replaced"})
+"""Reasons for one full scan, with which a new watch begins if nothing stands against it."""
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -122,7 +126,32 @@ class WatchFailed(Exception):
         self.reason = reason
 
 
-class Event(NamedTuple):
+@dataclass(slots=True)
+class WatchState:
+    """Whether scans are watched, and what they have cost."""
+
+    reason: str | None
+    """Why the next scan is full; None if it is watched."""
+    full_scans: int = 0
+    watched_scans: int = 0
+    compared: int = 0
+    """Number of files that the last watched scan compared."""
+
+    @property
+    def may_begin(self) -> bool:
+        return self.reason in _TEMPORARY
+
+    def stop(self, reason: str) -> None:
+        self.reason = reason
+
+    def follow(self, before: WatchState) -> None:
+        """Continue the state of an earlier scan of the same work tree."""
+        self.full_scans, self.watched_scans = before.full_scans, before.watched_scans
+        if before.reason is not None and not before.may_begin:
+            self.reason = before.reason
+
+
+class RawEvent(NamedTuple):
     """One event as the kernel reports it."""
 
     watch: int
@@ -189,7 +218,7 @@ class Inotify:
         """Remove a watch that the kernel may have removed already."""
         _LIBC.inotify_rm_watch(self._descriptor, watch)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[RawEvent]:
         """Return every event up to now, in order.
 
         Raises WatchFailed if some were lost. Events are complete only if all of them are consumed.
@@ -213,7 +242,7 @@ class Inotify:
         for descriptor in (self._descriptor, self._cookie, self._stop_read, self._stop_write):
             os.close(descriptor)
 
-    def _decoded(self, blocks: list[bytes]) -> Iterator[Event]:
+    def _decoded(self, blocks: list[bytes]) -> Iterator[RawEvent]:
         is_complete = False
         for block in blocks:
             position = 0
@@ -226,7 +255,7 @@ class Inotify:
                 if watch == self._cookie_watch:
                     is_complete = True
                 else:
-                    yield Event(watch, mask, block[position : position + length].rstrip(b"\0"))
+                    yield RawEvent(watch, mask, block[position : position + length].rstrip(b"\0"))
 
                 position += length
 
@@ -257,7 +286,7 @@ class Inotify:
         return True
 
 
-class Watch:
+class TreeWatch:
     """The watches of all folders of a stat index, and what their events say about it."""
 
     def __init__(self, root: int, table: StatIndex) -> None:
@@ -431,6 +460,8 @@ class Watch:
 
         for folder, name in proven:
             self._unproven.discard(folder, name)
+
+        self._unproven.try_others_first(batch)
 
         return len(proven)
 

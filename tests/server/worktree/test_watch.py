@@ -255,14 +255,14 @@ def test_a_proof_gives_up_when_a_name_changed_meanwhile(tree, monkeypatch):
     read(tree, look(tree))
     time.sleep(0.03)
     read(tree, look(tree))
-    real = watch_module.Watch._open
+    real = watch_module.TreeWatch._open
 
     def renamed(self, *args):
         descriptor = real(self, *args)
         replace(tree)
         return descriptor
 
-    monkeypatch.setattr(watch_module.Watch, "_open", renamed)
+    monkeypatch.setattr(watch_module.TreeWatch, "_open", renamed)
     assert tree.scan.prove(1000) == 0
     assert paths(look(tree)) == [b"a"]
 
