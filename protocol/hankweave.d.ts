@@ -2354,6 +2354,8 @@ export interface ServerStatus {
    * that is served in place, in its `.hankweave`; absent if there is no data.
    */
   dataPath?: string;
+  /** Whether scans of the work tree look only where something happened, or why not. */
+  watch?: WatchStatus;
 }
 
 export interface ServerStopping {
@@ -2656,6 +2658,28 @@ export interface ValidationError {
 export interface ValidationWarning {
   type: "cost_mismatch" | "missing_checkpoint" | "orphaned_folder";
   message: string;
+}
+
+export type WatchReason =
+  | "off"
+  | "start"
+  | "overflow"
+  | "exhausted"
+  | "file-system"
+  | "mount"
+  | "clock"
+  | "replaced"
+  | "unavailable"
+  | "distrusted";
+
+/** The watch of the work tree, with which a scan costs what changed. */
+export interface WatchStatus {
+  /** True if the next scan compares only what may have changed. */
+  active: boolean;
+  /** Why the next scan compares all files; null if it does not. */
+  reason: WatchReason | null;
+  watchedScans: number;
+  fullScans: number;
 }
 
 /** Files changed; a client that keeps an index of them must refresh it. */

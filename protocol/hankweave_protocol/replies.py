@@ -196,6 +196,35 @@ class AgentToolsGranted(Value):
     rollback_paths: bool
 
 
+WatchReason = Literal[
+    "off",
+    "start",
+    "overflow",
+    "exhausted",
+    "file-system",
+    "mount",
+    "clock",
+    "replaced",
+    "unavailable",
+    "distrusted",
+]
+"""Why a scan compares all files: the setting; the first scan after a start; too many events at
+once; no watches left; a file system whose events cannot be trusted, or one mounted inside of the
+work tree; a clock that was set or a suspend; another folder in place of the work tree; no inotify;
+a change that the watch missed."""
+
+
+class WatchStatus(Value):
+    """The watch of the work tree, with which a scan costs what changed."""
+
+    active: bool
+    """True if the next scan compares only what may have changed."""
+    reason: WatchReason | None
+    """Why the next scan compares all files; null if it does not."""
+    watched_scans: int
+    full_scans: int
+
+
 class ServerStatus(Value):
     """The reply to `server.status`."""
 
@@ -232,6 +261,8 @@ class ServerStatus(Value):
     data_path: str | None = None
     """The path of the execution's data: `read_only_data_source` in the work tree or, in a project
     that is served in place, in its `.hankweave`; absent if there is no data."""
+    watch: WatchStatus | None = None
+    """Whether scans of the work tree look only where something happened, or why not."""
 
 
 class Consolidation(Value):

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from hankweave_protocol import instants
 from hankweave_protocol.events import EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.replies import ServerStatus
+from hankweave_protocol.replies import ServerStatus, WatchStatus
 from hankweave_server import __version__
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
@@ -258,6 +258,16 @@ class App:
             agent_tools=granted(self.ctx),
             active_allowance=in_force(self.ctx.hank.hank, state, self.ctx.ceilings),
             data_path=self._data_path(),
+            watch=self._watch_status(),
+        )
+
+    def _watch_status(self) -> WatchStatus:
+        state = self._opened.engine.watch_state
+        return WatchStatus(
+            active=state.reason is None,
+            reason=state.reason,
+            watched_scans=state.watched_scans,
+            full_scans=state.full_scans,
         )
 
     def _data_path(self) -> str | None:
@@ -265,7 +275,7 @@ class App:
         return str(layout.data_path) if os.path.lexists(layout.data_source) else None
 
     def _metrics(self) -> bytes:
-        status = self.status()
+        status, watch = self.status(), self._watch_status()
         figures = CollectorRegistry()
         for name, text, value in (
             ("hankweave_events_total", "Events in the journal.", status.last_event_seq),
@@ -273,6 +283,9 @@ class App:
             ("hankweave_clients", "Connected clients.", status.clients),
             ("hankweave_cost_dollars", "Cost of all runs in USD.", status.total_cost),
             ("hankweave_problems", "What makes the server degraded.", len(status.problems)),
+            ("hankweave_watch_active", "1 if scans look where something happened.", watch.active),
+            ("hankweave_watched_scans_total", "Scans that did so.", watch.watched_scans),
+            ("hankweave_full_scans_total", "Scans that compared all files.", watch.full_scans),
             ("hankweave_uptime_seconds", "Time since the start.", status.uptime_ms / 1000),
         ):
             Gauge(name, text, registry=figures).set(value)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.settings import LogFormat, LogLevel, safe_points_named
+from hankweave_server.settings import LogFormat, LogLevel, WatchMode, safe_points_named
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
 FILE: Final = "hankweave.json"
@@ -268,6 +268,13 @@ _ALL = (
         "console",
         "Format of server.log: console or json.",
         "--log-format",
+    ),
+    Setting(
+        "watch",
+        _one_of(get_args(WatchMode)),
+        "off",
+        "Watch of the work tree, so that a checkpoint costs what changed: auto or off.",
+        "--watch",
     ),
     Setting(
         "noAgentCheck",

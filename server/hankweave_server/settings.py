@@ -20,6 +20,8 @@ after files had changed.
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["console", "json"]
+WatchMode: TypeAlias = Literal["auto", "off"]
+"""`auto`: scans of the work tree look only where something happened, if the kernel can tell."""
 
 ALL_SAFE_POINTS: frozenset[SafePoint] = frozenset(get_args(SafePoint))
 
@@ -108,5 +110,6 @@ class RunSettings:
     log_level: LogLevel = "info"
     """The lowest level in server.log."""
     log_format: LogFormat = "console"
+    watch: WatchMode = "off"
     data_hash_seconds: float = 5.0
     """How long hashing the data may take before only its path identifies it."""

@@ -49,6 +49,9 @@ from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.tree_outline import Outline
 
+PROVEN_AT_ONCE = 1000
+"""Files for which another caller may have to wait: about 10 ms."""
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -293,6 +296,21 @@ class CheckpointStore:
             self.known[record.sha] = record
 
         return is_there
+
+    @property
+    def is_watched(self) -> bool:
+        """Return whether scans look only where something happened."""
+        return self._engine.watch_state.reason is None
+
+    async def settle_watch(self) -> None:
+        """Reduce what the next watched scan compares, until another caller waits."""
+        while not self.is_waited_for:
+            if not await self._run(self._engine.prove_unchanging, PROVEN_AT_ONCE):
+                return
+
+    async def verify_watch(self) -> tuple[bytes, ...]:
+        """Compare everything with the disk; return the paths whose change the watch missed."""
+        return await self._run(self._engine.verify_watch)
 
     async def needs_consolidation(self) -> bool:
         """Return whether small packs or loose objects have accumulated."""

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import click
@@ -54,7 +54,7 @@ from hankweave_server.local import ephemeral_server, executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
-from hankweave_server.settings import LOOPBACK, RunSettings, safe_points_named
+from hankweave_server.settings import LOOPBACK, RunSettings, WatchMode, safe_points_named
 from hankweave_server.transport.listener import reserve
 from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_source import read_meta
@@ -255,6 +255,11 @@ class Interrupts:
     "--overwrite-output",
     is_flag=True,
     help="Overwrite existing files there; otherwise, a copy gets another name.",
+)
+@click.option(
+    "--watch",
+    type=click.Choice(get_args(WatchMode)),
+    help="auto: compare only files that changed; off: compare all files for each checkpoint.",
 )
 @log_level_option
 @log_format_option

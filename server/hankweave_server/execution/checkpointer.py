@@ -11,9 +11,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import anyio
 import msgspec
 
-from hankweave_protocol.events import CheckpointPartial, StoreRepaired
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import CheckpointPartial, ErrorEvent, StoreRepaired
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
 from hankweave_protocol.state import CodonExecution
@@ -25,9 +27,21 @@ from hankweave_server.checkpoints.store import CheckpointStore, SessionPlaces
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
 from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.git.errors import is_for_want_of_room
+from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
+from hankweave_server.logs import logger
+from hankweave_server.worktree.names import shown
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
+
+QUIET_SECONDS = 0.2
+"""Seconds after a checkpoint before the watch is settled: the next command may come at once."""
+
+VERIFIED_SECONDS = 600.0
+"""Seconds between two comparisons of everything with the watch."""
+
+MISSED_SHOWN = 10
+
+log = logger(__name__)
 
 
 class Checkpointer(CheckpointStore):
@@ -58,6 +72,9 @@ class Checkpointer(CheckpointStore):
         self._ledger = ledger
         self._clock = clock
         self._on_taken: list[Callable[[], None]] = []
+        self._taken = anyio.Event()
+        self._verified_at = clock.monotonic()
+        self._must_verify = False
         self._writers: list[Callable[[], Iterable[int]]] = []
 
     def when_taken(self, callback: Callable[[], None]) -> None:
@@ -168,8 +185,52 @@ class Checkpointer(CheckpointStore):
             *entries, run_id=coordinate.run_id, codon_id=coordinate.codon_id, causes=causes
         )
         self._on_head_moved()
+        self._must_verify |= record.kind == "completed"
+        self._taken.set()
         for callback in self._on_taken:
             callback()
+
+    async def keep_watch(self) -> None:
+        """Settle and verify the watch of the work tree after checkpoints; until cancelled.
+
+        It is verified after each `completed` checkpoint and every ten minutes. A missed change is
+        journaled; the next checkpoint has it, and no later scan trusts the watch.
+        """
+        while True:
+            with anyio.move_on_after(VERIFIED_SECONDS):
+                await self._taken.wait()
+
+            self._taken = anyio.Event()
+            await anyio.sleep(QUIET_SECONDS)
+            if not self.is_watched:
+                continue
+
+            try:
+                await self.settle_watch()
+                if self._must_verify or self._clock.monotonic() - self._verified_at > (
+                    VERIFIED_SECONDS
+                ):
+                    await self._verify_watch()
+            except ShadowRepositoryError:
+                log.exception("The watch of the work tree could not be verified")
+
+    async def _verify_watch(self) -> None:
+        self._must_verify, self._verified_at = False, self._clock.monotonic()
+        missed = await self.verify_watch()
+        if missed:
+            some = ", ".join(self.clean(shown(path)) for path in missed[:MISSED_SHOWN])
+            await self._ledger.record(
+                ErrorEvent(
+                    message=(
+                        f"The watch of the work tree missed changes of {len(missed)} paths "
+                        f"({some}). The next checkpoint has them, and is slower."
+                    ),
+                    fatal=False,
+                    severity="warning",
+                    context="watch",
+                    code=ErrorCode.INTERNAL_ERROR,
+                )
+            )
 
     def reattached(self, sha: Sha, run_id: RunId, codon_id: CodonId) -> CheckpointCreated:
         """Return the event for a codon that starts from a rig set up by an earlier run."""

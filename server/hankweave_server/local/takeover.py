@@ -5,6 +5,7 @@ The caller holds the runtime lock, except for `refuse_moved_store`, which comes 
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 
@@ -89,10 +90,12 @@ async def sweep_agents(layout: Layout) -> tuple[int, ...]:
     return tuple(each.pid for each in killed)
 
 
-async def open_engine(layout: Layout) -> CheckpointEngine:
+async def open_engine(layout: Layout, *, watches: bool = False) -> CheckpointEngine:
     """Open the checkpoints of an execution whose lock is held; raise Stop."""
     try:
-        return await anyio.to_thread.run_sync(CheckpointEngine.open, layout)
+        return await anyio.to_thread.run_sync(
+            functools.partial(CheckpointEngine.open, layout, watches=watches)
+        )
     except (InsufficientSpace, ShadowRepositoryError) as error:
         raise disk_stop(error) from None
 

@@ -66,6 +66,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
+from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import is_never_captured, is_out_of_bounds, is_reserved, joined
@@ -320,7 +321,7 @@ class WorkTreeScan:
         except WatchFailed as failure:
             self._stop_watching(failure.reason)
 
-    def _stop_watching(self, reason: str) -> None:
+    def _stop_watching(self, reason: WatchReason) -> None:
         self.close()
         self.state.stop(reason)
 

@@ -75,6 +75,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
 from hankweave_server.worktree.stat_index import Folder, StatIndex, Unproven, signature_of
 
@@ -121,7 +122,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class WatchFailed(Exception):
     """The watch cannot tell what changed; `reason` is one of the words in `server.status`."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: WatchReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
@@ -130,7 +131,7 @@ class WatchFailed(Exception):
 class WatchState:
     """Whether scans are watched, and what they have cost."""
 
-    reason: str | None
+    reason: WatchReason | None
     """Why the next scan is full; None if it is watched."""
     full_scans: int = 0
     watched_scans: int = 0
@@ -141,7 +142,7 @@ class WatchState:
     def may_begin(self) -> bool:
         return self.reason in _TEMPORARY
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: WatchReason) -> None:
         self.reason = reason
 
     def follow(self, before: WatchState) -> None:

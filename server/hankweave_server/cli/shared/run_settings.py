@@ -36,7 +36,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import acquire
-from hankweave_server.settings import LogFormat, LogLevel, RunSettings, safe_points_named
+from hankweave_server.settings import LogFormat, LogLevel, RunSettings, WatchMode, safe_points_named
 from hankweave_server.worktree import data_source
 
 CACHE = Path("~/.hankweave-cache/inputs")
@@ -94,6 +94,7 @@ KEYS = {
     "exit_on_complete": "exitOnComplete",
     "log_level": "logLevel",
     "log_format": "logFormat",
+    "watch": "watch",
 }
 """Options of `run` with a value, and the settings they set."""
 _ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
@@ -287,6 +288,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         tool_result_limit=_value(found, "toolResultTruncateLength", int),
         log_level=cast(LogLevel, _value(found, "logLevel", str)),
         log_format=cast(LogFormat, _value(found, "logFormat", str)),
+        watch=cast(WatchMode, _value(found, "watch", str)),
         data_hash_seconds=_value(found, "dataHashTimeLimit", int) / 1000,
     )
 

@@ -1,0 +1,124 @@
+"""What happens to the watch of the work tree after a checkpoint, when no reply waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from hankweave_protocol.events import ErrorEvent
+from hankweave_protocol.records import CheckpointKind, CheckpointRecord
+from hankweave_protocol.transitions import RunStarted
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.execution import checkpointer as checkpointer_module
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
+from support.git_facts import GitWitness
+from support.histories import SteppingClock, a_run
+
+RUN = a_run()
+
+
+class Watched:
+    """A watched execution with one file, and the errors in its journal."""
+
+    def __init__(self, engine: CheckpointEngine, checkpointer: Checkpointer) -> None:
+        self.engine = engine
+        self.checkpointer = checkpointer
+        self.errors: list[ErrorEvent] = []
+        self.failed = anyio.Event()
+
+    async def take(self, kind: CheckpointKind = "manual") -> CheckpointRecord:
+        return await self.checkpointer.take(
+            kind, run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
+        )
+
+
+@asynccontextmanager
+async def watched(root: Path) -> AsyncIterator[Watched]:
+    layout = Layout.of_execution(root)
+    layout.work_tree.mkdir(parents=True)
+    (layout.work_tree / "a").write_text("1")
+    engine = CheckpointEngine.open(layout, watches=True)
+    ledger = await Ledger.open(layout, SteppingClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        await ledger.record(RunStarted(run=RUN))
+        found = Watched(engine, Checkpointer(engine, ledger, SteppingClock()))
+
+        def note(each: object) -> None:
+            data = getattr(getattr(each, "event", None), "data", None)
+            if isinstance(data, ErrorEvent):
+                found.errors.append(data)
+                found.failed.set()
+
+        with ledger.subscribe(note):
+            async with anyio.create_task_group() as upkeep:
+                upkeep.start_soon(found.checkpointer.keep_watch)
+                yield found
+                upkeep.cancel_scope.cancel()
+
+        await ledger.aclose()
+
+    engine.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Let the upkeep follow a checkpoint at once."""
+    monkeypatch.setattr(checkpointer_module, "QUIET_SECONDS", 0.05)
+
+
+async def test_a_file_is_proven_after_its_checkpoint(tmp_path: Path) -> None:
+    """A later checkpoint without changes compares no file."""
+    async with watched(tmp_path) as found:
+        for _ in range(3):  # The first ones may find the file within the racy window.
+            await found.take()
+            await anyio.sleep(0.2)
+
+        await found.take()
+        assert found.engine.watch_state.compared == 0
+        assert found.engine.watch_state.reason is None
+
+
+async def test_a_missed_change_is_journaled_and_ends_the_trust(tmp_path: Path) -> None:
+    """The verification after a `completed` checkpoint finds it; the next checkpoint has it."""
+    async with watched(tmp_path) as found:
+        for _ in range(3):
+            await found.take()
+            await anyio.sleep(0.2)
+
+        tree = Layout.of_execution(tmp_path).work_tree
+        os.link(tree / "a", tmp_path / "second")
+        (tmp_path / "second").write_text("2")
+        blind = await found.take("completed")
+        with anyio.fail_after(10):
+            await found.failed.wait()
+
+        record = await found.take()
+
+    git = GitWitness(tmp_path)
+    assert git.run("show", f"{blind.sha}:a") == "1"
+    assert git.run("show", f"{record.sha}:a") == "2"
+    assert "missed changes of 1 paths (a)" in found.errors[0].message
+    assert found.engine.watch_state.reason == "distrusted"
+
+
+async def test_a_link_alone_is_no_missed_change(tmp_path: Path) -> None:
+    """The times of the file differ without an event, but its content does not."""
+    async with watched(tmp_path) as found:
+        for _ in range(3):
+            await found.take()
+            await anyio.sleep(0.2)
+
+        os.link(Layout.of_execution(tmp_path).work_tree / "a", tmp_path / "second")
+        await found.take("completed")
+        await anyio.sleep(0.5)
+
+    assert found.errors == []
+    assert found.engine.watch_state.reason is None
