@@ -84,6 +84,9 @@ from hankweave_server.worktree.stat_index import (
 from hankweave_server.worktree.watch import TreeWatch, WatchFailed, WatchState
 
 RACY_WINDOW_NS = 20_000_000
+VERIFY_AGAIN_SECONDS = 0.1
+"""Longer than a process stays between a change and its event, inside of one system call."""
+
 IGNORE_FILE = b".gitignore"
 _UNSETTLED = Signature(0, 0, 0, 0, 0)
 IGNORE_FILE_LIMIT = 1 << 20  # A larger file is no list of rules; git reads none above 100 MiB.
@@ -180,20 +183,25 @@ class WorkTreeScan:
             return []
 
         with self._descent.fresh() as descent:
-            files, folders = self._differing_files(), self._differing_folders()
+            files = [file for file, _ in self._differing_files()]
+            # A folder without a signature was listed in the tick in which it changed.
+            folders = [folder for folder in self._differing_folders() if folder.signature]
             try:
-                # What happened during the comparison has an event by now.
-                self._watch.read(descent.root)
+                # What happened during the comparison has an event by now, or very soon.
+                for wait in (0.0, VERIFY_AGAIN_SECONDS):
+                    time.sleep(wait)
+                    self._watch.read(descent.root)
+                    missed = [file for file in files if not unproven.has(file)]
+                    unlisted = [folder for folder in folders if folder not in unproven.folders]
+                    if not missed and not unlisted:
+                        return []
             except WatchFailed as failure:
                 self._stop_watching(failure.reason)
                 return []
 
-        missed = [file for file, _ in files if not unproven.has(file)]
         for file in missed:
             unproven.add(file.folder, file.name, file.slot)
 
-        # A folder without a signature was listed in the tick in which it changed.
-        unlisted = [f for f in folders if f.signature and f not in unproven.folders]
         for folder in unlisted:
             unproven.add_below(folder)
 

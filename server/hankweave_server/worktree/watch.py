@@ -50,6 +50,7 @@ What no event shows
   neither the watch of the first name's folder nor its times.
 - A write through a file handle (`open_by_handle_at`, the kernel's NFS server), and writes below an
   overlay file system whose upper layer is the work tree.
+- A rollback of a mounted ZFS dataset.
 
 Only a full scan finds these. `WorkTreeScan.verify` does one and reports what the watch missed.
 
@@ -100,7 +101,7 @@ _MASK = NAMES | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_OPEN | IN_ONLYDIR
 _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
 _BACKLOG = 8 << 20  # About 250,000 events: a full scan is faster than so many names.
-_BATCH = 128  # Files open at the same time during a proof; the usual limit is 1,024.
+_BATCH = 32  # Files open at the same time during a proof: descriptors are scarce.
 _F_SETSIG = 10
 
 # From linux/magic.h and zfs. Others (network, overlay, FUSE) change files without local events.
