@@ -23,6 +23,8 @@ from support.histories import SteppingClock, a_run
 
 RUN = a_run()
 
+pytestmark = pytest.mark.full
+
 
 class Watched:
     """A watched execution with one file, and the errors in its journal."""

@@ -361,6 +361,7 @@ def fuzz(tmp_path):
     found.end()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(86_400)
 def test_a_watched_scan_misses_no_change(fuzz, capsys):
     """After any number of changes, what was captured is what an independent reader finds."""
