@@ -16,6 +16,8 @@ What must hold:
    somebody else has changed since (a git program that moved a ref, an older version of this server)
    stays as it is.
 4. What is removed by other means stays removed: `settle` precedes each removal of such files.
+   `remove` needs no flush: its record says that the file is gone. It may come back after a power
+   cut, but not once a later record has been flushed.
 
 The log is one preallocated file with two halves. Records go into one half until it is full. Then
 the other half is used, while `syncfs` in a background thread makes the files of the first half
@@ -72,7 +74,8 @@ class Image(msgspec.Struct, array_like=True):
     root: str
     name: bytes
     """Path below that root."""
-    content: bytes
+    content: bytes | None
+    """None if the file was removed."""
     before: bytes | None
     """Content of a file that may change, before this record; None if there was none."""
     can_change: bool
@@ -121,10 +124,18 @@ class WriteAheadLog:
 
         return cls(path, roots, number), repaired
 
-    def publish(self, objects: Sequence[StagedFile], others: Sequence[StagedFile] = ()) -> None:
+    def publish(
+        self,
+        objects: Sequence[StagedFile],
+        others: Sequence[StagedFile] = (),
+        *,
+        flush_also: Path | None = None,
+    ) -> None:
         """Give files their final names, in order; when this returns, all survive a power cut.
 
-        `objects` have content that their names determine; `others` may change, such as refs. Raises
+        `objects` have content that their names determine; `others` may change, such as refs and
+        intents. With `flush_also`, everything on the file system of that path is durable before
+        the files get their names; that takes no other flush if the log is on it too. Raises
         OSError: then nothing was renamed, unless the disk failed in the midst of it, and the next
         start completes that. The caller removes the temporary files that are left.
         """
@@ -133,15 +144,37 @@ class WriteAheadLog:
             flush_and_rename(objects)
             objects = ()
             images = self._images((), others)
-            assert images is not None, "refs and intents are short"
+
+        if images is None:
+            # A replay must not take an older version of them for the newest one.
+            self.settle()
+            flush_and_rename(others)
+            others = ()
 
         with self._lock:
             if images:
-                self._append(images)
+                self._append(images, flush_also)
+            elif flush_also is not None:
+                fsutil.sync_filesystem(flush_also)
 
             for each in (*objects, *others):
                 fsutil.make_private_directory(each.final.parent)
                 each.temporary.rename(each.final)
+
+    def remove(self, path: Path, content: bytes) -> None:
+        """Remove a published file that may change, if it has this content; nothing is flushed.
+
+        Until the next flush of the log, a power cut can bring the file back. Raises OSError.
+        """
+        with self._lock:
+            if _content(path) != content:
+                return
+
+            if self._descriptor >= 0:
+                root, name = self._name(path)
+                self._append((Image(root, name, None, content, True),), is_flushed=False)
+
+            path.unlink()
 
     def settle(self) -> None:
         """Make all published files durable themselves, so that nothing is replayed any more.
@@ -202,8 +235,17 @@ class WriteAheadLog:
 
         raise ValueError(f"{path} is below no root of the log")
 
-    def _append(self, images: tuple[Image, ...]) -> None:
-        """Append a record and flush it; the lock must be held."""
+    def _append(
+        self,
+        images: tuple[Image, ...],
+        flush_also: Path | None = None,
+        *,
+        is_flushed: bool = True,
+    ) -> None:
+        """Append a record and flush it, with a whole file system or not; the lock must be held.
+
+        A record that is not flushed becomes durable with the next one.
+        """
         self._require_working()
         body = _encode(images)
         if self._descriptor < 0:
@@ -215,7 +257,8 @@ class WriteAheadLog:
         position = self._half * HALF + self._offset
         try:
             _pwrite_all(self._descriptor, record, position)
-            os.fdatasync(self._descriptor)
+            if is_flushed:
+                self._flush(flush_also)
         except OSError as error:
             if not fsutil.is_full(error):
                 self._failure = error  # What is in the file is unknown: it cannot be continued.
@@ -224,6 +267,13 @@ class WriteAheadLog:
 
         self._offset += len(record)
         self._number += 1
+
+    def _flush(self, also: Path | None) -> None:
+        if also is not None:
+            fsutil.sync_filesystem(also)
+
+        if also is None or also.stat().st_dev != os.fstat(self._descriptor).st_dev:
+            os.fdatasync(self._descriptor)
 
     def _turn_over(self) -> None:
         """Continue in the other half, and make what this one holds durable in the background."""
@@ -301,10 +351,16 @@ def replay(roots: Mapping[str, Path], records: Sequence[Record]) -> Iterator[str
         path = roots[image.root] / os.fsdecode(image.name)
         present = _content(path)
         is_ours = not image.can_change or present in earlier[key] or _is_torn(present)
-        if present != image.content and is_ours:
+        if present == image.content or not is_ours:
+            continue
+
+        if image.content is None:
+            fsutil.remove_durably(path)
+        else:
             fsutil.make_private_directory(path.parent)
             fsutil.replace_durably(path, image.content)
-            yield path.name
+
+        yield path.name
 
 
 def _is_torn(content: bytes | None) -> bool:

@@ -86,3 +86,30 @@ async def test_a_checkpoint_costs_two_flushes(tmp_path: Path) -> None:
 
     assert min(costs["nothing"]) <= 2
     assert min(costs["two files"]) <= 3
+
+
+async def test_a_rollback_of_few_files_costs_four_flushes(tmp_path: Path) -> None:
+    """Safety checkpoint and intent, the restored files with HEAD, and the journal's lines.
+
+    Where people's edits are reported first, their lines are the fourth. The bytes of state.json
+    are visible with the events, and durable later.
+    """
+    async with counted(tmp_path) as server:
+        costs = {"saved": list[int](), "edited": list[int]()}
+        target = await server.client.create_checkpoint()
+        for number in range(5):
+            (server.files / "1.txt").write_text(f"changed {number}")
+            await server.client.create_checkpoint()
+            await server.is_quiet()
+            costs["saved"].append(
+                await server.cost(server.client.roll_back_to_checkpoint(target.sha))
+            )
+            (server.files / "1.txt").write_text(f"edited {number}")
+            await server.is_quiet()
+            costs["edited"].append(
+                await server.cost(server.client.roll_back_to_checkpoint(target.sha))
+            )
+            assert (server.files / "1.txt").read_text() == "as the agent wrote it"
+
+    assert min(costs["saved"]) <= 3
+    assert min(costs["edited"]) <= 4

@@ -129,6 +129,7 @@ class Past:
         layout.journal.write_bytes(b"".join(kept))
         layout.state.unlink()
         layout.state_backup.unlink(missing_ok=True)
+        layout.wal.unlink(missing_ok=True)  # It has the removal of the intent; all else is there.
         if intent:
             layout.rollback_intent.write_bytes(self.intent)
 

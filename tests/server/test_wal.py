@@ -185,6 +185,120 @@ def test_a_log_that_was_filled_many_times_replays_what_is_needed(store: Store) -
     assert store.content() == before
 
 
+def test_a_file_that_was_removed_stays_removed_once_the_log_is_flushed(store: Store) -> None:
+    """Removing an intent takes no flush; the record says that it is gone."""
+    store.publish({}, {"intent": b"A"})
+    store.log.remove(store.root / "intent", b"A")
+    assert store.content() == {}
+    store.publish({"later": b"1"})
+    (store.root / "intent").write_bytes(b"A")  # The power cut undid the unflushed removal.
+
+    assert store.restart() == ("intent",)
+    assert store.content() == {"later": b"1"}
+
+
+def test_a_file_whose_removal_was_lost_comes_back_whole(store: Store) -> None:
+    """Its reader has to judge it; never does it come back instead of a later one."""
+    store.publish({}, {"intent": b"A"})
+    end = _end_of(store.path)
+    store.log.remove(store.root / "intent", b"A")
+    whole = store.path.read_bytes()
+    store.path.write_bytes(whole[:end] + bytes(len(whole) - end))
+
+    assert store.restart() == ("intent",)
+    assert store.content() == {"intent": b"A"}
+
+
+def test_a_removal_leaves_what_has_come_since(store: Store) -> None:
+    """A later file under the name stays, and so does one that the log does not know."""
+    store.publish({}, {"intent": b"A"})
+    store.publish({}, {"intent": b"B"})
+    store.log.remove(store.root / "intent", b"A")
+    assert store.content() == {"intent": b"B"}
+    store.log.remove(store.root / "intent", b"B")
+    (store.root / "intent").write_bytes(b"by somebody else")
+
+    assert store.restart() == ()
+    assert store.content() == {"intent": b"by somebody else"}
+
+
+def test_a_removal_takes_no_flush(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.publish({}, {"intent": b"A"})
+    for module, name in ((os, "fdatasync"), (os, "fsync"), (fsutil, "sync_filesystem")):
+        monkeypatch.setattr(module, name, lambda _: pytest.fail("a flush"))
+
+    store.log.remove(store.root / "intent", b"A")
+    monkeypatch.undo()
+
+
+def test_files_of_two_folders_are_published_together(store: Store, tmp_path: Path) -> None:
+    """A safety checkpoint and the intent of the rollback: both survive, or neither does."""
+    state = tmp_path / "state"
+    state.mkdir()
+    roots = {"store": store.root, "state": state}
+    log, _ = WriteAheadLog.open(store.path, roots)
+    (state / "intent.tmp").write_bytes(b"A")
+    log.publish(
+        [store.staged("object", b"1")], [StagedFile(state / "intent.tmp", state / "intent")]
+    )
+    store.lose("object")
+    (state / "intent").unlink()
+
+    _, repaired = WriteAheadLog.open(store.path, roots)
+    assert sorted(repaired) == ["intent", "object"]
+    assert (state / "intent").read_bytes() == b"A"
+    assert store.content() == {"object": b"1"}
+
+
+def test_one_flush_takes_other_files_along(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of the log is flushed once, before the file gets its name."""
+    store.publish({"first": b""})
+    flushed: list[Path] = []
+    real = fsutil.sync_filesystem
+
+    def sync(path: Path) -> None:
+        flushed.append(path)
+        assert not (store.root / "HEAD").exists()
+        real(path)
+
+    monkeypatch.setattr(fsutil, "sync_filesystem", sync)
+    monkeypatch.setattr(os, "fdatasync", lambda _: pytest.fail("another flush"))
+    store.log.publish([], [store.staged("HEAD", b"1")], flush_also=store.root)
+    monkeypatch.undo()
+
+    assert flushed == [store.root]
+    store.lose("HEAD")
+    assert store.restart() == ("HEAD",)
+
+
+def test_a_log_on_another_file_system_is_flushed_by_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == store.root.stat().st_dev:
+        pytest.skip("there is only one file system")
+
+    store.publish({"first": b""})
+    flushed: list[str] = []
+    real = os.fdatasync
+    monkeypatch.setattr(fsutil, "sync_filesystem", lambda _: flushed.append("files"))
+    monkeypatch.setattr(os, "fdatasync", lambda each: (flushed.append("log"), real(each)))
+    store.log.publish([], [store.staged("HEAD", b"1")], flush_also=elsewhere)
+    monkeypatch.undo()
+
+    assert flushed == ["files", "log"]
+
+
+def test_a_long_file_that_may_change_is_flushed_itself(store: Store) -> None:
+    """No older version of it is replayed: the intent of a rollback may list any number of edits."""
+    store.publish({}, {"intent": b"A"})
+    store.publish({"object": b"1"}, {"intent": bytes(LIMIT + 1)})
+    store.lose("intent")
+
+    assert store.restart() == ()
+    assert store.content() == {"object": b"1"}
+
+
 def test_many_threads_may_publish(store: Store) -> None:
     """Each record is whole, and all of them are replayed."""
 

@@ -15,10 +15,10 @@ exactly once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -47,6 +47,7 @@ from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of,
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.git.trees import Difference, Entry, Lookup, changes, write_trees
 from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.wal import StagedFile
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.open_files import OpenFiles
 from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
@@ -186,8 +187,15 @@ class Recording:
     """A recorder that turns the present work tree into commits."""
 
     def __init__(
-        self, repo: ShadowRepo, notes: Notes, memory: WorkTreeMemory, size_limit: int | None
+        self,
+        repo: ShadowRepo,
+        notes: Notes,
+        memory: WorkTreeMemory,
+        size_limit: int | None,
+        staged_intent: Callable[[bytes], StagedFile],
     ) -> None:
+        """`staged_intent` writes the intent of a restore under its temporary name."""
+        self._staged_intent = staged_intent
         self._repo = repo
         self._notes = notes
         self._memory = memory
@@ -214,23 +222,28 @@ class Recording:
             skipped.sort(key=lambda item: item.path)
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
+            made = CheckpointMade(
+                sha=commit,
+                tree=Sha(tree.hex()),
+                kind=request.kind,
+                skipped=tuple(skipped),
+                partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
+                files=self._outlined(skipped).files,
+                changed=(),
+            )
             meter.begin("flushing", "files")
-            self._repo.publish(staging, _moves(request, commit, notes))
+            files = []
+            if request.intent_of is not None:
+                files.append(self._staged_intent(request.intent_of(made)))
+
+            self._repo.publish(staging, _moves(request, commit, notes), files)
         except BaseException:
             staging.abandon()
             raise
 
         changed = self._changes(parent, sizes)
         self._memory.is_recorded(commit, tree)
-        return CheckpointMade(
-            sha=commit,
-            tree=Sha(tree.hex()),
-            kind=request.kind,
-            skipped=tuple(skipped),
-            partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
-            files=self._outlined(skipped).files,
-            changed=changed,
-        )
+        return replace(made, changed=changed)
 
     def _look(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
         if request.before is not None:

@@ -47,7 +47,12 @@ from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.retention import CommitFacts, Pruning
-from hankweave_server.fsutil import sync_directory, sync_filesystem
+from hankweave_server.fsutil import (
+    remove_durably,
+    sync_directory,
+    sync_filesystem,
+    write_private,
+)
 from hankweave_server.git.errors import (
     InsufficientSpace,
     ShadowRepositoryError,
@@ -57,7 +62,7 @@ from hankweave_server.git.errors import (
 from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
-from hankweave_server.wal import WriteAheadLog
+from hankweave_server.wal import StagedFile, WriteAheadLog
 from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
 from hankweave_server.worktree.watch import WatchState
@@ -103,7 +108,11 @@ class CheckpointEngine:
             in_place=layout.is_in_place,
             watches=watches,
         )
-        self._recording = Recording(self._repo, self._notes, self._memory, size_limit)
+        folder = layout.state_directory if place is None else place.state_directory
+        self._intent = folder / layout.rollback_intent.name
+        self._recording = Recording(
+            self._repo, self._notes, self._memory, size_limit, self._staged_intent
+        )
         self._comparing = Comparing(self._repo, self._memory)
         self._untold = Untold(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
@@ -129,7 +138,7 @@ class CheckpointEngine:
 
         try:
             with disk_faults(layout.root):
-                roots = {"repository": place.repository}
+                roots = {"repository": place.repository, "state": place.state_directory}
                 path = place.state_directory / layout.wal.name
                 wal, repaired = WriteAheadLog.open(path, roots)
 
@@ -406,6 +415,34 @@ class CheckpointEngine:
 
         return plan
 
+    def _staged_intent(self, content: bytes) -> StagedFile:
+        temporary = self._intent.with_name(self._intent.name + ".tmp")
+        write_private(temporary, content, durable=False)
+        return StagedFile(temporary, self._intent)
+
+    def write_intent(self, content: bytes) -> None:
+        """Make the intent of a restore durable; for one that needs no safety checkpoint."""
+        with disk_faults(self.layout.root):
+            self._repo.publish(None, {}, [self._staged_intent(content)])
+
+    def forget_intent(self, content: bytes) -> None:
+        """Remove the intent of a restore whose outcome is durable; a later intent stays.
+
+        Nothing is flushed. Until the next checkpoint, a power cut can bring it back.
+        """
+        with disk_faults(self.layout.root):
+            if self._wal is None:
+                remove_durably(self._intent)
+            else:
+                self._wal.remove(self._intent, content)
+
+    def set_intent_aside(self, name: str) -> None:
+        """Give the intent another name, durably."""
+        with disk_faults(self.layout.root):
+            self._repo.settle()
+            self._intent.rename(self._intent.with_name(name))
+            sync_directory(self._intent.parent)
+
     def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
         """Return those of the paths that are files or folders of a checkpoint, or exist now."""
         snapshot = self._snapshot(sha)
@@ -425,12 +462,15 @@ class CheckpointEngine:
         paths: frozenset[bytes] | None = None,
         keep: frozenset[bytes] = frozenset(),
         meter: Meter = UNWATCHED,
+        *,
+        detaches: bool = False,
     ) -> RestoreReport:
         """Take the work tree from the safety checkpoint to the target, and flush it.
 
-        May be repeated after a crash, with the same or a newer safety checkpoint. Moves no ref.
-        Raises RestoreIncomplete when a path holds what neither checkpoint has, InsufficientSpace
-        or ShadowRepositoryError when the disk failed; changes made by then stay.
+        With `detaches`, HEAD is detached at the target by the same flush. May be repeated after a
+        crash, with the same or a newer safety checkpoint. Raises RestoreIncomplete when a path
+        holds what neither checkpoint has, InsufficientSpace or ShadowRepositoryError when the disk
+        failed; changes made by then stay.
         """
         goal, start = self._snapshot(target), self._snapshot(safety)
         with (
@@ -452,7 +492,10 @@ class CheckpointEngine:
             )
             report = materialising.run()
             meter.begin("flushing", "files")
-            sync_filesystem(self.layout.work_tree)
+            if detaches and not materialising.unfinished:
+                self._repo.detach(target, flush_also=self.layout.work_tree)
+            else:
+                sync_filesystem(self.layout.work_tree)
 
         if materialising.unfinished:
             raise RestoreIncomplete(report, materialising.unfinished)

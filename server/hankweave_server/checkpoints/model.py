@@ -52,6 +52,8 @@ class CheckpointRequest:
     Everything that the restore will touch is captured, regardless of patterns. The rest of the
     plan's scan is reused if nothing came between.
     """
+    intent_of: Callable[[CheckpointMade], bytes] | None = None
+    """Return the intent of that restore, which becomes durable with the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -51,6 +51,9 @@ from hankweave_server.worktree.tree_outline import Outline
 
 PROVEN_AT_ONCE = 1000
 """Files for which another caller may have to wait: about 10 ms."""
+
+IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
+"""Returns the intent of the restore for which a safety checkpoint is taken."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -189,15 +192,23 @@ class CheckpointStore:
 
     # --- checkpoint ----------------------------------------------------------------------------
 
-    async def _commit(self, request: CheckpointRequest, meter: Meter) -> CheckpointRecord:
+    async def _commit(
+        self, request: CheckpointRequest, meter: Meter, intent_of: IntentOf | None
+    ) -> CheckpointRecord:
         """Commit on the run's branch, which is created with its first checkpoint."""
-        record = await self._run(self._committed, request, meter)
+        record = await self._run(self._committed, request, meter, intent_of)
         self.known[record.sha] = record
         return record
 
-    def _committed(self, request: CheckpointRequest, meter: Meter) -> CheckpointRecord:
+    def _committed(
+        self, request: CheckpointRequest, meter: Meter, intent_of: IntentOf | None
+    ) -> CheckpointRecord:
         epoch = self._engine.remember(self._session_files(request), beyond=self._highest_epoch)
         request = replace(request, memory_epoch=epoch)
+        if intent_of is not None:
+            plain = request
+            request = replace(request, intent_of=lambda made: intent_of(record_made(plain, made)))
+
         made = self._engine.checkpoint(request, meter)
         if request.before is None:
             self._branch = request.run_id
@@ -254,9 +265,38 @@ class CheckpointStore:
         paths: frozenset[bytes] | None,
         keep: frozenset[bytes],
         meter: Meter,
+        *,
+        detaches: bool,
     ) -> RestoreReport:
-        """Take the work tree from the safety checkpoint to the target, and flush it."""
-        return await self._run(self._engine.restore, target, safety, paths, keep, meter)
+        """Take the work tree from the safety checkpoint to the target, and flush it.
+
+        With `detaches`, HEAD is detached at the target: the branch it was on keeps all its commits.
+        """
+        report = await self._run(
+            functools.partial(self._engine.restore, detaches=detaches),
+            target,
+            safety,
+            paths,
+            keep,
+            meter,
+        )
+        if detaches:
+            self._branch = None
+            self._on_head_moved()
+
+        return report
+
+    async def write_intent(self, content: bytes) -> None:
+        """Make the intent of a restore durable; for one that needs no safety checkpoint."""
+        await self._run(self._engine.write_intent, content)
+
+    async def forget_intent(self, content: bytes) -> None:
+        """Remove the intent of a restore whose outcome is durable, without a flush."""
+        await self._run(self._engine.forget_intent, content)
+
+    async def set_intent_aside(self, name: str) -> None:
+        """Give the intent another name, durably."""
+        await self._run(self._engine.set_intent_aside, name)
 
     async def rewind_sessions(self, epoch: int) -> tuple[Skipped, ...]:
         """Restore the session files of an epoch; return those that could not be restored."""
@@ -268,12 +308,6 @@ class CheckpointStore:
             return self._engine.rewind(epoch, *sessions.of_rewind())
 
         return await self._run(rewind)
-
-    async def detach(self, at: Sha) -> None:
-        """Detach HEAD at a commit: the branch it was on keeps all its commits."""
-        await self._run(self._engine.detach, at)
-        self._branch = None
-        self._on_head_moved()
 
     # --- maintain ------------------------------------------------------------------------------
 

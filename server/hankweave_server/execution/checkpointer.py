@@ -10,6 +10,7 @@ import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 import msgspec
@@ -23,7 +24,7 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
-from hankweave_server.checkpoints.store import CheckpointStore, SessionPlaces
+from hankweave_server.checkpoints.store import CheckpointStore, IntentOf, SessionPlaces
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
 from hankweave_server.execution.maintenance.progress import ProgressWatch
@@ -123,11 +124,13 @@ class Checkpointer(CheckpointStore):
         duration_ms: int | None = None,
         causes: tuple[int | str, ...] = (),
         waits_for_room: bool = True,
+        intent_of: IntentOf | None = None,
     ) -> CheckpointRecord:
         """Capture the work tree; return when commit and journal line are durable.
 
         All earlier decisions are durable before it. If the disk is full, it waits for space, or
-        raises InsufficientSpace.
+        raises InsufficientSpace. With `intent_of`, the intent of a restore is durable with the
+        commit, and the journal line comes with what the caller records next.
         """
         request = CheckpointRequest(
             kind=kind,
@@ -147,21 +150,28 @@ class Checkpointer(CheckpointStore):
             open_files=self._open_files,
             codon_state=STATE_OF_KIND.get(kind, _status_of(codon)),
         )
-        record = await self._make(request, causes, waits_for_room=waits_for_room)
-        await self._record(record, causes)
+        record = await self._make(request, causes, intent_of, waits_for_room=waits_for_room)
+        await self._record(record, causes, waits=intent_of is None)
         return record
 
     async def _make(
-        self, request: CheckpointRequest, causes: tuple[int | str, ...], *, waits_for_room: bool
+        self,
+        request: CheckpointRequest,
+        causes: tuple[int | str, ...],
+        intent_of: IntentOf | None,
+        *,
+        waits_for_room: bool,
     ) -> CheckpointRecord:
         with self.progress.watching("capture", causes) as meter:
-            commit = functools.partial(self._commit, request, meter)
+            commit = functools.partial(self._commit, request, meter, intent_of)
             if not waits_for_room:
                 return await commit()
 
             return await self._ledger.space.insist(commit, is_short=is_for_want_of_room)
 
-    async def _record(self, record: CheckpointRecord, causes: tuple[int | str, ...]) -> None:
+    async def _record(
+        self, record: CheckpointRecord, causes: tuple[int | str, ...], *, waits: bool
+    ) -> None:
         """Record a checkpoint, after the refs that had to move for it; then announce it."""
         coordinate = record.coordinate
         entries: list[CheckpointCreated | CheckpointPartial] = [
@@ -181,9 +191,16 @@ class Checkpointer(CheckpointStore):
                 StoreRepaired(repair=StoreRepair(moved_refs=moved_refs(moved)))
             )
 
-        await self._ledger.record(
-            *entries, run_id=coordinate.run_id, codon_id=coordinate.codon_id, causes=causes
-        )
+        about: Any = {
+            "run_id": coordinate.run_id,
+            "codon_id": coordinate.codon_id,
+            "causes": causes,
+        }
+        if waits:
+            await self._ledger.record(*entries, **about)
+        else:
+            self._ledger.leave(*entries, **about, hurries=False)
+
         self._on_head_moved()
         self._must_verify |= record.kind == "completed"
         self._taken.set()

@@ -29,6 +29,7 @@ from hankweave_protocol.state import (
     FailedCodon,
     PlanEntry,
     SkippedCodon,
+    State,
     TerminalCodon,
 )
 from hankweave_server.checkpoints.errors import RestoreIncomplete
@@ -57,6 +58,9 @@ IdleReason = Literal[
     "rollback-completed",
     "stopped",
 ]
+
+
+ROLLED_BACK = "Rolled back; waiting for a command."
 
 
 class Outcome(Enum):
@@ -504,12 +508,19 @@ class Runner:
         await self._runs.close(failed=failed)
 
     def snapshot(self) -> StateSnapshot:
-        elapsed = self._ctx.clock.monotonic() - self._ctx.started_monotonic
-        return snapshot_of(
-            self._ctx.ledger.durable_state,
-            uptime_ms=round(elapsed * 1000),
-            is_rolling_back=self._guard.is_rolling_back,
+        return self._snapshot_of(
+            self._ctx.ledger.durable_state, is_rolling_back=self._guard.is_rolling_back
         )
+
+    def _snapshot_of(self, state: State, *, is_rolling_back: bool) -> StateSnapshot:
+        elapsed = self._ctx.clock.monotonic() - self._ctx.started_monotonic
+        return snapshot_of(state, uptime_ms=round(elapsed * 1000), is_rolling_back=is_rolling_back)
+
+    def idle_after_rollback(self, causes: tuple[int | str, ...]) -> None:
+        """Queue the snapshot and `server.idle` that follow the events of a rollback."""
+        ledger = self._ctx.ledger
+        ledger.leave(self._snapshot_of(ledger.state, is_rolling_back=False), causes=causes)
+        ledger.leave(ServerIdle(reason="rollback-completed", message=ROLLED_BACK))
 
     async def idle(self, reason: IdleReason, message: str) -> None:
         await self._ctx.ledger.record(ServerIdle(reason=reason, message=message))

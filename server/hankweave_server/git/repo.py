@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -329,11 +329,19 @@ class ShadowRepo:
         """Return an empty staging area for new objects; `publish` or `abandon` it."""
         return ObjectStaging(self.path / "objects", self.stored())
 
-    def publish(self, staging: ObjectStaging | None, moves: Mapping[str, str]) -> None:
+    def publish(
+        self,
+        staging: ObjectStaging | None,
+        moves: Mapping[str, str],
+        files: Sequence[StagedFile] = (),
+        *,
+        flush_also: Path | None = None,
+    ) -> None:
         """Make staged objects, and the refs that name them, visible and durable.
 
         `moves` has the new content of each ref: a sha, or "ref: NAME"; the old one does not
-        matter. Raises ShadowRepositoryError
+        matter. `files` become visible and durable with them, after them; `flush_also` is as in
+        `WriteAheadLog.publish`, and needs a log. Raises ShadowRepositoryError
         with no ref moved, also while another git program holds a ref's lock file.
         """
         held = [*self._held, *([] if staging is None else [(staging, moves)])]
@@ -350,11 +358,11 @@ class ShadowRepo:
                     refs.append(_locked(self.path / ref, f"{value}\n"))
 
                 if self._wal is None:
-                    flush_and_rename(refs)
+                    flush_and_rename((*refs, *files))
                 else:
-                    self._wal.publish(objects, refs)
+                    self._wal.publish(objects, (*refs, *files), flush_also=flush_also)
             except BaseException:
-                for each in refs:
+                for each in (*refs, *files):
                     each.temporary.unlink(missing_ok=True)
 
                 raise
@@ -420,9 +428,12 @@ class ShadowRepo:
     def is_attached_to(self, run: RunId) -> bool:
         return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
 
-    def detach(self, sha: Sha) -> None:
-        """Make HEAD name a commit (seed 000, "Branch Management" 3)."""
-        self.publish(None, {"HEAD": sha})
+    def detach(self, sha: Sha, *, flush_also: Path | None = None) -> None:
+        """Make HEAD name a commit (seed 000, "Branch Management" 3).
+
+        `flush_also` is as in `publish`.
+        """
+        self.publish(None, {"HEAD": sha}, flush_also=flush_also)
 
     # Packs
 

@@ -107,7 +107,7 @@ def asks_for_save(entry: Entry) -> bool:
 
 
 def needs_save(entry: Entry) -> bool:
-    """Return whether state.json must hold this entry when it is published.
+    """Return whether state.json must show this entry when it is published.
 
     Clients of Hankweave read the file when they hear that a codon or a run has begun or ended.
     """

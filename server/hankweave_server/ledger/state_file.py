@@ -5,6 +5,9 @@ before any known name changes; `.bak` then becomes a second name of the outgoing
 so that it is never absent and never torn; and only then does `state.json` name the new one. A crash
 between any two steps leaves a `state.json` that is whole, or a `.bak` that is.
 
+A save that is not `durable` only shows the new state to readers. A power cut may leave it empty;
+then `.bak` is the last durable version, and the journal has everything since.
+
 `.bak` only takes over a version that this store wrote, or read and found good: an unverified
 primary must not replace the one good copy (Hankweave's next save after a recovery did just that).
 
@@ -102,6 +105,7 @@ class StateStore:
         self._backup_temporary = folder / f"{layout.state_backup.name}.tmp"
         self._clock = clock
         self._primary_is_good = False
+        """True if the file has a version that is whole and durable."""
 
     def _held_open(self, folder: Path) -> Path:
         """Open the folder: if another one takes its path later, nothing is written there."""
@@ -109,16 +113,18 @@ class StateStore:
         weakref.finalize(self, os.close, descriptor)
         return Path(f"/proc/self/fd/{descriptor}")
 
-    def save(self, state: State) -> None:
-        """Make the state durable; raise OSError, with state.json unchanged."""
+    def save(self, state: State, *, durable: bool = True) -> None:
+        """Write the state, and make it durable; raise OSError, with state.json unchanged."""
         encoded = msgspec.json.format(codec.encode(state), indent=2) + b"\n"
-        fsutil.write_private(self._temporary, encoded, durable=True)
+        fsutil.write_private(self._temporary, encoded, durable=durable)
         if self._primary_is_good:
             self._keep_outgoing()
 
         self._temporary.replace(self._primary)
-        fsutil.sync_directory(self._primary.parent)
-        self._primary_is_good = True
+        self._primary_is_good = False
+        if durable:
+            fsutil.sync_directory(self._primary.parent)
+            self._primary_is_good = True
 
     def load(self, judge: Judge = lambda state: None) -> Loaded:
         """Read the newest good version, and rename bad ones to keep them.

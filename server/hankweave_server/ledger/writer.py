@@ -29,10 +29,11 @@ the state as published, for display. An event passes through five steps:
   called with every event. This runs in the event loop without an await, so a client that reads the
   history and subscribes in one such stretch misses no event and gets none twice.
 - Save. `state.json` follows the journal, never ahead of it. Clients read it when they hear that a
-  codon or a run has begun or ended, so these events are published after it (`needs_save`). Nobody
-  waits for the rest: a checkpoint is saved `SAVE_SECONDS` later, which is after its reply; costs
-  and similar counters, which come with every message, after `SETTLE_SECONDS`. The file can be
-  rebuilt, and a start folds the journal's tail on top of it.
+  codon or a run has begun or ended, so the file shows these events when they are published
+  (`needs_save`). Nobody waits until it is durable: that is done `SAVE_SECONDS` later, which is
+  after the reply to a command; costs and similar counters, which come with every message, are
+  saved after `SETTLE_SECONDS`. The file can be rebuilt, and a start folds the journal's tail on top
+  of it.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -96,7 +97,7 @@ __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 SETTLE_SECONDS = 0.2
 """How long state.json may lag behind the journal; at most 250 ms are promised."""
 
-SAVE_SECONDS = 0.05
+SAVE_SECONDS = 0.15
 """How long state.json lags behind other transitions."""
 
 EVENTS_AT_ONCE = 500
@@ -135,8 +136,12 @@ class _Batch:
     state: State
     asks_for_save: bool = False
     """True if it changes more than counters."""
+    must_show: bool = False
+    """True if state.json must show it when it is published."""
     must_save: bool = False
-    """True if it is not complete before state.json has been written."""
+    """True if it is not complete before state.json is durable."""
+    hurries: bool = True
+    """False if it may wait for a batch that hurries."""
     is_written: bool = False
     done: anyio.Event | None = None
     """Created by the caller that waits, before the writer can run; most batches have none."""
@@ -152,6 +157,8 @@ class _Writing:
 
     lines: list[bytes]
     state: State | None
+    saves: bool
+    """Whether the state is to be durable, and not only shown."""
 
 
 class Ledger:
@@ -254,9 +261,14 @@ class Ledger:
         run_id: RunId | None = None,
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
+        hurries: bool = True,
     ) -> None:
-        """Queue entries without waiting, even if the queue is too long: for rare events."""
-        self._decide(entries, About(run_id, codon_id, causes))
+        """Queue entries without waiting, even if the queue is too long: for rare events.
+
+        Without `hurries`, they are written with what comes next: the caller records the outcome
+        of what they announce a moment later, and one flush is enough for both.
+        """
+        self._decide(entries, About(run_id, codon_id, causes), hurries=hurries)
 
     async def settle(self) -> None:
         """Wait until the queue is short enough; raise LedgerFailed."""
@@ -283,7 +295,7 @@ class Ledger:
 
         return self.last_seq
 
-    def _decide(self, entries: tuple[Entry, ...], about: About) -> _Batch:
+    def _decide(self, entries: tuple[Entry, ...], about: About, *, hurries: bool = True) -> _Batch:
         self._require_working()
         published, state = compose(
             self.state, entries, about, clock=self._clock, new_id=self._new_id
@@ -294,14 +306,17 @@ class Ledger:
                 published,
                 state,
                 asks_for_save=any(map(asks_for_save, entries)),
-                must_save=any(map(needs_save, entries)),
+                must_show=any(map(needs_save, entries)),
+                hurries=hurries,
             )
         )
 
     def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)
         self._pending_events += len(batch.published)
-        self._wake.set()
+        if batch.hurries:
+            self._wake.set()
+
         return batch
 
     async def _wait_for(self, batch: _Batch) -> None:
@@ -366,7 +381,8 @@ class Ledger:
 
     async def _has_work(self) -> bool:
         """Wait until a batch or a save is due; return False once all is written and closed."""
-        if self._pending:
+        if any(each.hurries for each in self._pending):
+            self._wake = anyio.Event()
             return True
 
         if self._is_closing:
@@ -392,8 +408,9 @@ class Ledger:
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
+        shows = saves or any(each.must_show for each in batches)
         lines = [each.frame for batch in batches for each in batch.published]
-        work = _Writing(lines, state if saves else None)
+        work = _Writing(lines, state if shows else None, saves)
         try:
             await self.space.insist(
                 functools.partial(self._try, work), is_short=_is_for_want_of_room, is_vital=True
@@ -444,7 +461,7 @@ class Ledger:
             work.lines = []
 
         if work.state is not None:
-            self._store.save(work.state)
+            self._store.save(work.state, durable=work.saves)
 
     def _set_save_due(self, state: State, has_transition: bool) -> None:
         """Decide when state.json is written next, if it lags behind the state."""

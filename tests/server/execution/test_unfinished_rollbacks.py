@@ -5,6 +5,8 @@ Components and disk are real. The plan or the restore fails, and only as often a
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ import anyio.lowlevel
 import pytest
 
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import RollbackFailed
+from hankweave_protocol.events import EventData, Info, RollbackCompleted, RollbackFailed
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.transitions import TravelsForgotten
+from hankweave_server import fsutil
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
@@ -50,6 +54,7 @@ class Room:
     engine: CheckpointEngine
     runner: Runner
     rollback: Rollback
+    recovery: Recovery
 
     @property
     def file(self) -> Path:
@@ -64,6 +69,11 @@ class Room:
     def is_intended(self) -> bool:
         return self.ctx.layout.rollback_intent.exists()
 
+    async def told(self, kind: type[EventData]) -> list[EventData]:
+        await self.ctx.ledger.flush()
+        events = journal(self.ctx.layout.root)
+        return [event.data for event in events if isinstance(event.data, kind)]
+
     async def failures(self) -> list[str]:
         await self.ctx.ledger.flush()
         events = journal(self.ctx.layout.root)
@@ -72,10 +82,20 @@ class Room:
 
 @asynccontextmanager
 async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
-    hank = write_hank(tmp_path / "hank", codon("one"))
-    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
+    write_hank(tmp_path / "hank", codon("one"))
+    layout = Layout.of_execution(tmp_path / "execution")
     layout.work_tree.mkdir(parents=True)
     (layout.work_tree / "a.txt").write_text("first")
+    async with served(tmp_path) as room:
+        room.file.write_text("second")
+        yield room
+
+
+@asynccontextmanager
+async def served(tmp_path: Path) -> AsyncIterator[Room]:
+    """Open the execution in this folder; what a crash left of it is not recovered yet."""
+    hank = tmp_path / "hank" / "hank.json"
+    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)
     ctx = ExecutionContext(
@@ -95,10 +115,12 @@ async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
                 tasks.start_soon(ledger.run)
                 tasks.start_soon(ledger.space.watch)
                 ledger.space.be_patient()
-                await Recovery(ctx, runner, rollback, frozenset()).begin_if_new()
-                room = Room(ctx, engine, runner, rollback)
-                room.file.write_text("second")
-                yield room
+                recovery = Recovery(ctx, runner, rollback, frozenset())
+                await ctx.checkpointer.load()
+                if not ctx.state.runs:
+                    await recovery.begin_if_new()
+
+                yield Room(ctx, engine, runner, rollback, recovery)
                 ledger.space.give_up()
                 await ledger.aclose()
                 tasks.cancel_scope.cancel()
@@ -123,9 +145,9 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
     """Refuse restored files with a full disk until `until` is true."""
     restore = room.engine.restore
 
-    def maybe(*words: Any) -> Any:
+    def maybe(*words: Any, **more: Any) -> Any:
         if until():
-            return restore(*words)
+            return restore(*words, **more)
 
         raise InsufficientSpace(100, 10)
 
@@ -193,7 +215,7 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
     rollback."""
     async with a_room(tmp_path) as room:
 
-        def broken(*_: Any) -> Any:
+        def broken(*_: Any, **__: Any) -> Any:
             raise ShadowRepositoryError("Input/output error")
 
         with monkeypatch.context() as patch:
@@ -207,6 +229,89 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
         await room.rollback.finish_interrupted()
         assert room.file.read_text() == "first"
         assert not room.ctx.guard.is_half_restored
+
+
+async def test_what_a_crash_leaves_at_each_step_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safety checkpoint and the intent may be on the disk without a line of the journal."""
+    moments = list[Path]()
+
+    def copy_before(place: object, name: str) -> None:
+        real = getattr(place, name)
+
+        def copied(*words: Any, **more: Any) -> Any:
+            moments.append(tmp_path / f"{len(moments)} {name}")
+            shutil.copytree(tmp_path / "execution", moments[-1] / "execution", symlinks=True)
+            return real(*words, **more)
+
+        monkeypatch.setattr(place, name, copied)
+
+    async with a_room(tmp_path) as room:
+        before = len(journal(room.ctx.layout.root))
+        copy_before(room.engine, "restore")
+        copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
+        copy_before(room.ctx.ledger._journal, "append")
+        copy_before(room.engine, "forget_intent")
+        await room.rollback.perform(room.journey)
+        assert not room.is_intended
+        monkeypatch.undo()
+
+    names = [moment.name.split()[1] for moment in moments]
+    assert names == ["append", "restore", "sync_filesystem", "append", "forget_intent"]
+    _, restore, *others, end = moments
+    assert len(journal(restore / "execution")) == before + 2, "only the person's edit is told"
+    for moment in (restore, *others, end):
+        shutil.copytree(tmp_path / "hank", moment / "hank")
+        async with served(moment) as room:
+            assert room.is_intended
+            recovered = await room.recovery.recover()
+            assert recovered.finished_rollback == (moment is not end)
+            assert room.file.read_text() == "first"
+            assert not room.is_intended
+            assert len(room.ctx.state.undo) == 1
+            assert len(await room.told(RollbackCompleted)) == 1
+
+
+@pytest.mark.parametrize("paths", [None, frozenset({b"a.txt"})], ids=["all", "paths"])
+async def test_an_intent_that_comes_back_much_later_is_never_carried_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: frozenset[bytes] | None
+) -> None:
+    """Its removal is not flushed. The state may have forgotten the rollback by then."""
+    async with a_room(tmp_path) as room:
+        journey = dataclasses.replace(room.journey, paths=paths)
+        with monkeypatch.context() as patch:
+            patch.setattr(room.engine, "forget_intent", lambda content: None)
+            await room.rollback.perform(journey)
+
+        (travel,) = room.ctx.state.undo
+        ledger = room.ctx.ledger
+        await ledger.record(TravelsForgotten(operation_ids=(travel.operation_id,)))
+        await ledger.record(*(Info(message="work") for _ in range(1500)))
+        room.file.write_text("what followed")
+        told = ledger.last_seq
+        assert room.is_intended
+        assert await room.rollback.finish_interrupted() is None
+        assert not room.is_intended
+        assert room.file.read_text() == "what followed"
+        assert ledger.last_seq == told
+
+
+async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry is nowhere but in the journal, however long ago."""
+    async with a_room(tmp_path) as room:
+        journey = dataclasses.replace(room.journey, direction="retry")
+        with monkeypatch.context() as patch:
+            patch.setattr(room.engine, "forget_intent", lambda content: None)
+            await room.rollback.perform(journey)
+
+        await room.ctx.ledger.record(*(Info(message="work") for _ in range(1500)))
+        room.file.write_text("what followed")
+        assert await room.rollback.finish_interrupted() is None
+        assert not room.is_intended
+        assert room.file.read_text() == "what followed"
 
 
 @pytest.mark.full

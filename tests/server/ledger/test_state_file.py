@@ -168,6 +168,19 @@ def state_in(path: Path) -> State:
     return msgspec.json.decode(path.read_bytes(), type=State)
 
 
+def test_a_version_that_is_only_shown_is_no_backup(layout: Layout):
+    """A power cut may leave it empty: the backup is the last one that was made durable."""
+    store = saved(layout, 1)
+    for number in (2, 3):
+        store.save(state(number), durable=False)
+        assert store.saved_seq() == number
+
+    layout.state.write_bytes(b"")
+    loaded = store_in(layout).load()
+    assert isinstance(loaded, FromBackup)
+    assert loaded.state == state(1)
+
+
 def test_two_bad_files_are_both_kept(layout: Layout):
     """Neither file is lost, and no new state is started over them."""
     saved(layout, 1, 2)

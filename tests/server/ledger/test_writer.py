@@ -328,6 +328,35 @@ async def test_a_posted_transition_is_saved_at_once(layout: Layout):
         assert saved == [1]
 
 
+async def test_a_transition_is_shown_without_a_flush_and_made_durable_later(
+    layout: Layout, monkeypatch
+):
+    """Callers wait for the journal's flush alone."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run()))
+        await ledger.flush()
+        flushed: list[Path] = []
+        real = fsutil.sync_directory
+        monkeypatch.setattr(
+            fsutil, "sync_directory", lambda path: (flushed.append(path), real(path))
+        )
+        await ledger.record(InitialCheckpointSet(checkpoint_sha=sha(1)))
+        assert state_in(layout.state).initial_checkpoint == sha(1)
+        assert not flushed
+        await eventually(lambda: bool(flushed))
+
+
+async def test_what_does_not_hurry_is_written_with_what_comes_next(layout: Layout):
+    """It has its place in the order, and one flush is enough for both."""
+    async with open_ledger(layout) as ledger:
+        await ledger.flush()
+        ledger.leave(info("the beginning"), hurries=False)
+        await anyio.wait_all_tasks_blocked()
+        assert journal_in(layout) == []
+        await ledger.record(info("the end"))
+        assert [codec.decode_event(line).seq for line in journal_in(layout)] == [1, 2]
+
+
 async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
     """After a flush, state.json is at the journal's last event."""
     async with open_ledger(layout) as ledger:
@@ -549,7 +578,7 @@ STATE_FAULTS = [
 FAULTS = [
     (journal_module.os, "fdatasync", errno.EIO),
     (fsutil, "write_all", errno.ENOSPC),
-    *STATE_FAULTS,
+    (fsutil, "write_private", errno.ENOSPC),
 ]
 
 

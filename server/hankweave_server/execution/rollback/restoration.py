@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
 import anyio.to_thread
+import msgspec
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.events import Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
 from hankweave_protocol.state import Run
-from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
+from hankweave_server.checkpoints.store import IntentOf
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
 from hankweave_server.domain.targets import RollbackTarget
@@ -40,6 +41,10 @@ from hankweave_server.worktree import data_source
 from hankweave_server.worktree.names import meant_by, shown
 
 Causes = tuple[int | str, ...]
+
+
+FEW = 1000
+"""Up to this many files, a restore takes so little time that its beginning is told with its end."""
 
 
 class CutShort(InsufficientSpace):
@@ -87,7 +92,9 @@ class Restoration:
             await self.note_edits()
             plan = await self._planner.plan(request.sha, None)
             if not plan.changes_nothing or request.rewinds:
-                await self.perform(await self.prepare(request, plan), plan)
+                intent = await self.prepare(request, plan)
+                await self.perform(intent, plan)
+                await self.forget(intent)
 
         return start.rig
 
@@ -110,7 +117,7 @@ class Restoration:
         *,
         beside_codon: bool = False,
     ) -> RollbackIntent:
-        """Take the safety checkpoint, then make the intent durable.
+        """Take the safety checkpoint, and make it and the intent durable together.
 
         `beside_codon` is true if a codon is frozen and goes on afterwards.
         """
@@ -119,19 +126,38 @@ class Restoration:
         edits = user_edits.conflicts(
             ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash
         )
-        # A safety checkpoint is needed only if something is overwritten; otherwise the target
-        # already holds everything.
-        safety = request.target.checkpoint
-        if not plan.changes_nothing or request.rewinds:
-            safety = await self.save(plan, run.run_id, edited=len(edits))
-
         moves_files_only = request.moves_files_only or beside_codon
         to_run = None if moves_files_only else await self._next_run()
-        intent = self._intent(request, run.run_id, safety, to_run, edits)
-        await anyio.to_thread.run_sync(
-            fsutil.replace_durably, ctx.layout.rollback_intent, codec.encode(intent)
+        intent = self._intent(request, run.run_id, request.target.checkpoint, to_run, edits)
+        # A safety checkpoint is needed only if something is overwritten; otherwise the target
+        # already holds everything.
+        if plan.changes_nothing and not request.rewinds:
+            await ctx.checkpointer.write_intent(codec.encode(intent))
+            return intent
+
+        def with_safety(safety: CheckpointRecord) -> RollbackIntent:
+            return msgspec.structs.replace(intent, safety=safety)
+
+        safety = await self.save(
+            plan,
+            run.run_id,
+            edited=len(edits),
+            intent_of=lambda safety: codec.encode(with_safety(safety)),
         )
-        return intent
+        return with_safety(safety)
+
+    async def forget(self, intent: RollbackIntent) -> None:
+        """Remove an intent whose outcome is durable.
+
+        A power cut can bring it back until the next checkpoint; `has_happened` tells it then.
+        """
+        try:
+            data = self._ctx.layout.rollback_intent.read_bytes()
+        except FileNotFoundError:
+            return
+
+        if codec.decode_value(RollbackIntent, data).operation_id == intent.operation_id:
+            await self._ctx.checkpointer.forget_intent(data)
 
     def to_present(self, request: RollbackRequest) -> RollbackIntent:
         """Return the intent of a rollback to where the execution already is; it is not stored."""
@@ -184,7 +210,14 @@ class Restoration:
             note=target.note,
         )
 
-    async def save(self, plan: RestorePlan, run_id: RunId, *, edited: int = 0) -> CheckpointRecord:
+    async def save(
+        self,
+        plan: RestorePlan,
+        run_id: RunId,
+        *,
+        edited: int = 0,
+        intent_of: IntentOf | None = None,
+    ) -> CheckpointRecord:
         """Take the safety checkpoint: every path that will be touched, tracked or not."""
         label = f"before rollback to {plan.target[:12]}"
         return await self._ctx.checkpointer.take(
@@ -196,6 +229,7 @@ class Restoration:
             label=f"{label}; holds {edited} edits by people" if edited else label,
             before=plan,
             waits_for_room=False,
+            intent_of=intent_of,
         )
 
     # --- restore and publish ---------------------------------------------------------------------
@@ -208,25 +242,30 @@ class Restoration:
         *,
         recovered: bool = False,
         present: Sha | None = None,
+        afterwards: Callable[[], None] = lambda: None,
     ) -> RollbackReport:
-        """Carry out an intent: restore everything, record it as one batch, remove the intent.
+        """Carry out an intent: restore everything, and record it as one batch; `forget` comes next.
 
         `present` is the checkpoint that holds the files as they are, if not the intent's own.
-        Raises RestoreIncomplete or CutShort with the intent kept and `rollback.failed` recorded.
+        `afterwards` queues what is published with the batch, behind it. Raises RestoreIncomplete
+        or CutShort with the intent kept and `rollback.failed` recorded.
         """
         ctx, moments = self._ctx, (*causes, *_moments_of(intent))
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
         if beginning:
-            await ctx.ledger.record(*beginning, run_id=intent.from_run, causes=moments)
+            is_short = len(plan.touched) <= FEW
+            ctx.ledger.leave(
+                *beginning, run_id=intent.from_run, causes=moments, hurries=not is_short
+            )
 
         effects = await self._planner.effects_since(intent.place or intent.target.coordinate)
         try:
             restored = await self._restore(intent, present or intent.safety.sha)
             archived = await self._archives.go_along(intent)
             lost = await self._rewind_sessions(intent)
-            if intent.to_run is not None:
-                await ctx.checkpointer.detach(intent.target.sha)
-            elif present is not None or intent.safety.sha != intent.target.sha:
+            if intent.to_run is None and (
+                present is not None or intent.safety.sha != intent.target.sha
+            ):
                 await self._settle(intent)
         except Exception as error:
             ctx.guard.leave(half_restored=True)
@@ -249,15 +288,21 @@ class Restoration:
         )
         batch = self._story.whole(intent, report, archived)
         run_id = intent.to_run or intent.from_run
-        await ctx.ledger.record(*batch, run_id=run_id, causes=moments)
-        await anyio.to_thread.run_sync(fsutil.remove_durably, ctx.layout.rollback_intent)
+        ctx.ledger.leave(*batch, run_id=run_id, causes=moments)
+        afterwards()
+        await ctx.ledger.catch_up(insists=True)
         return report
 
     async def _restore(self, intent: RollbackIntent, present: Sha) -> RestoreReport:
         target, keep = intent.target.sha, frozenset(intent.keep)
         with self.watching() as meter:
             report = await self._ctx.checkpointer.restore(
-                target, present, paths_of(intent), keep, meter
+                target,
+                present,
+                paths_of(intent),
+                keep,
+                meter,
+                detaches=intent.to_run is not None,
             )
 
         await self._restore_data_link(report)

@@ -15,11 +15,12 @@ The solution is an intent file, as in a redo log:
     plan       read the whole target, compute the changes, check the space: refuse here
     quiesce    end the running codon, or freeze its agent; nothing else can start
     safety     a checkpoint of every path that will be touched, tracked or not
-    intent     write `rollback.intent` durably, then `rollback.started` to the journal
-    restore    change the files from safety to target, path by path; then the data link,
-               the rig archive, the sessions, HEAD
+    intent     write `rollback.intent`: one record of the write-ahead log makes it durable
+               together with the safety checkpoint; `rollback.started` is queued
+    restore    change the files from safety to target, path by path; one flush makes them
+               and HEAD durable; then the data link, the rig archive, the sessions
     record     one journal batch: codons passed, end of the old run, new run, plan, report
-    forget     remove the intent durably
+    forget     remove the intent, without a flush
 
 Everything that can be refused is refused in `plan`, before anything changes. The plan is made
 twice, because the first one runs while an agent may still write; the second one, after `quiesce`,
@@ -33,7 +34,7 @@ restore got.
 The commit point is the journal batch. `has_happened` looks for it, because the intent file alone
 cannot tell. This is what a start does (`finish_interrupted`) after a crash
 
-- before the intent: nothing has moved. The safety checkpoint is an ordinary checkpoint.
+- before the intent: nothing has moved, and there is no safety checkpoint either.
 - after the intent, before the batch: take another safety checkpoint, since the files may be the
   target's, the old ones, or a person's work since the crash. Restore from there to the target and
   record the batch with `recovered: true`.
@@ -41,7 +42,9 @@ cannot tell. This is what a start does (`finish_interrupted`) after a crash
   journal (or, for files alone, the event that makes it undoable), the rollback counts as done and
   only the missing events are recorded; restoring again could destroy work that followed. If it is
   missing, the whole restore is repeated.
-- after the batch: only the intent is left to remove.
+- after the batch: only the intent is left to remove. Its removal is durable with the next record
+  of the log, so a power cut can bring it back long after. The batch is then found in the journal,
+  which is searched from the moment that the rollback left.
 
 Two failures do not end the process. If some paths cannot be restored, or the disk is full, the
 intent stays, `rollback.failed` is recorded, and `TreeGuard.is_half_restored` keeps codons from
@@ -65,7 +68,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-import anyio.to_thread
 import msgspec
 
 from hankweave_protocol import codec
@@ -74,7 +76,6 @@ from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, Rol
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import Notice, RollbackIntent, RollbackReport
 from hankweave_protocol.state import State
-from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport
 from hankweave_server.domain import undo
@@ -90,15 +91,15 @@ from hankweave_server.execution.rollback.planner import (
     refuse_half_a_rewind,
 )
 from hankweave_server.execution.rollback.restoration import Causes, Restoration, paths_of
-from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.runner import ROLLED_BACK, Runner
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
 
 log = logger(__name__)
 
-TOLD_WITHIN = 500
-"""Journal lines searched from the end for a rollback's last event: its batch is far smaller."""
+PAGE = 1000
+"""Journal lines searched at once for the events of a rollback."""
 
 NOTHING = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
 
@@ -119,12 +120,16 @@ def standing(layout: Layout) -> RollbackIntent | None:
 
 
 def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
-    """Return whether the rollback is in the journal, so that nothing may be restored again."""
+    """Return whether the rollback is in the journal, so that nothing may be restored again.
+
+    The removal of an intent is not flushed, so one that a power cut brings back may be long over:
+    its rollback may have been forgotten by the state, and any number of events may follow.
+    """
     state = ctx.state
     return (
         undo.is_told(state, intent.operation_id)
         or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
-        or (intent.direction == "retry" and is_in_journal(ctx, intent))
+        or is_in_journal(ctx, intent)
     )
 
 
@@ -134,17 +139,23 @@ def _has_begun(state: State, run_id: RunId | None) -> bool:
 
 
 def is_in_journal(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
-    """Return whether the rollback's last event is among the newest lines of the journal."""
+    """Return whether the rollback's last event is in the journal."""
     last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
     return has_event(ctx, intent, last)
 
 
 def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: str) -> bool:
-    """Return whether an event of this type about the rollback is among the newest lines."""
+    """Return whether an event of this type about the rollback is in the journal."""
     operation = f'"operationId":"{intent.operation_id}"'.encode()
     name = f'"type":"{event_type}"'.encode()
-    lines = ctx.ledger.tail(TOLD_WITHIN)
-    return any(operation in line and name in line for line in lines)
+    since = 0 if intent.source is None else intent.source.event_seq
+    while lines := ctx.ledger.history(since, PAGE):
+        if any(operation in line and name in line for line in lines):
+            return True
+
+        since += len(lines)
+
+    return False
 
 
 class Rollback:
@@ -177,13 +188,27 @@ class Rollback:
                 leftovers, plan = await self._plan(request, beside_codon=beside_codon)
                 if not beside_codon and self._planner.is_there_already(request, plan):
                     intent, report = await self._stay(request, plan, causes)
+                    is_told = is_stored = False
                 else:
+                    is_stored = True
                     intent = await self._restoration.prepare(
                         request, plan, leftovers, beside_codon=beside_codon
                     )
-                    report = await self._restoration.perform(intent, plan, causes)
+                    is_told = intent.to_run is not None and not intent.auto_restart
+                    report = await self._restoration.perform(
+                        intent,
+                        plan,
+                        causes,
+                        afterwards=lambda: (
+                            self._runner.idle_after_rollback(causes) if is_told else None
+                        ),
+                    )
 
-        if intent.to_run is not None:
+        if is_stored:
+            # No command is refused meanwhile: a client that has seen the events may send one.
+            await self._restoration.forget(intent)
+
+        if intent.to_run is not None and not is_told:
             await self._ctx.ledger.record(self._runner.snapshot(), causes=causes)
             await self._continue(intent)
 
@@ -228,7 +253,7 @@ class Rollback:
         if intent.auto_restart:
             await self._runner.start_next_if_any()
         else:
-            await self._runner.idle("rollback-completed", "Rolled back; waiting for a command.")
+            await self._runner.idle("rollback-completed", ROLLED_BACK)
 
     # --- the running codon -----------------------------------------------------------------------
 
@@ -334,8 +359,7 @@ class Rollback:
 
         if has_happened(self._ctx, intent):
             await self._record_rest(intent)
-            path = self._ctx.layout.rollback_intent
-            await anyio.to_thread.run_sync(fsutil.remove_durably, path)
+            await self._restoration.forget(intent)
             self._ctx.guard.leave(half_restored=False)
             return None
 
@@ -352,9 +376,11 @@ class Rollback:
             # The work tree may now hold the target's files, the old files, or a person's work since
             # the crash. It is saved once more so that the restore may replace all of it.
             present = await self._restoration.save(plan, intent.from_run)
-            return await self._restoration.perform(
+            report = await self._restoration.perform(
                 intent, plan, recovered=True, present=present.sha
             )
+            await self._restoration.forget(intent)
+            return report
 
     async def _plan_again(self, intent: RollbackIntent) -> RestorePlan:
         sha, state = intent.target.sha, self._ctx.state
@@ -394,5 +420,5 @@ class Rollback:
         await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
-        await anyio.to_thread.run_sync(path.rename, kept)
+        await self._ctx.checkpointer.set_intent_aside(kept.name)
         self._ctx.guard.leave(half_restored=True)
