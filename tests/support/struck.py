@@ -26,6 +26,7 @@ from hankweave_protocol.events import (
     RollbackCompleted,
     ServerDegraded,
 )
+from hankweave_server import wal
 from hankweave_server.paths import Layout
 from support.invariants import Told, leftovers, tree_violations, violations
 from support.nth_call import Deed, Strike
@@ -237,8 +238,8 @@ class Grounds:
 
     def _has_travelled(self) -> bool:
         """Return True if a rollback had been committed, so that a start has to complete it."""
-        intent = Layout.of_execution(self.execution).rollback_intent
-        return intent.exists() or len(_journeys(self.execution)) > self._journeys
+        is_intended = _is_intended(Layout.of_execution(self.execution))
+        return is_intended or len(_journeys(self.execution)) > self._journeys
 
     def _lay_out(self) -> None:
         shutil.rmtree(self.execution, ignore_errors=True)
@@ -417,6 +418,14 @@ def ends_rollback(data: object) -> bool:
         return data.report is not None
 
     return isinstance(data, RollbackCompleted)
+
+
+def _is_intended(layout: Layout) -> bool:
+    """Return whether a start will find the intent of a rollback: as a file, or in the log."""
+    images = [image for record in wal.read_records(layout.wal) for image in record.images]
+    name = os.fsencode(layout.rollback_intent.name)
+    newest = next((image for image in reversed(images) if image.name == name), None)
+    return layout.rollback_intent.exists() if newest is None else newest.content is not None
 
 
 def _journeys(execution: Path) -> list[Event]:
