@@ -10,7 +10,6 @@ import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import anyio
 import msgspec
@@ -191,15 +190,15 @@ class Checkpointer(CheckpointStore):
                 StoreRepaired(repair=StoreRepair(moved_refs=moved_refs(moved)))
             )
 
-        about: Any = {
-            "run_id": coordinate.run_id,
-            "codon_id": coordinate.codon_id,
-            "causes": causes,
-        }
+        self._ledger.leave(
+            *entries,
+            run_id=coordinate.run_id,
+            codon_id=coordinate.codon_id,
+            causes=causes,
+            hurries=waits,
+        )
         if waits:
-            await self._ledger.record(*entries, **about)
-        else:
-            self._ledger.leave(*entries, **about, hurries=False)
+            await self._ledger.catch_up(insists=True)
 
         self._on_head_moved()
         self._must_verify |= record.kind == "completed"
