@@ -12,10 +12,12 @@ What must hold:
    a record has a checksum, and a torn one counts as not written.
 2. A file gets its final name only after its record is durable. So whatever a power cut leaves
    under a final name, there is a record that repairs it.
-3. A replay never undoes what came later. For each name the newest record decides, and a file that
+3. A file that only grows, the journal, can have its next lines in a record too (`Tail`). They are
+   as durable as the files of the record from then on, whoever writes them and when.
+4. A replay never undoes what came later. For each name the newest record decides, and a file that
    somebody else has changed since (a git program that moved a ref, an older version of this server)
    stays as it is.
-4. What is removed by other means stays removed: `settle` precedes each removal of such files.
+5. What is removed by other means stays removed: `settle` precedes each removal of such files.
    `remove` needs no flush: its record says that the file is gone. It may come back after a power
    cut, but not once a later record has been flushed.
 
@@ -68,6 +70,16 @@ class StagedFile:
     final: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What is to follow in a file that only grows; another thread may be writing it now."""
+
+    path: Path
+    offset: int
+    """Size of the file before it."""
+    content: bytes
+
+
 class Image(msgspec.Struct, array_like=True):
     """The content of a file in a record."""
 
@@ -80,6 +92,8 @@ class Image(msgspec.Struct, array_like=True):
     """Content of a file that may change, before this record; None if there was none."""
     can_change: bool
     """False for content that its name determines: anything else under the name is damage."""
+    offset: int | None = None
+    """Where the content begins in a file that only grows; None if it is the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +121,7 @@ class WriteAheadLog:
         self._descriptor = -1
         self._draining: threading.Thread | None = None
         self._failure: OSError | None = None
+        self._tails: list[Image] = []
 
     @classmethod
     def open(cls, path: Path, roots: Mapping[str, Path]) -> tuple[WriteAheadLog, tuple[str, ...]]:
@@ -130,12 +145,14 @@ class WriteAheadLog:
         others: Sequence[StagedFile] = (),
         *,
         flush_also: Path | None = None,
+        tail: Tail | None = None,
     ) -> None:
         """Give files their final names, in order; when this returns, all survive a power cut.
 
         `objects` have content that their names determine; `others` may change, such as refs and
         intents. With `flush_also`, everything on the file system of that path is durable before
-        the files get their names; that takes no other flush if the log is on it too. Raises
+        the files get their names; that takes no other flush if the log is on it too. `tail`
+        survives a power cut with the files; the caller sees to it that it is written. Raises
         OSError: then nothing was renamed, unless the disk failed in the midst of it, and the next
         start completes that. The caller removes the temporary files that are left.
         """
@@ -145,11 +162,17 @@ class WriteAheadLog:
             objects = ()
             images = self._images((), others)
 
+        following = () if tail is None else (self._image_of(tail),)
         if images is None:
             # A replay must not take an older version of them for the newest one.
             self.settle()
+            with self._lock:
+                self._append(following)
+
             flush_and_rename(others)
-            others = ()
+            images, others = (), ()
+        else:
+            images += following
 
         with self._lock:
             if images:
@@ -184,10 +207,11 @@ class WriteAheadLog:
         with self._lock:
             self._wait_for_draining()
             if self._base < self._number:
+                unwritten = self._unwritten()
                 _sync(self._roots)
                 self._base = self._number
-                self._append(())
-                self._base = self._number
+                self._append(unwritten)
+                self._base = self._number - bool(unwritten)
 
     def close(self) -> None:
         """Settle and remove the log; if the disk fails, the log stays to be replayed."""
@@ -227,6 +251,22 @@ class WriteAheadLog:
             )
 
         return tuple(images)
+
+    def _image_of(self, tail: Tail) -> Image:
+        root, name = self._name(tail.path)
+        image = Image(root, name, tail.content, None, True, tail.offset)
+        self._tails = [*self._unwritten(), image]
+        return image
+
+    def _unwritten(self) -> tuple[Image, ...]:
+        """Return the tails that their files do not have yet: a record must still hold them."""
+        return tuple(each for each in self._tails if not self._is_written(each))
+
+    def _is_written(self, tail: Image) -> bool:
+        assert tail.offset is not None
+        assert tail.content is not None
+        size = (self._roots[tail.root] / os.fsdecode(tail.name)).stat().st_size
+        return size >= tail.offset + len(tail.content)
 
     def _name(self, path: Path) -> tuple[str, bytes]:
         for name, root in self._roots.items():
@@ -280,8 +320,12 @@ class WriteAheadLog:
         self._wait_for_draining()
         self._require_working()
         self._half, self._offset = 1 - self._half, 0
+        until, unwritten = self._number, self._unwritten()
+        if unwritten:
+            self._append(unwritten)
+
         self._draining = threading.Thread(
-            target=self._drain, args=(self._number,), name="wal", daemon=True
+            target=self._drain, args=(until,), name="wal", daemon=True
         )
         self._draining.start()
 
@@ -344,6 +388,12 @@ def replay(roots: Mapping[str, Path], records: Sequence[Record]) -> Iterator[str
     for record in records:
         for image in record.images:
             key = image.root, image.name
+            if image.offset is not None:
+                if _continued(roots[image.root] / os.fsdecode(image.name), image):
+                    yield os.fsdecode(image.name)
+
+                continue
+
             newest[key] = image
             earlier.setdefault(key, set()).update((image.before, image.content))
 
@@ -361,6 +411,29 @@ def replay(roots: Mapping[str, Path], records: Sequence[Record]) -> Iterator[str
             fsutil.replace_durably(path, image.content)
 
         yield path.name
+
+
+def _continued(path: Path, tail: Image) -> bool:
+    """Write a tail that a crash kept from its file, durably; return whether it was missing."""
+    assert tail.offset is not None
+    assert tail.content is not None
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+
+    try:
+        present = os.pread(descriptor, len(tail.content), tail.offset)
+        is_short = os.fstat(descriptor).st_size >= tail.offset and tail.content.startswith(present)
+        is_ours = is_short or b"\0" in present
+        if present == tail.content or not is_ours:
+            return False
+
+        _pwrite_all(descriptor, tail.content, tail.offset)
+        os.fsync(descriptor)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _is_torn(content: bytes | None) -> bool:

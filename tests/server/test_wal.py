@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_server import fsutil, wal
-from hankweave_server.wal import HALF, LIMIT, StagedFile, WriteAheadLog
+from hankweave_server.wal import HALF, LIMIT, StagedFile, Tail, WriteAheadLog
 
 
 class Store:
@@ -85,6 +85,58 @@ def test_one_flush_makes_all_files_of_a_call_durable(
     monkeypatch.undo()
 
     assert len(flushed) == 1
+
+
+def test_the_next_lines_of_a_journal_share_the_flush(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the journal has them, whatever part of it was written: nothing, a torn
+    part, zeros, or all of it with more behind."""
+    journal = store.root / "events"
+    journal.write_bytes(b"1\n2\n")
+    store.publish({"first": b""})
+    flushed: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda each: (flushed.append(each), real(each)))
+    store.log.publish([store.staged("ab/1", b"one")], tail=Tail(journal, 4, b"3\n4\n"))
+    monkeypatch.undo()
+    assert len(flushed) == 1
+
+    log = store.path.read_bytes()
+    for rest, expected in (
+        (b"", b"3\n4\n"),
+        (b"3\n", b"3\n4\n"),
+        (b"3\n\0\0", b"3\n4\n"),
+        (b"\0\0\0\0", b"3\n4\n"),
+        (b"3\n4\n5\n", b"3\n4\n5\n"),
+        (b"another server's line\n", b"another server's line\n"),
+    ):
+        journal.write_bytes(b"1\n2\n" + rest)
+        store.path.write_bytes(log)
+        assert ("events" in store.restart()) == (rest != expected)
+        assert journal.read_bytes() == b"1\n2\n" + expected
+
+    journal.write_bytes(b"1\n")
+    store.path.write_bytes(log)
+    store.restart()
+    assert journal.read_bytes() == b"1\n", "not even the lines before them are there"
+
+
+@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "turned over"])
+def test_lines_that_nobody_has_written_yet_stay_in_the_log(
+    store: Store, *, is_settled: bool
+) -> None:
+    """A record that holds them is not given up before the journal has them."""
+    journal = store.root / "events"
+    journal.write_bytes(b"1\n")
+    store.log.publish([], [store.staged("ref", b"1")], tail=Tail(journal, 2, b"2\n"))
+    for number in range(1 if is_settled else 6):
+        store.publish({f"{number}": random.Random(number).randbytes(HALF // 2 - 1000)})
+        if is_settled:
+            store.log.settle()
+
+    store.restart()
+    assert journal.read_bytes() == b"1\n2\n"
 
 
 def test_a_torn_record_counts_as_not_written(store: Store) -> None:

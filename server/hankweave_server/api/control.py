@@ -79,7 +79,7 @@ class Control:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
 
         if not self._runner.is_busy:
-            await FileChangeReporter(self._ctx).tell(PERSON, run.run_id, None)
+            await FileChangeReporter(self._ctx).tell(PERSON, run.run_id, None, hurries=False)
 
         entries = thread(self._ctx.state)
         return await self._ctx.checkpointer.take(

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -47,7 +48,7 @@ from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of,
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.git.trees import Difference, Entry, Lookup, changes, write_trees
 from hankweave_server.meter import UNWATCHED, Meter
-from hankweave_server.wal import StagedFile
+from hankweave_server.wal import StagedFile, Tail
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.open_files import OpenFiles
 from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
@@ -193,9 +194,11 @@ class Recording:
         memory: WorkTreeMemory,
         size_limit: int | None,
         staged_intent: Callable[[bytes], StagedFile],
+        journal: Path,
     ) -> None:
         """`staged_intent` writes the intent of a restore under its temporary name."""
         self._staged_intent = staged_intent
+        self._journal = journal
         self._repo = repo
         self._notes = notes
         self._memory = memory
@@ -236,7 +239,9 @@ class Recording:
             if request.intent_of is not None:
                 files.append(self._staged_intent(request.intent_of(made)))
 
-            self._repo.publish(staging, _moves(request, commit, notes), files)
+            self._repo.publish(
+                staging, _moves(request, commit, notes), files, tail=self._tail_of(request)
+            )
         except BaseException:
             staging.abandon()
             raise
@@ -244,6 +249,9 @@ class Recording:
         changed = self._changes(parent, sizes)
         self._memory.is_recorded(commit, tree)
         return replace(made, changed=changed)
+
+    def _tail_of(self, request: CheckpointRequest) -> Tail | None:
+        return None if request.journal_tail is None else Tail(self._journal, *request.journal_tail)
 
     def _look(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
         if request.before is not None:

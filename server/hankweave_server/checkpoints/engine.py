@@ -111,7 +111,12 @@ class CheckpointEngine:
         folder = layout.state_directory if place is None else place.state_directory
         self._intent = folder / layout.rollback_intent.name
         self._recording = Recording(
-            self._repo, self._notes, self._memory, size_limit, self._staged_intent
+            self._repo,
+            self._notes,
+            self._memory,
+            size_limit,
+            self._staged_intent,
+            folder / layout.journal.relative_to(layout.state_directory),
         )
         self._comparing = Comparing(self._repo, self._memory)
         self._untold = Untold(self._repo, self._memory)
@@ -212,6 +217,11 @@ class CheckpointEngine:
                 self._save_cache()
 
         return made
+
+    @property
+    def has_log(self) -> bool:
+        """Return whether there is a write-ahead log."""
+        return self._wal is not None
 
     def scan_changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
         """Return what changed since the last checkpoint and was not returned by an earlier call."""

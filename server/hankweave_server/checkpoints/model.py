@@ -54,6 +54,11 @@ class CheckpointRequest:
     """
     intent_of: Callable[[CheckpointMade], bytes] | None = None
     """Return the intent of that restore, which becomes durable with the checkpoint."""
+    journal_tail: tuple[int, bytes] | None = None
+    """Offset and content of lines of the journal that become durable with the checkpoint.
+
+    They come before `event_seq`, or are its own line. Needs a write-ahead log.
+    """
 
 
 @dataclass(frozen=True, slots=True)

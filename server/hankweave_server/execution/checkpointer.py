@@ -41,6 +41,9 @@ VERIFIED_SECONDS = 600.0
 
 MISSED_SHOWN = 10
 
+TAIL_BYTES = 128 << 10
+"""Lines of the journal that share the flush of a checkpoint; more are flushed before it."""
+
 log = logger(__name__)
 
 
@@ -127,10 +130,11 @@ class Checkpointer(CheckpointStore):
     ) -> CheckpointRecord:
         """Capture the work tree; return when commit and journal line are durable.
 
-        All earlier decisions are durable before it. If the disk is full, it waits for space, or
-        raises InsufficientSpace. With `intent_of`, the intent of a restore is durable with the
-        commit, and the journal line comes with what the caller records next.
+        All earlier decisions become durable before it or with it. If the disk is full, it waits for
+        space, or raises InsufficientSpace. With `intent_of`, the intent of a restore is durable
+        with the commit, and the journal line comes with what the caller records next.
         """
+        event_seq, tail = await self._position(insists=waits_for_room)
         request = CheckpointRequest(
             kind=kind,
             codon_id=None if codon is None else codon.codon_id,
@@ -139,7 +143,7 @@ class Checkpointer(CheckpointStore):
             timestamp=self._clock.now(),
             duration_ms=duration_ms,
             operation_id=uuid.uuid4().hex,
-            event_seq=await self._ledger.catch_up(insists=waits_for_room),
+            event_seq=event_seq,
             session_id=None if codon is None else session_of(codon),
             message_id=message_id,
             memory_epoch=0,
@@ -148,10 +152,28 @@ class Checkpointer(CheckpointStore):
             before=before,
             open_files=self._open_files,
             codon_state=STATE_OF_KIND.get(kind, _status_of(codon)),
+            journal_tail=tail,
         )
-        record = await self._make(request, causes, intent_of, waits_for_room=waits_for_room)
+        try:
+            record = await self._make(request, causes, intent_of, waits_for_room=waits_for_room)
+        except BaseException:
+            self._ledger.hurry()
+            raise
+
         await self._record(record, causes, waits=intent_of is None)
         return record
+
+    async def _position(self, *, insists: bool) -> tuple[int, tuple[int, bytes] | None]:
+        """Return the seq of the last event, and what must become durable with the checkpoint."""
+        decided = self._ledger.decided()
+        if not decided.lines:
+            return decided.seq, None
+
+        is_long = len(decided.lines) > TAIL_BYTES
+        if is_long or self._ledger.space.is_short or not self._engine.has_log:
+            return await self._ledger.catch_up(insists=insists), None
+
+        return decided.seq, (decided.offset, decided.lines)
 
     async def _make(
         self,

@@ -35,7 +35,7 @@ from hankweave_server.git.errors import ShadowRepositoryError, disk_faults, name
 from hankweave_server.git.loose import loose_header, loose_path, whole_loose
 from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.pack_reader import PackReader
-from hankweave_server.wal import StagedFile, WriteAheadLog, flush_and_rename
+from hankweave_server.wal import StagedFile, Tail, WriteAheadLog, flush_and_rename
 
 NOTES_REF = "refs/notes/hankweave"
 BRANCHES = "refs/heads/"
@@ -60,6 +60,10 @@ KINDS = {
     int(ObjectType.BLOB): "blob",
     int(ObjectType.TAG): "tag",
 }
+
+
+COMMITS_KEPT = 1000
+"""Loose commits that are kept in memory: the newest ones are asked for again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class ShadowRepo:
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")
         self._whole_loose: set[bytes] = set()
+        self._loose_commits: dict[Sha, tuple[tuple[int, int, int], RawCommit]] = {}
+        """Commits that were read from loose files, with inode, size and time of each file."""
         self.is_doubted = False
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
 
@@ -101,6 +107,7 @@ class ShadowRepo:
         self.packs.forget()
         self._repo.free()
         self._repo = _opened(self.path)
+        self._loose_commits.clear()  # The parents of a commit depend on git's `shallow` file.
 
     def close(self) -> None:
         self.packs.forget()
@@ -197,14 +204,30 @@ class ShadowRepo:
     def commit(self, sha: Sha) -> RawCommit | None:
         """Return a commit; None if missing or not a commit. Raise KeyError for damage."""
         try:
-            if loose_path(self.path / "objects", bytes.fromhex(sha)).exists():
-                self.read(bytes.fromhex(sha))
+            digest = bytes.fromhex(sha)
+            file = _identity_of(loose_path(self.path / "objects", digest))
+            known = self._loose_commits.get(sha)
+            if known is not None and known[0] == file:
+                return known[1]
+
+            if file is not None:
+                self.read(digest)
 
             found = self._repo.get(sha)
         except (pygit2.GitError, ValueError) as problem:
             raise KeyError(sha) from problem
 
-        return _raw(found) if isinstance(found, pygit2.Commit) else None
+        if not isinstance(found, pygit2.Commit):
+            return None
+
+        commit = _raw(found)
+        if file is not None:
+            if len(self._loose_commits) >= COMMITS_KEPT:
+                self._loose_commits.clear()
+
+            self._loose_commits[sha] = file, commit
+
+        return commit
 
     def commit_named_by(self, sha: Sha) -> Sha | None:
         """Follow a ref's target to a commit, through tags; None if it does not lead to one."""
@@ -336,13 +359,14 @@ class ShadowRepo:
         files: Sequence[StagedFile] = (),
         *,
         flush_also: Path | None = None,
+        tail: Tail | None = None,
     ) -> None:
         """Make staged objects, and the refs that name them, visible and durable.
 
         `moves` has the new content of each ref: a sha, or "ref: NAME"; the old one does not
-        matter. `files` become visible and durable with them, after them; `flush_also` is as in
-        `WriteAheadLog.publish`, and needs a log. Raises ShadowRepositoryError
-        with no ref moved, also while another git program holds a ref's lock file.
+        matter. `files` become visible and durable with them, after them. `flush_also` and `tail`
+        are as in `WriteAheadLog.publish`, and need a log. Raises ShadowRepositoryError with no ref
+        moved, also while another git program holds a ref's lock file.
         """
         held = [*self._held, *([] if staging is None else [(staging, moves)])]
         objects = [file for each, _ in held for file in each.finish()]
@@ -360,7 +384,7 @@ class ShadowRepo:
                 if self._wal is None:
                     flush_and_rename((*refs, *files))
                 else:
-                    self._wal.publish(objects, (*refs, *files), flush_also=flush_also)
+                    self._wal.publish(objects, (*refs, *files), flush_also=flush_also, tail=tail)
             except BaseException:
                 for each in (*refs, *files):
                     each.temporary.unlink(missing_ok=True)
@@ -485,6 +509,16 @@ class ShadowRepo:
             finally:
                 temporary.unlink(missing_ok=True)
                 lock.unlink(missing_ok=True)
+
+
+def _identity_of(path: Path) -> tuple[int, int, int] | None:
+    """Return inode, size and time of a file, which change if it is replaced or written to."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+
+    return status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def _locked(path: Path, content: str) -> StagedFile:

@@ -225,6 +225,11 @@ class Journal:
     def last_seq(self) -> int:
         return self._marks.lines
 
+    @property
+    def size(self) -> int:
+        """Bytes of all lines whose append has returned."""
+        return self._marks.size
+
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Return the lines after a seq, oldest first, without their newlines."""
         found = self._marks.find(since_seq, limit)

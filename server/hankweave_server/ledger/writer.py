@@ -128,6 +128,18 @@ class OutOfTime(Exception):
         super().__init__("the server ended before disk space was available again")
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """How far the decisions have got, and what of them is not durable yet."""
+
+    seq: int
+    """Of the last event."""
+    offset: int
+    """Size of the journal without `lines`."""
+    lines: bytes
+    """Lines of the journal that may not be durable, or not even written."""
+
+
 @dataclass(slots=True, eq=False)
 class _Batch:
     """Events that were decided together."""
@@ -184,6 +196,10 @@ class Ledger:
 
         self._pending: list[_Batch] = []
         self._pending_events = 0
+        self._in_hand: list[_Batch] = []
+        """What is being written now."""
+        self._told_bytes = opened.journal.size
+        """Size of the journal at the end of the last published event."""
         self._listeners: list[Listener] = []
         self._saved = opened.state
         self._save_due: float | None = None
@@ -247,12 +263,13 @@ class Ledger:
         run_id: RunId | None = None,
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
+        hurries: bool = True,
     ) -> None:
         """Queue chatty entries in the same order; wait only while the queue is too long.
 
-        They are durable once they are published. Raises as `record`.
+        They are durable once they are published. `hurries` is as in `leave`. Raises as `record`.
         """
-        self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes)
+        self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes, hurries=hurries)
         await self.settle()
 
     def leave(
@@ -266,9 +283,26 @@ class Ledger:
         """Queue entries without waiting, even if the queue is too long: for rare events.
 
         Without `hurries`, they are written with what comes next: the caller records the outcome
-        of what they announce a moment later, and one flush is enough for both.
+        of what they announce a moment later, and one flush is enough for both. A caller that fails
+        before that calls `hurry`.
         """
         self._decide(entries, About(run_id, codon_id, causes), hurries=hurries)
+
+    def hurry(self) -> None:
+        """Let what was decided be written now."""
+        for batch in self._pending:
+            batch.hurries = True
+            self._wake.set()
+
+    def decided(self) -> Decided:
+        """Return what another file has to make durable to be in step with the decisions.
+
+        Raises LedgerFailed.
+        """
+        self._require_working()
+        batches = (*self._in_hand, *self._pending)
+        frames = [each.frame + b"\n" for batch in batches for each in batch.published]
+        return Decided(self.state.last_event_seq, self._told_bytes, b"".join(frames))
 
     async def settle(self) -> None:
         """Wait until the queue is short enough; raise LedgerFailed."""
@@ -404,7 +438,7 @@ class Ledger:
 
     async def _write(self, *, settle: bool) -> None:
         """Write, flush, save and publish the queue; a cancellation cannot come in between."""
-        batches = self._taken()
+        batches = self._in_hand = self._taken()
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
@@ -479,6 +513,7 @@ class Ledger:
 
     def _tell(self, batches: list[_Batch]) -> None:
         """Wake waiting callers and call the subscribers, without an await in between."""
+        self._in_hand, self._told_bytes = [], self._journal.size
         for batch in batches:
             batch.is_written = True
             batch.end()

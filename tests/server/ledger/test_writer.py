@@ -753,3 +753,34 @@ async def test_a_terminal_record_ends_what_can_be_counted(layout: Layout):
         await ledger.record(CodonTransitioned(run_id=RUN, from_status="running", codon=completed()))
         with pytest.raises(Exception, match="not active"):
             await ledger.post(TICK)
+
+
+async def test_what_is_not_durable_yet_is_known_to_the_byte(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queued or being written: the journal is the durable part followed by these lines."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(Info(message="first"))
+        durable = layout.journal.read_bytes()
+        assert ledger.decided() == ledger_module.Decided(ledger.last_seq, len(durable), b"")
+
+        is_writing, may_write = threading.Event(), threading.Event()
+        real = os.fdatasync
+
+        def held(descriptor: int) -> None:
+            is_writing.set()
+            assert may_write.wait(30)
+            real(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", held)
+        await ledger.post(Info(message="being written"))
+        await anyio.to_thread.run_sync(is_writing.wait)
+        ledger.leave(Info(message="queued"), hurries=False)
+        found = ledger.decided()
+        monkeypatch.undo()
+        may_write.set()
+        ledger.hurry()
+        await ledger.catch_up(insists=True)
+
+    assert (found.seq, found.offset) == (ledger.last_seq, len(durable))
+    assert layout.journal.read_bytes() == durable + found.lines

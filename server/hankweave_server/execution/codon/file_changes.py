@@ -82,16 +82,24 @@ class FileChangeReporter:
         self._ctx = ctx
 
     async def tell(
-        self, source: FileSource, run_id: RunId | None, codon_id: CodonId | None
+        self,
+        source: FileSource,
+        run_id: RunId | None,
+        codon_id: CodonId | None,
+        *,
+        hurries: bool = True,
     ) -> News:
-        """Post the changes and the owner of each; return what was found."""
+        """Post the changes and the owner of each; return what was found.
+
+        Without `hurries`, the events are written with the checkpoint that the caller takes next.
+        """
         ctx = self._ctx
         changes = await ctx.checkpointer.changes(ctx.patterns())
         if not changes:
             return NO_NEWS
 
         entries = await self._entries(changes, source, codon_id)
-        await self._post(entries, run_id, codon_id)
+        await self._post(entries, run_id, codon_id, hurries=hurries)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
 
     async def _entries(
@@ -118,13 +126,18 @@ class FileChangeReporter:
         return (*updates, *user_edits.by_agents(self._ctx.state, paths))
 
     async def _post(
-        self, entries: tuple[Entry, ...], run_id: RunId | None, codon_id: CodonId | None
+        self,
+        entries: tuple[Entry, ...],
+        run_id: RunId | None,
+        codon_id: CodonId | None,
+        *,
+        hurries: bool = True,
     ) -> None:
         """Post the entries; pause after large ones, so that clients can keep up."""
         post = functools.partial(self._ctx.ledger.post, run_id=run_id, codon_id=codon_id)
         small = tuple(entry for entry in entries if not isinstance(entry, _LARGE))
         large = tuple(entry for entry in entries if isinstance(entry, _LARGE))
-        await post(*small, *large[:1])
+        await post(*small, *large[:1], hurries=hurries or len(large) > 1)
         for entry in large[1:]:
             await anyio.sleep(LARGE_PAUSE)
             await post(entry)

@@ -201,7 +201,7 @@ class RollbackPlanner:
 
         None before any checkpoint.
         """
-        state, last_seq = self._ctx.state, self._ctx.ledger.last_seq
+        state, last_seq = self._ctx.state, self._ctx.state.last_event_seq
         restored = restored_checkpoint(state)
         there = None if restored is None else self._ctx.checkpointer.known.get(restored)
         if there is not None:

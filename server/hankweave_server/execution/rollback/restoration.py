@@ -89,12 +89,15 @@ class Restoration:
             reason=f"Codon {codon_id} is being retried.",
         )
         with self._ctx.guard.rolling_back(), self.watching():
-            await self.note_edits()
-            plan = await self._planner.plan(request.sha, None)
-            if not plan.changes_nothing or request.rewinds:
-                intent = await self.prepare(request, plan)
-                await self.perform(intent, plan)
-                await self.forget(intent)
+            try:
+                await self.note_edits()
+                plan = await self._planner.plan(request.sha, None)
+                if not plan.changes_nothing or request.rewinds:
+                    intent = await self.prepare(request, plan)
+                    await self.perform(intent, plan)
+                    await self.forget(intent)
+            finally:
+                self._ctx.ledger.hurry()
 
         return start.rig
 
@@ -103,9 +106,13 @@ class Restoration:
         return self._ctx.checkpointer.progress.watching("restore", causes)
 
     async def note_edits(self) -> None:
-        """Journal user edits before the safety checkpoint makes them part of history."""
+        """Journal user edits before the safety checkpoint makes them part of history.
+
+        They are written with what comes next, so the caller ends with `Ledger.hurry`.
+        """
         run = newest_run(self._ctx.state)
-        await FileChangeReporter(self._ctx).tell(PERSON, None if run is None else run.run_id, None)
+        run_id = None if run is None else run.run_id
+        await FileChangeReporter(self._ctx).tell(PERSON, run_id, None, hurries=False)
 
     # --- preparation -----------------------------------------------------------------------------
 
@@ -122,7 +129,10 @@ class Restoration:
         `beside_codon` is true if a codon is frozen and goes on afterwards.
         """
         ctx, run = self._ctx, _run_left(self._ctx)
-        await ctx.ledger.catch_up(insists=False)
+        needs_safety = not plan.changes_nothing or request.rewinds
+        if not needs_safety:
+            await ctx.ledger.catch_up(insists=False)
+
         edits = user_edits.conflicts(
             ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash
         )
@@ -131,7 +141,7 @@ class Restoration:
         intent = self._intent(request, run.run_id, request.target.checkpoint, to_run, edits)
         # A safety checkpoint is needed only if something is overwritten; otherwise the target
         # already holds everything.
-        if plan.changes_nothing and not request.rewinds:
+        if not needs_safety:
             await ctx.checkpointer.write_intent(codec.encode(intent))
             return intent
 

@@ -22,9 +22,9 @@ The solution is an intent file, as in a redo log:
     record     one journal batch: codons passed, end of the old run, new run, plan, report
     forget     remove the intent, without a flush
 
-Everything that can be refused is refused in `plan`, before anything changes. The plan is made
-twice, because the first one runs while an agent may still write; the second one, after `quiesce`,
-is the one that is carried out.
+Everything that can be refused is refused in `plan`, before anything changes. While a codon runs,
+the plan is made twice, because its agent may still write during the first one; the second one,
+after `quiesce`, is the one that is carried out.
 
 `restore` changes a path only if its content is what the safety checkpoint or the target has.
 Content that no checkpoint holds is therefore never overwritten, and every step is idempotent: doing
@@ -183,7 +183,9 @@ class Rollback:
         refuse_half_a_rewind(request)
         with self._rolling_back(causes):
             self._refuse_if_running(request)
-            await self._plan(request, beside_codon=self._runner.active is not None)
+            if self._runner.is_busy:
+                await self._plan(request, beside_codon=self._runner.active is not None)
+
             async with self._stillness(request) as beside_codon:
                 leftovers, plan = await self._plan(request, beside_codon=beside_codon)
                 if not beside_codon and self._planner.is_there_already(request, plan):
@@ -218,8 +220,11 @@ class Rollback:
     def _rolling_back(self, causes: Causes = ()) -> Iterator[None]:
         with self._ctx.guard.rolling_back():
             self._runner.reset_outcome()
-            with self._restoration.watching(causes):
-                yield
+            try:
+                with self._restoration.watching(causes):
+                    yield
+            finally:
+                self._ctx.ledger.hurry()
 
     async def _plan(
         self, request: RollbackRequest, *, beside_codon: bool
