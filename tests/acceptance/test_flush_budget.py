@@ -6,6 +6,7 @@ counted by a library that is loaded before libc, so those of libgit2 count as we
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from support.scripted_hank import codon, write_hank, writes
 from support.small_server import eventually
 from support.watching import idle
 
+QUIET_SECONDS = 1.0
+"""The server flushes state.json within a quarter of a second, if it gets a processor."""
+
 
 @dataclass
 class Counted:
@@ -35,13 +39,19 @@ class Counted:
         return self.execution / "agentRoot"
 
     async def is_quiet(self) -> None:
-        """Wait until state.json holds every transition of the journal."""
+        """Wait until state.json holds every transition of the journal, and is flushed."""
         folder = self.execution / ".hankweave"
+        seen, since = -1, 0.0
 
         def holds() -> bool:
+            nonlocal seen, since
+            if (count := self.counter.count()) != seen:
+                seen, since = count, time.monotonic()
+
             saved = msgspec.json.decode((folder / "state.json").read_bytes())["lastEventSeq"]
             rest = (folder / "events" / "events.jsonl").read_bytes().splitlines()[saved:]
-            return not any(b'"type":"state.transition"' in line for line in rest)
+            is_whole = not any(b'"type":"state.transition"' in line for line in rest)
+            return is_whole and time.monotonic() - since > QUIET_SECONDS
 
         await eventually(holds)
 

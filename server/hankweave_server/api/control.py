@@ -6,6 +6,7 @@ the server.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from hankweave_protocol.commands import (
@@ -23,7 +24,7 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.history import newest_run, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.branch.branch import Branching
-from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
+from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.runner import Runner
 
@@ -78,8 +79,9 @@ class Control:
         if run is None:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
 
+        report = None
         if not self._runner.is_busy:
-            await FileChangeReporter(self._ctx).tell(PERSON, run.run_id, None, hurries=False)
+            report = functools.partial(FileChangeReporter(self._ctx).report, run_id=run.run_id)
 
         entries = thread(self._ctx.state)
         return await self._ctx.checkpointer.take(
@@ -91,6 +93,7 @@ class Control:
             label=command.label,
             causes=causes,
             waits_for_room=False,
+            report=report,
         )
 
     def shut_down(self, reason: str) -> None:

@@ -14,11 +14,12 @@ exactly once.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -32,6 +33,7 @@ from hankweave_server.checkpoints.file_reader import (
     FileReader,
     FileRefused,
     Observation,
+    Sink,
 )
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
@@ -46,7 +48,7 @@ from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of, packed
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
-from hankweave_server.git.trees import Difference, Entry, Lookup, changes, write_trees
+from hankweave_server.git.trees import LINK, Difference, Entry, Lookup, changes, write_trees
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.wal import StagedFile, Tail
 from hankweave_server.worktree.dirfd import Descent
@@ -61,6 +63,8 @@ CHUNK = 64  # Files in one batch, unless its content is large.
 BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over early.
 
 Seen = tuple[TrackedFile, Observation]
+Digests = dict[bytes, str]
+"""SHA-256 of regular files, by path."""
 
 
 class Batch(NamedTuple):
@@ -77,13 +81,15 @@ def read_all(
     descent: Descent,
     staging: ObjectStaging,
     size_limit: int | None,
+    digests: Digests | None = None,
 ) -> Iterator[Seen]:
     """Read the files in turn, store their content, and yield what was at each path.
 
+    `digests` receives the digests of files that are read at once; those of large ones are left out.
     Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
-        capture = FileReader(descent, staging, size_limit)
+        capture = _Capture(descent, staging, size_limit, digests)
         for file in files:
             yield file, capture.read(file.path)
 
@@ -93,7 +99,7 @@ def read_all(
         idle: SimpleQueue[_Reader] = SimpleQueue()
         # One more than there are threads: the rest of a full batch is read without waiting.
         for _ in range(THREADS + 1):
-            reader = _Reader(descent.twin(), staging, size_limit)
+            reader = _Reader(descent.twin(), staging, size_limit, digests)
             ending.callback(reader.close)
             idle.put(reader)
 
@@ -134,13 +140,51 @@ def _read(files: Sequence[TrackedFile], idle: SimpleQueue[_Reader]) -> Batch:
         idle.put(reader)
 
 
+class _Capture:
+    """A reader that stores what it reads and, if wanted, notes its SHA-256."""
+
+    def __init__(
+        self, descent: Descent, sink: Sink, size_limit: int | None, digests: Digests | None
+    ) -> None:
+        self._sink = sink
+        self._digests = digests
+        self._reader = FileReader(descent, sink if digests is None else self, size_limit)
+        self._digest: str | None = None
+        """Of the content that was read last."""
+
+    def read(self, path: bytes) -> Observation:
+        self._digest = None
+        seen = self._reader.read(path)
+        is_file = isinstance(seen, CapturedFile) and seen.git_mode != LINK
+        if self._digests is not None and self._digest is not None and is_file:
+            self._digests[path] = self._digest
+
+        return seen
+
+    def blob(self, data: bytes) -> bytes:
+        self._digest = hashlib.sha256(data).hexdigest()
+        return self._sink.blob(data)
+
+    def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
+        return self._sink.streamed_blob(descriptor, size)
+
+    def withdraw(self, digest: bytes) -> None:
+        self._sink.withdraw(digest)
+
+
 class _Reader:
     """One reading thread: its own descent into the work tree, and its deflated objects."""
 
-    def __init__(self, descent: Descent, staging: ObjectStaging, size_limit: int | None) -> None:
+    def __init__(
+        self,
+        descent: Descent,
+        staging: ObjectStaging,
+        size_limit: int | None,
+        digests: Digests | None,
+    ) -> None:
         self._descent = descent
         self._staging = staging
-        self._capture = FileReader(descent, self, size_limit)
+        self._capture = _Capture(descent, self, size_limit, digests)
         self._objects: list[PackedObject] = []
         self._held = 0
 
@@ -184,6 +228,35 @@ class _Outline:
     manifest: manifests.Manifest
 
 
+@dataclass(slots=True)
+class Capture:
+    """What was read for a checkpoint that is not committed yet."""
+
+    staging: ObjectStaging
+    parent: Sha | None
+    paths: list[bytes]
+    """What may have changed since the last scan."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """Files that could not be read, or not properly."""
+    refused: set[bytes] = field(default_factory=set)
+    """Those of them of which nothing was captured."""
+    sizes: dict[bytes, int] = field(default_factory=dict)
+    """Sizes of the unstable files."""
+    digests: Digests | None = None
+    is_told: bool = False
+    """True if its changes were reported, so that nobody needs the changes against the parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """Changes to be reported before the checkpoint that holds them."""
+
+    changes: tuple[FileChange, ...]
+    digests: Mapping[bytes, str]
+    """SHA-256 of those that were read at once."""
+    capture: Capture
+
+
 class Recording:
     """A recorder that turns the present work tree into commits."""
 
@@ -213,6 +286,20 @@ class Recording:
         If this raises, the caller must reset the memory, which may name objects that were never
         stored.
         """
+        return self.commit(self.capture(request, parent, meter), request, meter)
+
+    def capture(
+        self,
+        request: CheckpointRequest,
+        parent: Sha | None,
+        meter: Meter = UNWATCHED,
+        *,
+        digests_up_to: int = 0,
+    ) -> Capture:
+        """Read what changed into a staging area, for `commit`; nothing is visible until then.
+
+        Up to so many files, their digests are noted. Raises as `record`.
+        """
         staging = self._repo.staging()
         try:
             meter.begin("scanning", "files")
@@ -220,9 +307,26 @@ class Recording:
             before = request.open_files()
             pending += self._mapped_besides(pending, before)
             meter.begin("reading", "files", len(pending))
-            skipped, sizes = self._read(pending, staging, meter)
-            skipped += self._being_written(before | request.open_files(), skipped, sizes)
-            skipped.sort(key=lambda item: item.path)
+            capture = Capture(staging, parent, [file.path for file in pending])
+            if len(pending) <= digests_up_to:
+                capture.digests = {}
+
+            self._read(pending, capture, meter)
+            opened = before | request.open_files()
+            capture.skipped += self._being_written(opened, capture)
+            capture.skipped.sort(key=lambda item: item.path)
+        except BaseException:
+            staging.abandon()
+            raise
+
+        return capture
+
+    def commit(
+        self, capture: Capture, request: CheckpointRequest, meter: Meter = UNWATCHED
+    ) -> CheckpointMade:
+        """Make a checkpoint of what was captured; raises as `record`."""
+        staging, parent, skipped = capture.staging, capture.parent, capture.skipped
+        try:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             commit, notes = self._write_commit(request, parent, tree, skipped, staging)
             made = CheckpointMade(
@@ -246,9 +350,9 @@ class Recording:
             staging.abandon()
             raise
 
-        changed = self._changes(parent, sizes)
+        changed = None if capture.is_told else self._changes(parent, capture.sizes)
         self._memory.is_recorded(commit, tree)
-        return replace(made, changed=changed)
+        return replace(made, changed=changed or ())
 
     def _tail_of(self, request: CheckpointRequest) -> Tail | None:
         return None if request.journal_tail is None else Tail(self._journal, *request.journal_tail)
@@ -259,18 +363,14 @@ class Recording:
 
         return self._memory.refresh(parent, request.patterns, request.also)
 
-    def _read(
-        self, pending: Sequence[TrackedFile], staging: ObjectStaging, meter: Meter
-    ) -> tuple[list[Skipped], dict[bytes, int]]:
-        """Read the files into the staging area.
-
-        Returns the files that could not be read properly, and the sizes of the unstable ones.
-        """
-        memory = self._memory
-        skipped = [Skipped(path, "unreadable") for path in memory.scan.unlistable]
-        sizes: dict[bytes, int] = {}
+    def _read(self, pending: Sequence[TrackedFile], capture: Capture, meter: Meter) -> None:
+        """Read the files into the staging area."""
+        memory, skipped, sizes = self._memory, capture.skipped, capture.sizes
+        skipped += [Skipped(path, "unreadable") for path in memory.scan.unlistable]
         with memory.descent.fresh() as descent:
-            for file, seen in read_all(pending, descent, staging, self._size_limit):
+            for file, seen in read_all(
+                pending, descent, capture.staging, self._size_limit, capture.digests
+            ):
                 match seen:
                     case CapturedFile(digest, git_mode, signature, permissions, size):
                         memory.scan.remember(file, signature, digest, git_mode, permissions)
@@ -280,12 +380,11 @@ class Recording:
                     case FileRefused(reason):
                         memory.scan.remember(file, None)
                         skipped.append(Skipped(file.path, reason))
+                        capture.refused.add(file.path)
                     case _:
                         memory.table.lose(file)
 
                 meter.advance()
-
-        return skipped, sizes
 
     def _mapped_besides(
         self, pending: Sequence[TrackedFile], opened: OpenFiles
@@ -295,14 +394,12 @@ class Recording:
         tracked = (self._memory.table.files.get(path) for path in sorted(opened.mapped))
         return [file for file in tracked if file is not None and file.slot not in known]
 
-    def _being_written(
-        self, opened: OpenFiles, skipped: Sequence[Skipped], sizes: dict[bytes, int]
-    ) -> list[Skipped]:
+    def _being_written(self, opened: OpenFiles, capture: Capture) -> list[Skipped]:
         """Return the files that an agent was writing while they were captured.
 
         A file that it writes through a mapping must be read again, whatever its stat data will be.
         """
-        known = {item.path for item in skipped}
+        known = {item.path for item in capture.skipped}
         found = []
         for path in opened.open - known:
             file = self._memory.table.files.get(path)
@@ -312,7 +409,7 @@ class Recording:
             found.append(Skipped(path, CAPTURED_ANYWAY))
             if path in opened.mapped and file.signature is not None:
                 git_mode, permissions, digest = file.captured
-                sizes[path] = file.signature.size
+                capture.sizes[path] = file.signature.size
                 self._memory.scan.remember(file, None, digest, git_mode, permissions)
 
         return found
@@ -419,22 +516,55 @@ class Untold:
 
         The memory must be fresh; `pending` are the files that it has found to differ.
         """
-        self._basis = last, patterns
-        recorded_in = Lookup(self._repo.read_tree)
-        suspects = {file.path for file in pending} | self._memory.table.gone
-        for path in sorted(suspects | self._told.keys()):
+        for path, before in self._suspects(last, patterns, (file.path for file in pending)):
             seen = self._memory.observer.at(path)
             if isinstance(seen, FileRefused):
                 continue
 
             now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
-            recorded = recorded_in.entry(last, path)
-            before = self._told.get(path, recorded)
             if now != before:
                 size = seen.size if isinstance(seen, CapturedFile) else 0
                 yield FileChange(path, kind_of_change(before, now), size)
 
             self._told[path] = now
+
+    def of_capture(
+        self, last: bytes | None, patterns: tuple[str, ...], capture: Capture
+    ) -> Iterator[FileChange]:
+        """Do the same as `look`, for what was captured a moment ago."""
+        files = self._memory.table.files
+        for path, before in self._suspects(last, patterns, capture.paths):
+            if path in capture.refused:
+                continue
+
+            file, now, size = files.get(path), None, 0
+            if file is not None and file.captured[0]:
+                git_mode, _, digest = file.captured
+                now, signature = Entry(git_mode, digest), file.signature
+                size = capture.sizes.get(path, 0) if signature is None else signature.size
+
+            if now != before:
+                yield FileChange(path, kind_of_change(before, now), size)
+
+            self._told[path] = now
+
+    def _suspects(
+        self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[bytes]
+    ) -> Iterator[tuple[bytes, Entry | None]]:
+        """Yield what may have changed, and what it was when it was last reported or recorded."""
+        self._basis = last, patterns
+        recorded_in = Lookup(self._repo.read_tree)
+        suspects = {*pending, *self._memory.table.gone, *self._told}
+        for path in sorted(suspects):
+            recorded = recorded_in.entry(last, path)
+            yield path, self._told.get(path, recorded)
+
+    def follow_capture(
+        self, request: CheckpointRequest, capture: Capture, made: CheckpointMade
+    ) -> None:
+        """Compare with a new checkpoint from now on whose changes were reported (`of_capture`)."""
+        self._told = {p: entry for p, entry in self._told.items() if p in capture.refused}
+        self._basis = bytes.fromhex(made.tree), request.patterns
 
     def follow(
         self, request: CheckpointRequest, parent: bytes | None, made: CheckpointMade

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import commit_message, repo_init
-from hankweave_server.checkpoints.capture import Recording, Untold
+from hankweave_server.checkpoints.capture import Capture, Noticed, Recording, Untold
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, set_aside
 from hankweave_server.checkpoints.diff import Comparing, Ranges
@@ -217,6 +217,57 @@ class CheckpointEngine:
                 self._save_cache()
 
         return made
+
+    def checkpoint_unless_changed(
+        self, request: CheckpointRequest, digests_up_to: int, meter: Meter = UNWATCHED
+    ) -> CheckpointMade | Noticed:
+        """Make a checkpoint, or return what changed since the last report or checkpoint.
+
+        In that case the content is captured: report the changes, then call `complete` or `abandon`
+        before anything else. Digests are noted of up to so many files. Raises as `checkpoint`.
+        """
+        with self._remembering_nothing_false():
+            head, parent = self.head(), self._parent_of(request)
+            capture = self._recording.capture(request, parent, meter, digests_up_to=digests_up_to)
+            changes: tuple[FileChange, ...] = ()
+            try:
+                tree = None if parent is None else self._tree_of(parent)
+                if head == parent:  # Changes since a lost commit cannot be determined.
+                    changes = tuple(self._untold.of_capture(tree, request.patterns, capture))
+                    capture.is_told = True
+            except BaseException:
+                capture.staging.abandon()
+                raise
+
+        if changes:
+            return Noticed(changes, capture.digests or {}, capture)
+
+        return self.complete(capture, request, meter)
+
+    def complete(
+        self, capture: Capture, request: CheckpointRequest, meter: Meter = UNWATCHED
+    ) -> CheckpointMade:
+        """Make a checkpoint of what was captured; raises as `checkpoint`."""
+        with self._remembering_nothing_false():
+            made = self._recording.commit(capture, request, meter)
+            if capture.is_told:
+                self._untold.follow_capture(request, capture, made)
+            else:
+                parent = capture.parent
+                tree = None if parent is None else self._tree_of(parent)
+                self._untold.follow(request, tree, made)
+
+            if len(capture.paths) > SAVE_CACHE_AFTER:
+                self._save_cache()
+
+        return made
+
+    def abandon(self, capture: Capture) -> None:
+        """Give up what was captured, and what else was to be published with it."""
+        capture.staging.abandon()
+        self._memory.forget()
+        if self._repo.drop_held():
+            self._epochs = Epochs(self._repo)
 
     @property
     def has_log(self) -> bool:

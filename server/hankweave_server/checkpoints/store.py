@@ -12,8 +12,8 @@ out in the worker thread. What such a call has to ask its caller is a callable, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -22,12 +22,14 @@ import anyio.to_thread
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.checkpoints.capture import Capture, Noticed
 from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
 from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.gc import Pruned
 from hankweave_server.checkpoints.model import (
+    CheckpointMade,
     CheckpointRequest,
     ContentRange,
     FileChange,
@@ -54,6 +56,17 @@ PROVEN_AT_ONCE = 1000
 
 IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
 """Returns the intent of the restore for which a safety checkpoint is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """How the changes are reported that a checkpoint is about to hold."""
+
+    tell: Callable[[Noticed, CheckpointRequest], Awaitable[CheckpointRequest]]
+    """Report the changes; return the request with its new place in the journal."""
+    digests_up_to: int
+    """Number of changed files up to which their digests are wanted."""
+
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -193,27 +206,68 @@ class CheckpointStore:
     # --- checkpoint ----------------------------------------------------------------------------
 
     async def _commit(
-        self, request: CheckpointRequest, meter: Meter, intent_of: IntentOf | None
+        self,
+        request: CheckpointRequest,
+        meter: Meter,
+        intent_of: IntentOf | None,
+        telling: Telling | None,
     ) -> CheckpointRecord:
         """Commit on the run's branch, which is created with its first checkpoint."""
-        record = await self._run(self._committed, request, meter, intent_of)
+        async with self._gate:
+            if telling is None:
+                work = functools.partial(self._committed, request, meter, intent_of)
+                record = await self._blocking(work)
+            else:
+                record = await self._commit_told(request, meter, telling)
+
         self.known[record.sha] = record
         return record
 
     def _committed(
         self, request: CheckpointRequest, meter: Meter, intent_of: IntentOf | None
     ) -> CheckpointRecord:
-        epoch = self._engine.remember(self._session_files(request), beyond=self._highest_epoch)
-        request = replace(request, memory_epoch=epoch)
+        request = self._with_sessions(request)
         if intent_of is not None:
             plain = request
             request = replace(request, intent_of=lambda made: intent_of(record_made(plain, made)))
 
-        made = self._engine.checkpoint(request, meter)
+        return self._recorded(request, self._engine.checkpoint(request, meter))
+
+    async def _commit_told(
+        self, request: CheckpointRequest, meter: Meter, telling: Telling
+    ) -> CheckpointRecord:
+        """Commit, and report changes before; each file is read once. The gate must be held."""
+
+        def begin() -> tuple[CheckpointRequest, CheckpointRecord | Noticed]:
+            whole, engine = self._with_sessions(request), self._engine
+            found = engine.checkpoint_unless_changed(whole, telling.digests_up_to, meter)
+            return whole, found if isinstance(found, Noticed) else self._recorded(whole, found)
+
+        def complete(capture: Capture, told: CheckpointRequest) -> CheckpointRecord:
+            return self._recorded(told, self._engine.complete(capture, told, meter))
+
+        whole, noticed = await self._blocking(begin)
+        if not isinstance(noticed, Noticed):
+            return noticed
+
+        try:
+            told = await telling.tell(noticed, whole)
+        except BaseException:
+            await self._blocking(functools.partial(self._engine.abandon, noticed.capture))
+            raise
+
+        return await self._blocking(functools.partial(complete, noticed.capture, told))
+
+    def _with_sessions(self, request: CheckpointRequest) -> CheckpointRequest:
+        """Stage the session files, to be published with the checkpoint."""
+        epoch = self._engine.remember(self._session_files(request), beyond=self._highest_epoch)
+        return replace(request, memory_epoch=epoch)
+
+    def _recorded(self, request: CheckpointRequest, made: CheckpointMade) -> CheckpointRecord:
         if request.before is None:
             self._branch = request.run_id
 
-        self._highest_epoch = max(self._highest_epoch, epoch)
+        self._highest_epoch = max(self._highest_epoch, request.memory_epoch)
         return record_made(request, made)
 
     def _session_files(self, request: CheckpointRequest) -> Mapping[str, Path]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import anyio
 import msgspec
@@ -20,10 +21,16 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.checkpoints.capture import Noticed
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
-from hankweave_server.checkpoints.store import CheckpointStore, IntentOf, SessionPlaces
+from hankweave_server.checkpoints.store import (
+    CheckpointStore,
+    IntentOf,
+    SessionPlaces,
+    Telling,
+)
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
 from hankweave_server.execution.maintenance.progress import ProgressWatch
@@ -40,6 +47,9 @@ VERIFIED_SECONDS = 600.0
 """Seconds between two comparisons of everything with the watch."""
 
 MISSED_SHOWN = 10
+
+MOST_TOLD = 200
+"""Changes with a `file.updated` each; more than that found at once are one `files.changed`."""
 
 TAIL_BYTES = 128 << 10
 """Lines of the journal that share the flush of a checkpoint; more are flushed before it."""
@@ -127,12 +137,14 @@ class Checkpointer(CheckpointStore):
         causes: tuple[int | str, ...] = (),
         waits_for_room: bool = True,
         intent_of: IntentOf | None = None,
+        report: Callable[[Noticed], Awaitable[None]] | None = None,
     ) -> CheckpointRecord:
         """Capture the work tree; return when commit and journal line are durable.
 
         All earlier decisions become durable before it or with it. If the disk is full, it waits for
         space, or raises InsufficientSpace. With `intent_of`, the intent of a restore is durable
-        with the commit, and the journal line comes with what the caller records next.
+        with the commit, and the journal line comes with what the caller records next. `report`
+        queues events about what changed since the last report; they precede the checkpoint.
         """
         event_seq, tail = await self._position(insists=waits_for_room)
         request = CheckpointRequest(
@@ -154,14 +166,34 @@ class Checkpointer(CheckpointStore):
             codon_state=STATE_OF_KIND.get(kind, _status_of(codon)),
             journal_tail=tail,
         )
+        telling = None
+        if report is not None:
+            tell = functools.partial(self._tell, report, insists=waits_for_room)
+            telling = Telling(tell, MOST_TOLD)
+
         try:
-            record = await self._make(request, causes, intent_of, waits_for_room=waits_for_room)
+            record = await self._make(
+                request, causes, intent_of, telling, waits_for_room=waits_for_room
+            )
         except BaseException:
             self._ledger.hurry()
             raise
 
         await self._record(record, causes, waits=intent_of is None)
         return record
+
+    async def _tell(
+        self,
+        report: Callable[[Noticed], Awaitable[None]],
+        noticed: Noticed,
+        request: CheckpointRequest,
+        *,
+        insists: bool,
+    ) -> CheckpointRequest:
+        """Report what changed, and let the request follow the report in the journal."""
+        await report(noticed)
+        event_seq, tail = await self._position(insists=insists)
+        return replace(request, event_seq=event_seq, journal_tail=tail)
 
     async def _position(self, *, insists: bool) -> tuple[int, tuple[int, bytes] | None]:
         """Return the seq of the last event, and what must become durable with the checkpoint."""
@@ -180,11 +212,12 @@ class Checkpointer(CheckpointStore):
         request: CheckpointRequest,
         causes: tuple[int | str, ...],
         intent_of: IntentOf | None,
+        telling: Telling | None,
         *,
         waits_for_room: bool,
     ) -> CheckpointRecord:
         with self.progress.watching("capture", causes) as meter:
-            commit = functools.partial(self._commit, request, meter, intent_of)
+            commit = functools.partial(self._commit, request, meter, intent_of, telling)
             if not waits_for_room:
                 return await commit()
 

@@ -26,15 +26,22 @@ IN_OPEN. It does not say for what, and the kernel merges identical events in a r
 closes cannot be counted. Therefore every opened file is unproven until `TreeWatch.prove` has shown
 that no process can write to it:
 
-1. Read all events. 2. Open the file for reading. 3. Read all events again; give up if a name in
-any folder was added, removed or moved meanwhile, as the name may mean another file now. 4. Compare
-the open file with its signature and require a single hard link. 5. Ask for a read lease, which the
-kernel refuses while any process has the file open for writing or maps it so, and return it at once.
+1. Read all events. 2. Open the file for reading, and watch the file itself. 3. Read all events
+again; give up if a name in any folder was added, removed or moved meanwhile, as the name may mean
+another file now. 4. Compare the open file with its signature and require a single hard link. 5. Ask
+for a read lease, which the kernel refuses while any process has the file open for writing or maps
+it so, and return it at once.
 
-A later writer must open the file after step 3 and so sends an event that the next scan reads. The
-lease exists for microseconds. A process that opens the file for writing meanwhile waits that long,
-or fails with EWOULDBLOCK if it passed O_NONBLOCK; the signal for a broken lease is SIGURG, which
-does nothing by default (the usual SIGIO would end the process).
+A later writer must open the file after step 3 and so sends an event that the next scan reads. To
+open it by another name, in a folder that is not watched, it must make that name first. `link` sends
+nothing to the folder of the first name, but IN_ATTRIB to the watch of the file, because the number
+of links is an attribute; and a file with two links is never proven. Watches of files are limited to
+`FILE_SHARE` of what the kernel grants a user; files without one remain unproven. They are not for
+other events: the kernel merges identical events in a row, and not those of two watches.
+
+The lease exists for microseconds. A process that opens the file for writing meanwhile waits that
+long, or fails with EWOULDBLOCK if it passed O_NONBLOCK; the signal for a broken lease is SIGURG,
+which does nothing by default (the usual SIGIO would end the process).
 
 Folders
 -------
@@ -45,11 +52,9 @@ name into `Unproven`. `forget` removes a watch only if it still belongs to the l
 
 What no event shows
 -------------------
-- A write through a second hard link that was made after the proof, in a folder that is not watched
-  (outside of the tree, or ignored), or that was removed again before the next scan. `link` tells
-  neither the watch of the first name's folder nor its times.
-- A write through a file handle (`open_by_handle_at`, the kernel's NFS server), and writes below an
-  overlay file system whose upper layer is the work tree.
+- A write through a file handle (`open_by_handle_at`, for which a process needs
+  CAP_DAC_READ_SEARCH, or the kernel's NFS server), and writes below an overlay file system whose
+  upper layer is the work tree.
 - A rollback of a mounted ZFS dataset.
 
 Only a full scan finds these. `WorkTreeScan.verify` does one and reports what the watch missed.
@@ -74,6 +79,7 @@ import time
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from hankweave_protocol.replies import WatchReason
@@ -97,6 +103,8 @@ IN_ISDIR = 0x40000000
 NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
 """Events after which a name means something else."""
 _MASK = NAMES | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_OPEN | IN_ONLYDIR
+FILE_SHARE = 0.75
+"""Part of a user's watches that the files of one work tree may take."""
 
 _EVENT = struct.Struct("iIII")
 _BUFFER = 1 << 16
@@ -310,6 +318,9 @@ class TreeWatch:
         self._clocks = _Clocks.now()
         self._folder_of: dict[int, Folder] = {}
         self._watch_of: dict[Folder, int] = {}
+        self._file_of: dict[int, tuple[Folder, bytes]] = {}
+        """Watched files: each was proven at least once under this name."""
+        self._most_files = int(_user_watches() * FILE_SHARE)
         table.unproven = Unproven.everything(table)
 
     def __len__(self) -> int:
@@ -390,6 +401,7 @@ class TreeWatch:
         for watch, mask, name in self._inotify.events():
             folder = self._folder_of.get(watch)
             if folder is None:
+                self._file_told(watch, mask)
                 continue
 
             if mask & (IN_UNMOUNT | IN_IGNORED):
@@ -403,6 +415,16 @@ class TreeWatch:
                 self._named(folder, name, mask)
 
         return is_renamed
+
+    def _file_told(self, watch: int, mask: int) -> None:
+        """Take in an event of a watched file: it may have got another name."""
+        if mask & IN_IGNORED:
+            self._file_of.pop(watch, None)
+        elif watch in self._file_of:
+            folder, name = self._file_of[watch]
+            slot = folder.files.get(name)
+            if slot is not None and self._table.folders.get(folder.path) is folder:
+                self._unproven.add(folder, name, slot)
 
     def _lost(self, watch: int, folder: Folder, mask: int) -> None:
         if mask & IN_UNMOUNT:
@@ -430,27 +452,32 @@ class TreeWatch:
         self._take_in()
         descent.let_go()
         batch = [each for each in batch if self._is_provable(*each)]
-        opened: list[tuple[int, Folder, bytes, int]] = []
+        opened: list[tuple[int, int, Folder, bytes, int]] = []
         proven: list[tuple[Folder, bytes]] = []
         try:
             for folder, name, slot in batch:
                 descriptor = self._open(descent, folder, name, slot)
                 if descriptor is not None:
-                    opened.append((descriptor, folder, name, slot))
+                    opened.append((descriptor, -1, folder, name, slot))
+                    watch = self._watched(descriptor, folder, name)
+                    opened[-1] = (descriptor, watch, folder, name, slot)
 
             if self._take_in():
                 return 0
 
-            for descriptor, folder, name, slot in opened:
+            for descriptor, watch, folder, name, slot in opened:
                 signature = self._table.slots.signature(slot)
                 status = os.fstat(descriptor)
                 if (
-                    signature == signature_of(status)
+                    watch >= 0
+                    and signature == signature_of(status)
                     and stat.S_ISREG(status.st_mode)
                     and status.st_nlink == 1
                     and _has_no_writer(descriptor)
                 ):
                     proven.append((folder, name))
+                elif self._file_of.pop(watch, None) is not None:
+                    self._inotify.remove(watch)
 
             # What a link says never changes; its name is enough.
             proven += [
@@ -466,6 +493,19 @@ class TreeWatch:
         self._unproven.try_others_first(batch)
 
         return len(proven)
+
+    def _watched(self, descriptor: int, folder: Folder, name: bytes) -> int:
+        """Watch an open file; return -1 if there are too many watches."""
+        if len(self._file_of) >= self._most_files:
+            return -1
+
+        try:
+            watch = self._inotify.add(descriptor, IN_ATTRIB)
+        except WatchFailed:
+            return -1
+
+        self._file_of[watch] = folder, name
+        return watch
 
     def _is_provable(self, folder: Folder, name: bytes, slot: int) -> bool:
         """Return whether a name is tracked and every folder above is watched at its path."""
@@ -555,6 +595,14 @@ def _has_no_writer(descriptor: int) -> bool:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
     return True
+
+
+def _user_watches() -> int:
+    """Return how many watches the kernel grants a user."""
+    try:
+        return int(Path("/proc/sys/fs/inotify/max_user_watches").read_bytes())
+    except (OSError, ValueError):
+        return 0
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

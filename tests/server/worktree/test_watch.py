@@ -219,14 +219,36 @@ def test_a_second_link_in_the_tree_keeps_both_names_unproven(tree):
     assert paths(look(tree)) == [b"a", b"e/second"]
 
 
-def test_only_the_verification_finds_a_write_through_a_link_outside(tree):
-    """No event tells of it; the next scan after the verification reports it."""
+def test_a_link_from_outside_makes_a_file_unproven(tree):
+    """A write through it sends no event; the link itself does."""
     os.link(tree.root / "a", tree.outside / "second")
     (tree.outside / "second").write_text("2")
-    assert look(tree) == []
-
-    assert tree.scan.verify() == [b"a"]
     assert paths(look(tree)) == [b"a"]
+    settle(tree)
+    assert unproven(tree) == [b"a"]
+
+    (tree.outside / "second").unlink()
+    settle(tree)
+    assert unproven(tree) == []
+
+
+def test_a_link_that_came_and_went_is_noticed(tree):
+    """What was written through it is reported."""
+    os.link(tree.root / "a", tree.outside / "second")
+    (tree.outside / "second").write_text("2")
+    (tree.outside / "second").unlink()
+    assert paths(look(tree)) == [b"a"]
+
+
+def test_files_beyond_the_share_of_watches_are_always_compared(tree, monkeypatch):
+    """They stay unproven, and the watch of the folders goes on."""
+    monkeypatch.setattr(watch_module, "_user_watches", lambda: 2)
+    tree.scan.close()
+    tree.scan.state.stop("start")
+    look(tree)
+    settle(tree)
+    assert len(unproven(tree)) == len(tree.scan.table.files) - 2, "one file, and the symbolic link"
+    assert tree.scan.state.reason is None
 
 
 def test_a_verification_of_a_tree_in_motion_reports_nothing(tree):

@@ -21,8 +21,10 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import anyio
 import anyio.to_thread
@@ -39,7 +41,9 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
+from hankweave_server.checkpoints.capture import Noticed
 from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.execution.checkpointer import MOST_TOLD
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
@@ -47,9 +51,6 @@ from hankweave_server.listing import first_of
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import joined
 from hankweave_server.worktree.tree_outline import Branch
-
-MOST_TOLD = 200
-"""Changes with a `file.updated` each; more than that found at once are one `files.changed`."""
 
 FOLDERS_LISTED = 20
 FOLDER_BYTES = 8 * 1024
@@ -102,16 +103,32 @@ class FileChangeReporter:
         await self._post(entries, run_id, codon_id, hurries=hurries)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
 
+    async def report(self, noticed: Noticed, run_id: RunId) -> None:
+        """Post the edits of people that a checkpoint has found; they are written with it."""
+        entries = await self._entries(noticed.changes, PERSON, None, noticed.digests)
+        await self._post(entries, run_id, None, hurries=False)
+
     async def _entries(
-        self, changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
+        self,
+        changes: tuple[FileChange, ...],
+        source: FileSource,
+        codon_id: CodonId | None,
+        known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> tuple[Entry, ...]:
-        """Return the events about changes of one source, and the entry about their owner."""
+        """Return the events about changes of one source, and the entry about their owner.
+
+        `known` are digests of some of the files.
+        """
         digests: dict[bytes, str] = {}
         updates: tuple[FileUpdated | FilesChanged, ...] = ()
         if len(changes) > MOST_TOLD:
             updates = (await anyio.to_thread.run_sync(burst_of, changes, source, codon_id),)
         elif changes:
-            digests = await anyio.to_thread.run_sync(self._digests, changes)
+            digests.update(known)
+            others = tuple(each for each in changes if each.path not in known)
+            if others:
+                digests |= await anyio.to_thread.run_sync(self._digests, others)
+
             updates = tuple(
                 _update_of(change, digests[change.path], source, codon_id) for change in changes
             )
