@@ -272,7 +272,7 @@ _ALL = (
     Setting(
         "watch",
         _one_of(get_args(WatchMode)),
-        "off",
+        "auto",
         "Watch of the work tree, so that a checkpoint costs what changed: auto or off.",
         "--watch",
     ),

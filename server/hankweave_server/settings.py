@@ -110,6 +110,6 @@ class RunSettings:
     log_level: LogLevel = "info"
     """The lowest level in server.log."""
     log_format: LogFormat = "console"
-    watch: WatchMode = "off"
+    watch: WatchMode = "auto"
     data_hash_seconds: float = 5.0
     """How long hashing the data may take before only its path identifies it."""
