@@ -38,6 +38,7 @@ from support.losing import lose_object
 from support.running_server import (
     RunningServer,
     appears,
+    at_rest,
     journal,
     running_server,
     state,
@@ -143,6 +144,7 @@ async def test_the_original_is_untouched(tmp_path: Path) -> None:
     """Only the journal grows, by one event that names the new execution and the checkpoint."""
     async with a_past(tmp_path) as (server, client):
         two = await the(client, "completed", "two")
+        await at_rest(server.execution)
         before, seq = settled(server.execution), (await client.status()).last_event_seq
         made = await client.branch(two.sha, path=str(tmp_path / "branch"))
         assert settled(server.execution) == before

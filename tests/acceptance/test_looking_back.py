@@ -29,7 +29,7 @@ from hankweave_protocol.replies import FileRange, TreeFile
 from hankweave_protocol.state import State
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
-from support.running_server import RunningServer, journal, running_server, tree
+from support.running_server import RunningServer, at_rest, journal, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.watching import idle
 
@@ -345,6 +345,7 @@ async def test_a_bad_question_is_refused_with_code_and_path_and_nothing_moves(
     """No file of the execution changes, no event is written, and the connection stays open."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
+        await at_rest(scene.execution)
         before, events = _untouched(scene.execution), len(journal(scene.execution))
         for command, code, path in bad_questions(one.sha, events):
             with pytest.raises(CommandRefused) as refused:
@@ -369,6 +370,7 @@ async def test_good_questions_move_nothing_either(tmp_path: Path) -> None:
     """Reading everything leaves every byte of the execution unchanged, except for the logs."""
     async with a_scene(tmp_path) as scene:
         one = await scene.record("completed", "one")
+        await at_rest(scene.execution)
         before = _untouched(scene.execution)
         await scene.viewer.replay(one.sha, compare=("previous", "now"))
         await scene.viewer.replay(seq=5)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -176,6 +177,31 @@ def state(execution: Path) -> State:
     path = folder / "events" / "events.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return fold(map(codec.decode_event, lines[saved.last_event_seq :]), saved)
+
+
+async def at_rest(execution: Path) -> None:
+    """Wait until an idle server has written what it writes after its replies.
+
+    That is state.json, and the index of the shadow repository.
+    """
+    state = execution / ".hankweave" / "state.json"
+    repository = execution / ".hankweave" / "checkpoints" / ".hankweavecheckpoints"
+
+    def tree_of_head() -> bytes:
+        words = ("git", "--git-dir", str(repository), "rev-parse", "HEAD^{tree}")
+        return subprocess.run(words, check=True, capture_output=True).stdout
+
+    def is_written() -> bool:
+        saved = msgspec.json.decode(state.read_bytes())["lastEventSeq"]
+        lines = (state.parent / "events" / "events.jsonl").read_bytes().splitlines()
+        is_whole = not any(b'"type":"state.transition"' in line for line in lines[saved:])
+        marker = repository / "hankweave-index"
+        return is_whole and marker.exists() and marker.read_bytes() == tree_of_head()
+
+    deadline = time.monotonic() + START_DEADLINE
+    while not is_written():
+        assert time.monotonic() < deadline, "state.json or the index was not written"
+        await anyio.sleep(0.02)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
