@@ -1,0 +1,105 @@
+"""A checkpoint whose changes are reported before it: one scan, one reading of each file."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from hankweave_server.checkpoints.capture import Noticed
+from hankweave_server.checkpoints.file_reader import FileReader
+from hankweave_server.checkpoints.model import CheckpointMade
+from server.checkpoints.conftest import EVERYTHING, Lab
+from support.git_facts import GitWitness
+
+
+def noticed(lab: Lab, digests_up_to: int = 200) -> Noticed:
+    found = lab.engine.checkpoint_unless_changed(lab.request("manual"), digests_up_to)
+    assert isinstance(found, Noticed)
+    return found
+
+
+def test_changes_are_found_with_the_digests_of_what_was_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each changed file is opened once, for its event and for the commit."""
+    for name in ("same", "changed", "gone"):
+        lab.write(name, "before")
+
+    lab.checkpoint()
+    lab.engine.scan_changes(EVERYTHING)
+    lab.write("changed", "after")
+    lab.write("new/file", "new")
+    lab.link("link", "changed")
+    lab.delete("gone")
+    opened: list[bytes] = []
+    real = FileReader.read
+
+    def counted(self: FileReader, path: bytes) -> object:
+        opened.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(FileReader, "read", counted)
+    found = noticed(lab)
+    made = lab.engine.complete(found.capture, lab.request("manual"))
+
+    assert {(each.path, each.kind) for each in found.changes} == {
+        (b"changed", "modified"),
+        (b"new/file", "created"),
+        (b"link", "created"),
+        (b"gone", "deleted"),
+    }
+    assert found.digests == {
+        b"changed": hashlib.sha256(b"after").hexdigest(),
+        b"new/file": hashlib.sha256(b"new").hexdigest(),
+    }
+    assert sorted(set(opened) - {b"same"}) == [b"changed", b"link", b"new/file"]
+    assert len(opened) == len(set(opened))
+    git = GitWitness(lab.layout.root)
+    assert git.run("show", f"{made.sha}:changed") == "after"
+    git.assert_sound()
+
+
+def test_nothing_is_reported_twice(lab: Lab) -> None:
+    """Neither what a scan has reported, nor what the last checkpoint holds."""
+    lab.write("a", "1")
+    lab.checkpoint()
+    lab.write("a", "2")
+    (scanned,) = lab.engine.scan_changes(EVERYTHING)
+    assert scanned.path == b"a"
+    made = lab.engine.checkpoint_unless_changed(lab.request("manual"), 200)
+    assert isinstance(made, CheckpointMade)
+    assert lab.engine.scan_changes(EVERYTHING) == ()
+
+    lab.write("b", "3")
+    lab.engine.complete(noticed(lab).capture, lab.request("manual"))
+    assert lab.engine.scan_changes(EVERYTHING) == ()
+    again = lab.engine.checkpoint_unless_changed(lab.request("manual"), 200)
+    assert isinstance(again, CheckpointMade)
+
+
+def test_digests_are_left_out_where_nobody_wants_them(lab: Lab) -> None:
+    """A burst is reported without them."""
+    lab.checkpoint()
+    for number in range(40):
+        lab.write(f"{number}", f"{number}")
+
+    found = noticed(lab, digests_up_to=30)
+    assert (len(found.changes), found.digests) == (40, {})
+
+
+def test_an_abandoned_checkpoint_leaves_nothing(lab: Lab) -> None:
+    """No file stays in the repository, and the next checkpoint has the changes."""
+    lab.write("a", "1")
+    first = lab.checkpoint()
+    before = sorted(lab.layout.shadow_repository.rglob("*"))
+    lab.write("a", "2")
+    lab.write("big", bytes(5 << 20))
+    lab.engine.abandon(noticed(lab).capture)
+    assert sorted(lab.layout.shadow_repository.rglob("*")) == before
+
+    made = lab.checkpoint()
+    git = GitWitness(lab.layout.root)
+    assert git.run("show", f"{made.sha}:a") == "2"
+    assert git.run("rev-parse", f"{made.sha}^").strip() == first.sha
+    git.assert_sound()
