@@ -96,11 +96,18 @@ async def recovering(place: Place) -> AsyncIterator[Process]:
     async with process_of(words) as server, anyio.create_task_group() as reading:
         reading.start_soon(server.to_its_end)
         ours = f'"pid":{server.process.pid},'.encode()
-        with anyio.fail_after(30):  # The crashed server's lock file already exists.
-            while ours not in place.layout.runtime_lock.read_bytes():  # noqa: ASYNC110
+        with anyio.fail_after(30):  # The crashed server's lock file is replaced.
+            while not _contains(place.layout.runtime_lock, ours):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 
         yield server.process
+
+
+def _contains(path: Path, text: bytes) -> bool:
+    try:
+        return text in path.read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def notes_its_pid(place: Place, line: str) -> str:
