@@ -60,8 +60,8 @@ LARGE_PROMPT = "x" * 2**20
 """More than a pipe holds."""
 
 MOST_PACKS = OPEN_PACKS + LIBGIT2_OPEN_PACKS
-MOST_DESCRIPTORS = 20
-"""The descriptors of an idle server: its outputs, sockets, lock, logs, journal and folders."""
+MOST_DESCRIPTORS = 25
+"""The descriptors of an idle server: its outputs, sockets, lock, logs, journal, folders, watch."""
 
 ANSWER_DEADLINE = 1.0
 
