@@ -49,7 +49,8 @@ def test_changes_are_found_with_the_digests_of_what_was_read(
         (b"link", "created"),
         (b"gone", "deleted"),
     }
-    assert found.digests == {
+    # What was written a moment before the last checkpoint is read again.
+    assert {path: digest for path, digest in found.digests.items() if path != b"same"} == {
         b"changed": hashlib.sha256(b"after").hexdigest(),
         b"new/file": hashlib.sha256(b"new").hexdigest(),
     }
