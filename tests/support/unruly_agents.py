@@ -110,7 +110,7 @@ while True:
     try:
         os.fork()
     except OSError:
-        time.sleep(.001)
+        time.sleep(.05)  # Constantly, but a kernel that only forks serves nobody.
 """
 
 
