@@ -72,7 +72,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What is to follow in a file that only grows; another thread may be writing it now."""
+    """The next lines of a file that only grows; another thread may be writing them now."""
 
     path: Path
     offset: int
@@ -166,8 +166,9 @@ class WriteAheadLog:
         if images is None:
             # A replay must not take an older version of them for the newest one.
             self.settle()
-            with self._lock:
-                self._append(following)
+            if following:
+                with self._lock:
+                    self._append(following)
 
             flush_and_rename(others)
             images, others = (), ()

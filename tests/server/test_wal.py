@@ -275,12 +275,14 @@ def test_a_removal_leaves_what_has_come_since(store: Store) -> None:
 
 
 def test_a_removal_takes_no_flush(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An intent goes when its rollback is over, and nobody waits for the disk."""
     store.publish({}, {"intent": b"A"})
     for module, name in ((os, "fdatasync"), (os, "fsync"), (fsutil, "sync_filesystem")):
         monkeypatch.setattr(module, name, lambda _: pytest.fail("a flush"))
 
     store.log.remove(store.root / "intent", b"A")
     monkeypatch.undo()
+    assert store.content() == {}
 
 
 def test_files_of_two_folders_are_published_together(store: Store, tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ class Control:
 
         report = None
         if not self._runner.is_busy:
-            report = functools.partial(FileChangeReporter(self._ctx).report, run_id=run.run_id)
+            report = functools.partial(
+                FileChangeReporter(self._ctx).report_captured, run_id=run.run_id
+            )
 
         entries = thread(self._ctx.state)
         return await self._ctx.checkpointer.take(

@@ -8,8 +8,8 @@ Many files are read on two threads. Opening, reading, hashing and deflating rele
 lock, so two threads are nearly twice as fast, and the rest of the daemon is hardly affected.
 Results come in the order of the request, and only a few files' content is in memory at a time.
 
-`Untold` follows changes to tracked files that were not reported yet: each change is reported
-exactly once.
+`PendingChanges` follows changes to tracked files that were not reported yet, so that each is
+reported exactly once.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def read_all(
     Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
-        capture = _Capture(descent, staging, size_limit, digests)
+        few = _DigestingReader(descent, staging, size_limit, digests)
         for file in files:
-            yield file, capture.read(file.path)
+            yield file, few.read(file.path)
 
         return
 
@@ -140,7 +140,7 @@ def _read(files: Sequence[TrackedFile], idle: SimpleQueue[_Reader]) -> Batch:
         idle.put(reader)
 
 
-class _Capture:
+class _DigestingReader:
     """A reader that stores what it reads and, if wanted, notes its SHA-256."""
 
     def __init__(
@@ -184,7 +184,7 @@ class _Reader:
     ) -> None:
         self._descent = descent
         self._staging = staging
-        self._capture = _Capture(descent, self, size_limit, digests)
+        self._reader = _DigestingReader(descent, self, size_limit, digests)
         self._objects: list[PackedObject] = []
         self._held = 0
 
@@ -193,7 +193,7 @@ class _Reader:
         seen: list[Seen] = []
         self._objects, self._held = [], 0
         for file in files:
-            seen.append((file, self._capture.read(file.path)))
+            seen.append((file, self._reader.read(file.path)))
             if self._held > BATCH_LIMIT:
                 break
 
@@ -230,7 +230,7 @@ class _Outline:
 
 @dataclass(slots=True)
 class Capture:
-    """What was read for a checkpoint that is not committed yet."""
+    """The content read for a checkpoint that is not committed yet."""
 
     staging: ObjectStaging
     parent: Sha | None
@@ -243,12 +243,12 @@ class Capture:
     sizes: dict[bytes, int] = field(default_factory=dict)
     """Sizes of the unstable files."""
     digests: Digests | None = None
-    is_told: bool = False
+    is_reported: bool = False
     """True if its changes were reported, so that nobody needs the changes against the parent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class CapturedChanges:
     """Changes to be reported before the checkpoint that holds them."""
 
     changes: tuple[FileChange, ...]
@@ -278,16 +278,6 @@ class Recording:
         self._size_limit = size_limit
         self._outline: _Outline | None = None
 
-    def record(
-        self, request: CheckpointRequest, parent: Sha | None, meter: Meter = UNWATCHED
-    ) -> CheckpointMade:
-        """Make a checkpoint on the request's branch, which exists or has no parent.
-
-        If this raises, the caller must reset the memory, which may name objects that were never
-        stored.
-        """
-        return self.commit(self.capture(request, parent, meter), request, meter)
-
     def capture(
         self,
         request: CheckpointRequest,
@@ -298,7 +288,8 @@ class Recording:
     ) -> Capture:
         """Read what changed into a staging area, for `commit`; nothing is visible until then.
 
-        Up to so many files, their digests are noted. Raises as `record`.
+        Up to so many files, their digests are noted. If this raises, the caller must reset the
+        memory, which may name objects that were never stored.
         """
         staging = self._repo.staging()
         try:
@@ -324,7 +315,7 @@ class Recording:
     def commit(
         self, capture: Capture, request: CheckpointRequest, meter: Meter = UNWATCHED
     ) -> CheckpointMade:
-        """Make a checkpoint of what was captured; raises as `record`."""
+        """Make a checkpoint of what was captured, on the request's branch; raises as `capture`."""
         staging, parent, skipped = capture.staging, capture.parent, capture.skipped
         try:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
@@ -350,9 +341,9 @@ class Recording:
             staging.abandon()
             raise
 
-        changed = None if capture.is_told else self._changes(parent, capture.sizes)
+        changed = () if capture.is_reported else self._changes(parent, capture.sizes)
         self._memory.is_recorded(commit, tree)
-        return replace(made, changed=changed or ())
+        return replace(made, changed=changed)
 
     def _tail_of(self, request: CheckpointRequest) -> Tail | None:
         return None if request.journal_tail is None else Tail(self._journal, *request.journal_tail)
@@ -498,13 +489,13 @@ def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
     return "deleted" if new is None else "modified"
 
 
-class Untold:
-    """The unreported changes, followed across scans and checkpoints in their order."""
+class PendingChanges:
+    """Changes that were not reported yet, followed across scans and checkpoints in their order."""
 
     def __init__(self, repo: ShadowRepo, memory: WorkTreeMemory) -> None:
         self._repo = repo
         self._memory = memory
-        self._told: dict[bytes, Entry | None] = {}
+        self._reported: dict[bytes, Entry | None] = {}
         """Last reported state of files that the last checkpoint may hold in another state."""
         self._basis: tuple[bytes | None, tuple[str, ...]] | None = None
         """The tree with which the last scan compared, and the patterns it used."""
@@ -526,7 +517,7 @@ class Untold:
                 size = seen.size if isinstance(seen, CapturedFile) else 0
                 yield FileChange(path, kind_of_change(before, now), size)
 
-            self._told[path] = now
+            self._reported[path] = now
 
     def of_capture(
         self, last: bytes | None, patterns: tuple[str, ...], capture: Capture
@@ -546,7 +537,7 @@ class Untold:
             if now != before:
                 yield FileChange(path, kind_of_change(before, now), size)
 
-            self._told[path] = now
+            self._reported[path] = now
 
     def _suspects(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[bytes]
@@ -554,16 +545,16 @@ class Untold:
         """Yield what may have changed, and what it was when it was last reported or recorded."""
         self._basis = last, patterns
         recorded_in = Lookup(self._repo.read_tree)
-        suspects = {*pending, *self._memory.table.gone, *self._told}
+        suspects = {*pending, *self._memory.table.gone, *self._reported}
         for path in sorted(suspects):
             recorded = recorded_in.entry(last, path)
-            yield path, self._told.get(path, recorded)
+            yield path, self._reported.get(path, recorded)
 
     def follow_capture(
         self, request: CheckpointRequest, capture: Capture, made: CheckpointMade
     ) -> None:
         """Compare with a new checkpoint from now on whose changes were reported (`of_capture`)."""
-        self._told = {p: entry for p, entry in self._told.items() if p in capture.refused}
+        self._reported = {p: entry for p, entry in self._reported.items() if p in capture.refused}
         self._basis = bytes.fromhex(made.tree), request.patterns
 
     def follow(
@@ -576,15 +567,17 @@ class Untold:
         different.
         """
         if parent is None or request.kind == "safety" or self._basis != (parent, request.patterns):
-            self._told, self._basis = {}, None
+            self._reported, self._basis = {}, None
             return
 
         tree, recorded_in = bytes.fromhex(made.tree), Lookup(self._repo.read_tree)
-        taken_in = sorted({change.path for change in made.changed} | self._told.keys())
+        taken_in = sorted({change.path for change in made.changed} | self._reported.keys())
         last = {
-            path: self._told[path] if path in self._told else recorded_in.entry(parent, path)
+            path: self._reported[path]
+            if path in self._reported
+            else recorded_in.entry(parent, path)
             for path in taken_in
         }
         taken = {path: recorded_in.entry(tree, path) for path in taken_in}
-        self._told = {path: entry for path, entry in last.items() if entry != taken[path]}
+        self._reported = {path: entry for path, entry in last.items() if entry != taken[path]}
         self._basis = tree, request.patterns

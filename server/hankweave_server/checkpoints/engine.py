@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import commit_message, repo_init
-from hankweave_server.checkpoints.capture import Capture, Noticed, Recording, Untold
+from hankweave_server.checkpoints.capture import Capture, CapturedChanges, PendingChanges, Recording
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, set_aside
 from hankweave_server.checkpoints.diff import Comparing, Ranges
@@ -119,7 +119,7 @@ class CheckpointEngine:
             folder / layout.journal.relative_to(layout.state_directory),
         )
         self._comparing = Comparing(self._repo, self._memory)
-        self._untold = Untold(self._repo, self._memory)
+        self._pending_changes = PendingChanges(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
         self._epochs = Epochs(self._repo)
@@ -210,17 +210,13 @@ class CheckpointEngine:
         ShadowRepositoryError when repository or work tree cannot be used at all.
         """
         with self._remembering_nothing_false():
-            parent = self._parent_of(request)
-            made = self._recording.record(request, parent, meter)
-            self._untold.follow(request, None if parent is None else self._tree_of(parent), made)
-            if len(made.changed) > SAVE_CACHE_AFTER:
-                self._save_cache()
+            capture = self._recording.capture(request, self._parent_of(request), meter)
 
-        return made
+        return self.complete(capture, request, meter)
 
     def checkpoint_unless_changed(
         self, request: CheckpointRequest, digests_up_to: int, meter: Meter = UNWATCHED
-    ) -> CheckpointMade | Noticed:
+    ) -> CheckpointMade | CapturedChanges:
         """Make a checkpoint, or return what changed since the last report or checkpoint.
 
         In that case the content is captured: report the changes, then call `complete` or `abandon`
@@ -233,14 +229,16 @@ class CheckpointEngine:
             try:
                 tree = None if parent is None else self._tree_of(parent)
                 if head == parent:  # Changes since a lost commit cannot be determined.
-                    changes = tuple(self._untold.of_capture(tree, request.patterns, capture))
-                    capture.is_told = True
+                    changes = tuple(
+                        self._pending_changes.of_capture(tree, request.patterns, capture)
+                    )
+                    capture.is_reported = True
             except BaseException:
                 capture.staging.abandon()
                 raise
 
         if changes:
-            return Noticed(changes, capture.digests or {}, capture)
+            return CapturedChanges(changes, capture.digests or {}, capture)
 
         return self.complete(capture, request, meter)
 
@@ -250,12 +248,12 @@ class CheckpointEngine:
         """Make a checkpoint of what was captured; raises as `checkpoint`."""
         with self._remembering_nothing_false():
             made = self._recording.commit(capture, request, meter)
-            if capture.is_told:
-                self._untold.follow_capture(request, capture, made)
+            if capture.is_reported:
+                self._pending_changes.follow_capture(request, capture, made)
             else:
                 parent = capture.parent
                 tree = None if parent is None else self._tree_of(parent)
-                self._untold.follow(request, tree, made)
+                self._pending_changes.follow(request, tree, made)
 
             if len(capture.paths) > SAVE_CACHE_AFTER:
                 self._save_cache()
@@ -283,7 +281,7 @@ class CheckpointEngine:
                 return ()  # Changes since a lost commit cannot be determined.
 
             tree = None if head is None else self._tree_of(head)
-            return tuple(self._untold.look(tree, wanted, pending))
+            return tuple(self._pending_changes.look(tree, wanted, pending))
 
     @property
     def watch_state(self) -> WatchState:

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_server.checkpoints.capture import Capture, Noticed
+from hankweave_server.checkpoints.capture import Capture, CapturedChanges
 from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
 from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
@@ -59,10 +59,10 @@ IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Reporting:
     """How the changes are reported that a checkpoint is about to hold."""
 
-    tell: Callable[[Noticed, CheckpointRequest], Awaitable[CheckpointRequest]]
+    report: Callable[[CapturedChanges, CheckpointRequest], Awaitable[CheckpointRequest]]
     """Report the changes; return the request with its new place in the journal."""
     digests_up_to: int
     """Number of changed files up to which their digests are wanted."""
@@ -210,15 +210,15 @@ class CheckpointStore:
         request: CheckpointRequest,
         meter: Meter,
         intent_of: IntentOf | None,
-        telling: Telling | None,
+        reporting: Reporting | None,
     ) -> CheckpointRecord:
         """Commit on the run's branch, which is created with its first checkpoint."""
         async with self._gate:
-            if telling is None:
+            if reporting is None:
                 work = functools.partial(self._committed, request, meter, intent_of)
                 record = await self._blocking(work)
             else:
-                record = await self._commit_told(request, meter, telling)
+                record = await self._commit_reporting(request, meter, reporting)
 
         self.known[record.sha] = record
         return record
@@ -233,30 +233,32 @@ class CheckpointStore:
 
         return self._recorded(request, self._engine.checkpoint(request, meter))
 
-    async def _commit_told(
-        self, request: CheckpointRequest, meter: Meter, telling: Telling
+    async def _commit_reporting(
+        self, request: CheckpointRequest, meter: Meter, reporting: Reporting
     ) -> CheckpointRecord:
         """Commit, and report changes before; each file is read once. The gate must be held."""
 
-        def begin() -> tuple[CheckpointRequest, CheckpointRecord | Noticed]:
+        def begin() -> tuple[CheckpointRequest, CheckpointRecord | CapturedChanges]:
             whole, engine = self._with_sessions(request), self._engine
-            found = engine.checkpoint_unless_changed(whole, telling.digests_up_to, meter)
-            return whole, found if isinstance(found, Noticed) else self._recorded(whole, found)
+            found = engine.checkpoint_unless_changed(whole, reporting.digests_up_to, meter)
+            return whole, found if isinstance(found, CapturedChanges) else self._recorded(
+                whole, found
+            )
 
-        def complete(capture: Capture, told: CheckpointRequest) -> CheckpointRecord:
-            return self._recorded(told, self._engine.complete(capture, told, meter))
+        def complete(capture: Capture, reported: CheckpointRequest) -> CheckpointRecord:
+            return self._recorded(reported, self._engine.complete(capture, reported, meter))
 
-        whole, noticed = await self._blocking(begin)
-        if not isinstance(noticed, Noticed):
-            return noticed
+        whole, captured = await self._blocking(begin)
+        if not isinstance(captured, CapturedChanges):
+            return captured
 
         try:
-            told = await telling.tell(noticed, whole)
+            reported = await reporting.report(captured, whole)
         except BaseException:
-            await self._blocking(functools.partial(self._engine.abandon, noticed.capture))
+            await self._blocking(functools.partial(self._engine.abandon, captured.capture))
             raise
 
-        return await self._blocking(functools.partial(complete, noticed.capture, told))
+        return await self._blocking(functools.partial(complete, captured.capture, reported))
 
     def _with_sessions(self, request: CheckpointRequest) -> CheckpointRequest:
         """Stage the session files, to be published with the checkpoint."""

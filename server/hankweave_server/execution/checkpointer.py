@@ -21,15 +21,15 @@ from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord, StoreRepair
 from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.checkpoints.capture import Noticed
+from hankweave_server.checkpoints.capture import CapturedChanges
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
 from hankweave_server.checkpoints.store import (
     CheckpointStore,
     IntentOf,
+    Reporting,
     SessionPlaces,
-    Telling,
 )
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
@@ -48,7 +48,7 @@ VERIFIED_SECONDS = 600.0
 
 MISSED_SHOWN = 10
 
-MOST_TOLD = 200
+MOST_REPORTED = 200
 """Changes with a `file.updated` each; more than that found at once are one `files.changed`."""
 
 TAIL_BYTES = 128 << 10
@@ -137,7 +137,7 @@ class Checkpointer(CheckpointStore):
         causes: tuple[int | str, ...] = (),
         waits_for_room: bool = True,
         intent_of: IntentOf | None = None,
-        report: Callable[[Noticed], Awaitable[None]] | None = None,
+        report: Callable[[CapturedChanges], Awaitable[None]] | None = None,
     ) -> CheckpointRecord:
         """Capture the work tree; return when commit and journal line are durable.
 
@@ -166,32 +166,32 @@ class Checkpointer(CheckpointStore):
             codon_state=STATE_OF_KIND.get(kind, _status_of(codon)),
             journal_tail=tail,
         )
-        telling = None
+        reporting = None
         if report is not None:
-            tell = functools.partial(self._tell, report, insists=waits_for_room)
-            telling = Telling(tell, MOST_TOLD)
+            first = functools.partial(self._report_first, report, insists=waits_for_room)
+            reporting = Reporting(first, MOST_REPORTED)
 
         try:
             record = await self._make(
-                request, causes, intent_of, telling, waits_for_room=waits_for_room
+                request, causes, intent_of, reporting, waits_for_room=waits_for_room
             )
         except BaseException:
-            self._ledger.hurry()
+            self._ledger.write_now()
             raise
 
         await self._record(record, causes, waits=intent_of is None)
         return record
 
-    async def _tell(
+    async def _report_first(
         self,
-        report: Callable[[Noticed], Awaitable[None]],
-        noticed: Noticed,
+        report: Callable[[CapturedChanges], Awaitable[None]],
+        captured: CapturedChanges,
         request: CheckpointRequest,
         *,
         insists: bool,
     ) -> CheckpointRequest:
         """Report what changed, and let the request follow the report in the journal."""
-        await report(noticed)
+        await report(captured)
         event_seq, tail = await self._position(insists=insists)
         return replace(request, event_seq=event_seq, journal_tail=tail)
 
@@ -212,12 +212,12 @@ class Checkpointer(CheckpointStore):
         request: CheckpointRequest,
         causes: tuple[int | str, ...],
         intent_of: IntentOf | None,
-        telling: Telling | None,
+        reporting: Reporting | None,
         *,
         waits_for_room: bool,
     ) -> CheckpointRecord:
         with self.progress.watching("capture", causes) as meter:
-            commit = functools.partial(self._commit, request, meter, intent_of, telling)
+            commit = functools.partial(self._commit, request, meter, intent_of, reporting)
             if not waits_for_room:
                 return await commit()
 
@@ -250,7 +250,7 @@ class Checkpointer(CheckpointStore):
             run_id=coordinate.run_id,
             codon_id=coordinate.codon_id,
             causes=causes,
-            hurries=waits,
+            urgent=waits,
         )
         if waits:
             await self._ledger.catch_up(insists=True)

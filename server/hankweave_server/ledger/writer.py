@@ -152,8 +152,8 @@ class _Batch:
     """True if state.json must show it when it is published."""
     must_save: bool = False
     """True if it is not complete before state.json is durable."""
-    hurries: bool = True
-    """False if it may wait for a batch that hurries."""
+    urgent: bool = True
+    """False if it may wait for a batch that is urgent."""
     is_written: bool = False
     done: anyio.Event | None = None
     """Created by the caller that waits, before the writer can run; most batches have none."""
@@ -263,13 +263,13 @@ class Ledger:
         run_id: RunId | None = None,
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
-        hurries: bool = True,
+        urgent: bool = True,
     ) -> None:
         """Queue chatty entries in the same order; wait only while the queue is too long.
 
-        They are durable once they are published. `hurries` is as in `leave`. Raises as `record`.
+        They are durable once they are published. `urgent` is as in `leave`. Raises as `record`.
         """
-        self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes, hurries=hurries)
+        self.leave(*entries, run_id=run_id, codon_id=codon_id, causes=causes, urgent=urgent)
         await self.settle()
 
     def leave(
@@ -278,20 +278,20 @@ class Ledger:
         run_id: RunId | None = None,
         codon_id: CodonId | None = None,
         causes: tuple[int | str, ...] = (),
-        hurries: bool = True,
+        urgent: bool = True,
     ) -> None:
         """Queue entries without waiting, even if the queue is too long: for rare events.
 
-        Without `hurries`, they are written with what comes next: the caller records the outcome
+        Unless `urgent`, they are written with what comes next: the caller records the outcome
         of what they announce a moment later, and one flush is enough for both. A caller that fails
-        before that calls `hurry`.
+        before that calls `write_now`.
         """
-        self._decide(entries, About(run_id, codon_id, causes), hurries=hurries)
+        self._decide(entries, About(run_id, codon_id, causes), urgent=urgent)
 
-    def hurry(self) -> None:
+    def write_now(self) -> None:
         """Let what was decided be written now."""
         for batch in self._pending:
-            batch.hurries = True
+            batch.urgent = True
             self._wake.set()
 
     def decided(self) -> Decided:
@@ -329,7 +329,7 @@ class Ledger:
 
         return self.last_seq
 
-    def _decide(self, entries: tuple[Entry, ...], about: About, *, hurries: bool = True) -> _Batch:
+    def _decide(self, entries: tuple[Entry, ...], about: About, *, urgent: bool = True) -> _Batch:
         self._require_working()
         published, state = compose(
             self.state, entries, about, clock=self._clock, new_id=self._new_id
@@ -341,14 +341,14 @@ class Ledger:
                 state,
                 asks_for_save=any(map(asks_for_save, entries)),
                 must_show=any(map(needs_save, entries)),
-                hurries=hurries,
+                urgent=urgent,
             )
         )
 
     def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)
         self._pending_events += len(batch.published)
-        if batch.hurries:
+        if batch.urgent:
             self._wake.set()
 
         return batch
@@ -415,7 +415,7 @@ class Ledger:
 
     async def _has_work(self) -> bool:
         """Wait until a batch or a save is due; return False once all is written and closed."""
-        if any(each.hurries for each in self._pending):
+        if any(each.urgent for each in self._pending):
             self._wake = anyio.Event()
             return True
 

@@ -69,6 +69,7 @@ from contextlib import suppress
 from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
+from hankweave_server.worktree.inotify import WatchFailed
 from hankweave_server.worktree.names import is_never_captured, is_out_of_bounds, is_reserved, joined
 from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.stat_index import (
@@ -81,7 +82,7 @@ from hankweave_server.worktree.stat_index import (
     differing,
     signature_of,
 )
-from hankweave_server.worktree.watch import TreeWatch, WatchFailed, WatchState
+from hankweave_server.worktree.watch import TreeWatch, WatchState
 
 RACY_WINDOW_NS = 20_000_000
 VERIFY_AGAIN_SECONDS = 0.1

@@ -14,9 +14,7 @@ them. A file enters it when it is new, when an event names it, and when it has n
 leaves only by the proof below. Everything outside of it is unchanged as long as no event says
 otherwise.
 
-A *cookie* orders events and scans: changing the mode of a memory file that the same instance
-watches queues an event behind all earlier ones, so a reader that has seen it has seen every change
-that was complete before. A memory file needs no name, no writable folder and no cleanup.
+`Inotify.events` returns all events of changes that were complete before the call, or fails.
 
 The proof
 ---------
@@ -67,16 +65,13 @@ When there is no watch
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import os
 import select
 import signal
 import stat
-import struct
-import threading
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,21 +79,25 @@ from typing import NamedTuple
 
 from hankweave_protocol.replies import WatchReason
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent
+from hankweave_server.worktree.inotify import (
+    IN_ATTRIB,
+    IN_CLOSE_WRITE,
+    IN_CREATE,
+    IN_DELETE,
+    IN_IGNORED,
+    IN_ISDIR,
+    IN_MODIFY,
+    IN_MOVED_FROM,
+    IN_MOVED_TO,
+    IN_ONLYDIR,
+    IN_OPEN,
+    IN_UNMOUNT,
+    LIBC,
+    Inotify,
+    WatchFailed,
+    failure_of,
+)
 from hankweave_server.worktree.stat_index import Folder, StatIndex, Unproven, signature_of
-
-IN_MODIFY = 0x2
-IN_ATTRIB = 0x4
-IN_CLOSE_WRITE = 0x8
-IN_OPEN = 0x20
-IN_MOVED_FROM = 0x40
-IN_MOVED_TO = 0x80
-IN_CREATE = 0x100
-IN_DELETE = 0x200
-IN_UNMOUNT = 0x2000
-IN_Q_OVERFLOW = 0x4000
-IN_IGNORED = 0x8000
-IN_ONLYDIR = 0x01000000
-IN_ISDIR = 0x40000000
 
 NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
 """Events after which a name means something else."""
@@ -106,9 +105,6 @@ _MASK = NAMES | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE | IN_OPEN | IN_ONLYDIR
 FILE_SHARE = 0.75
 """Part of a user's watches that the files of one work tree may take."""
 
-_EVENT = struct.Struct("iIII")
-_BUFFER = 1 << 16
-_BACKLOG = 8 << 20  # About 250,000 events: a full scan is faster than so many names.
 _BATCH = 32  # Files open at the same time during a proof: descriptors are scarce.
 _F_SETSIG = 10
 
@@ -124,16 +120,6 @@ _CLOCK_TOLERANCE_NS = 500_000_000
 
 _TEMPORARY = frozenset({"start", "overflow", "mount", "clock", "replaced"})
 """Reasons for one full scan, with which a new watch begins if nothing stands against it."""
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class WatchFailed(Exception):
-    """The watch cannot tell what changed; `reason` is one of the words in `server.status`."""
-
-    def __init__(self, reason: WatchReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -161,14 +147,6 @@ class WatchState:
             self.reason = before.reason
 
 
-class RawEvent(NamedTuple):
-    """One event as the kernel reports it."""
-
-    watch: int
-    mask: int
-    name: bytes
-
-
 class _Clocks(NamedTuple):
     """How far the clock has been set, and how long the machine has been suspended."""
 
@@ -185,115 +163,6 @@ class _Clocks(NamedTuple):
         return any(
             abs(now - then) > _CLOCK_TOLERANCE_NS for now, then in zip(self, before, strict=True)
         )
-
-
-class Inotify:
-    """An inotify instance whose queue a thread empties, so that it rarely overflows."""
-
-    def __init__(self) -> None:
-        """Raise WatchFailed if the kernel grants no instance."""
-        self._descriptor = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0:
-            raise _failure(ctypes.get_errno())
-
-        try:
-            self._cookie = os.memfd_create("hankweave-watch")
-        except OSError as problem:
-            os.close(self._descriptor)
-            raise _failure(problem.errno) from problem
-
-        self._lock = threading.Lock()
-        self._blocks: list[bytes] = []
-        self._size = 0
-        self._mode = 0o600
-        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
-        self._thread = threading.Thread(target=self._empty, name="watch", daemon=True)
-        self._thread.start()
-        try:
-            self._cookie_watch = self.add(self._cookie, IN_ATTRIB)
-        except WatchFailed:
-            self.close()
-            raise
-
-    def add(self, descriptor: int, mask: int) -> int:
-        """Watch an open file or folder; return the number of the watch, the same for each inode."""
-        path = b"/proc/self/fd/%d" % descriptor
-        watch: int = _LIBC.inotify_add_watch(self._descriptor, path, ctypes.c_uint32(mask))
-        if watch < 0:
-            raise _failure(ctypes.get_errno())
-
-        return watch
-
-    def remove(self, watch: int) -> None:
-        """Remove a watch that the kernel may have removed already."""
-        _LIBC.inotify_rm_watch(self._descriptor, watch)
-
-    def events(self) -> Iterator[RawEvent]:
-        """Return every event up to now, in order.
-
-        Raises WatchFailed if some were lost. Events are complete only if all of them are consumed.
-        """
-        self._mode ^= 0o200
-        os.fchmod(self._cookie, self._mode)
-        with self._lock:
-            while self._read():
-                pass
-
-            blocks, self._blocks, size, self._size = self._blocks, [], self._size, 0
-
-        if size > _BACKLOG:
-            raise WatchFailed("overflow")
-
-        return self._decoded(blocks)
-
-    def close(self) -> None:
-        os.write(self._stop_write, b"x")
-        self._thread.join()
-        for descriptor in (self._descriptor, self._cookie, self._stop_read, self._stop_write):
-            os.close(descriptor)
-
-    def _decoded(self, blocks: list[bytes]) -> Iterator[RawEvent]:
-        is_complete = False
-        for block in blocks:
-            position = 0
-            while position < len(block):
-                watch, mask, _, length = _EVENT.unpack_from(block, position)
-                position += _EVENT.size
-                if mask & IN_Q_OVERFLOW:
-                    raise WatchFailed("overflow")
-
-                if watch == self._cookie_watch:
-                    is_complete = True
-                else:
-                    yield RawEvent(watch, mask, block[position : position + length].rstrip(b"\0"))
-
-                position += length
-
-        if not is_complete:
-            raise WatchFailed("overflow")
-
-    def _empty(self) -> None:
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        poll.register(self._stop_read, select.POLLIN)
-        while all(descriptor != self._stop_read for descriptor, _ in poll.poll()):
-            with self._lock:
-                self._read()
-
-            # Events come in bursts: fewer and larger reads leave more time to others.
-            time.sleep(0.005)
-
-    def _read(self) -> bool:
-        try:
-            block = os.read(self._descriptor, _BUFFER)
-        except BlockingIOError:
-            return False
-
-        self._size += len(block)
-        if self._size <= _BACKLOG:
-            self._blocks.append(block)
-
-        return True
 
 
 class TreeWatch:
@@ -564,7 +433,7 @@ class _Mounts:
         top = os.readlink(b"/proc/self/fd/%d" % root).rstrip(b"/") + b"/"
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         content = bytearray()
-        while block := os.read(self._descriptor, _BUFFER):
+        while block := os.read(self._descriptor, 1 << 16):
             content += block
 
         for line in bytes(content).splitlines():
@@ -618,13 +487,8 @@ class _Statfs(ctypes.Structure):
 
 def _require_known_file_system(root: int) -> None:
     found = _Statfs()
-    if _LIBC.fstatfs(root, ctypes.byref(found)) != 0:
-        raise _failure(ctypes.get_errno())
+    if LIBC.fstatfs(root, ctypes.byref(found)) != 0:
+        raise failure_of(ctypes.get_errno())
 
     if found.f_type & 0xFFFFFFFF not in _FILE_SYSTEMS:
         raise WatchFailed("file-system")
-
-
-def _failure(number: int | None) -> WatchFailed:
-    is_exhausted = number in (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-    return WatchFailed("exhausted" if is_exhausted else "unavailable")

@@ -18,7 +18,7 @@ from hankweave_server.execution import checkpointer as checkpointer_module
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.watch import Inotify, RawEvent
+from hankweave_server.worktree.inotify import Inotify, RawEvent
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
 

@@ -350,7 +350,7 @@ async def test_what_does_not_hurry_is_written_with_what_comes_next(layout: Layou
     """It has its place in the order, and one flush is enough for both."""
     async with open_ledger(layout) as ledger:
         await ledger.flush()
-        ledger.leave(info("the beginning"), hurries=False)
+        ledger.leave(info("the beginning"), urgent=False)
         await anyio.wait_all_tasks_blocked()
         assert journal_in(layout) == []
         await ledger.record(info("the end"))
@@ -775,11 +775,11 @@ async def test_what_is_not_durable_yet_is_known_to_the_byte(
         monkeypatch.setattr(os, "fdatasync", held)
         await ledger.post(Info(message="being written"))
         await anyio.to_thread.run_sync(is_writing.wait)
-        ledger.leave(Info(message="queued"), hurries=False)
+        ledger.leave(Info(message="queued"), urgent=False)
         found = ledger.decided()
         monkeypatch.undo()
         may_write.set()
-        ledger.hurry()
+        ledger.write_now()
         await ledger.catch_up(insists=True)
 
     assert (found.seq, found.offset) == (ledger.last_seq, len(durable))

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hankweave_server.worktree import inotify
 from hankweave_server.worktree import watch as watch_module
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.patterns import UnifiedFileResolver
@@ -319,7 +320,7 @@ def test_a_changed_gitignore_is_found_although_it_is_not_tracked(tree):
 
 def test_an_overflow_leads_to_one_full_scan(tree, monkeypatch):
     """Nothing is missed, and the scan after it is watched again."""
-    monkeypatch.setattr(watch_module, "_BACKLOG", 4096)
+    monkeypatch.setattr(inotify, "_BACKLOG", 4096)
     for number in range(300):
         (tree.root / f"new{number}").write_text("1")
 
@@ -361,7 +362,7 @@ def test_a_replaced_work_tree_is_watched_anew(tree):
 def test_exhausted_watches_leave_full_scans(tree, monkeypatch, number):
     """The scan that needs one watch too many is full, and so are all later ones."""
     monkeypatch.setattr(
-        watch_module.Inotify, "add", lambda *_: (_ for _ in ()).throw(watch_module._failure(number))
+        inotify.Inotify, "add", lambda *_: (_ for _ in ()).throw(inotify.failure_of(number))
     )
     (tree.root / "new").mkdir()
     (tree.root / "new" / "a").write_text("1")

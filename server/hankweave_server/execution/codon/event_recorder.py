@@ -280,7 +280,7 @@ class EventRecorder:
     async def announce_files(self, source: FileSource) -> None:
         """Report what changed in the tracked files since the last scan, and the resulting tree."""
         async with self.files:
-            news = await self._news.tell(source, self._run_id, self._codon_id)
+            news = await self._news.scan_and_report(source, self._run_id, self._codon_id)
 
         self._is_unsaved |= news.any
         self._has_changed |= news.any
@@ -298,7 +298,7 @@ class EventRecorder:
 
     async def announce_frozen_work(self) -> None:
         """Report what the agent did until it was frozen; the caller holds `files`."""
-        await self._news.tell(FileSource(kind="tool_use"), self._run_id, self._codon_id)
+        await self._news.scan_and_report(FileSource(kind="tool_use"), self._run_id, self._codon_id)
 
     async def _act(self, action: str, content: str) -> None:
         await self._post(

@@ -41,9 +41,9 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
-from hankweave_server.checkpoints.capture import Noticed
+from hankweave_server.checkpoints.capture import CapturedChanges
 from hankweave_server.checkpoints.model import FileChange
-from hankweave_server.execution.checkpointer import MOST_TOLD
+from hankweave_server.execution.checkpointer import MOST_REPORTED
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
@@ -82,17 +82,17 @@ class FileChangeReporter:
     def __init__(self, ctx: ExecutionContext) -> None:
         self._ctx = ctx
 
-    async def tell(
+    async def scan_and_report(
         self,
         source: FileSource,
         run_id: RunId | None,
         codon_id: CodonId | None,
         *,
-        hurries: bool = True,
+        urgent: bool = True,
     ) -> News:
         """Post the changes and the owner of each; return what was found.
 
-        Without `hurries`, the events are written with the checkpoint that the caller takes next.
+        Unless `urgent`, the events are written with the checkpoint that the caller takes next.
         """
         ctx = self._ctx
         changes = await ctx.checkpointer.changes(ctx.patterns())
@@ -100,13 +100,13 @@ class FileChangeReporter:
             return NO_NEWS
 
         entries = await self._entries(changes, source, codon_id)
-        await self._post(entries, run_id, codon_id, hurries=hurries)
+        await self._post(entries, run_id, codon_id, urgent=urgent)
         return News(any=True, moved=any(change.kind != "modified" for change in changes))
 
-    async def report(self, noticed: Noticed, run_id: RunId) -> None:
+    async def report_captured(self, captured: CapturedChanges, run_id: RunId) -> None:
         """Post the edits of people that a checkpoint has found; they are written with it."""
-        entries = await self._entries(noticed.changes, PERSON, None, noticed.digests)
-        await self._post(entries, run_id, None, hurries=False)
+        entries = await self._entries(captured.changes, PERSON, None, captured.digests)
+        await self._post(entries, run_id, None, urgent=False)
 
     async def _entries(
         self,
@@ -121,7 +121,7 @@ class FileChangeReporter:
         """
         digests: dict[bytes, str] = {}
         updates: tuple[FileUpdated | FilesChanged, ...] = ()
-        if len(changes) > MOST_TOLD:
+        if len(changes) > MOST_REPORTED:
             updates = (await anyio.to_thread.run_sync(burst_of, changes, source, codon_id),)
         elif changes:
             digests.update(known)
@@ -148,13 +148,13 @@ class FileChangeReporter:
         run_id: RunId | None,
         codon_id: CodonId | None,
         *,
-        hurries: bool = True,
+        urgent: bool = True,
     ) -> None:
         """Post the entries; pause after large ones, so that clients can keep up."""
         post = functools.partial(self._ctx.ledger.post, run_id=run_id, codon_id=codon_id)
         small = tuple(entry for entry in entries if not isinstance(entry, _LARGE))
         large = tuple(entry for entry in entries if isinstance(entry, _LARGE))
-        await post(*small, *large[:1], hurries=hurries or len(large) > 1)
+        await post(*small, *large[:1], urgent=urgent or len(large) > 1)
         for entry in large[1:]:
             await anyio.sleep(LARGE_PAUSE)
             await post(entry)

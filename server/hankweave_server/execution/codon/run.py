@@ -288,7 +288,7 @@ class CodonRun:
 
     async def _begin(self) -> None:
         # Before the codon's own patterns count: files that these add are not user edits.
-        await FileChangeReporter(self._ctx).tell(PERSON, self._record.run_id, None)
+        await FileChangeReporter(self._ctx).scan_and_report(PERSON, self._record.run_id, None)
         await self._record.begin()
         if self._entry.codon.on_failure == "retry":
             attempt = self._record.current.attempt

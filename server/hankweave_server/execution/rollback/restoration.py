@@ -97,7 +97,7 @@ class Restoration:
                     await self.perform(intent, plan)
                     await self.forget(intent)
             finally:
-                self._ctx.ledger.hurry()
+                self._ctx.ledger.write_now()
 
         return start.rig
 
@@ -108,11 +108,11 @@ class Restoration:
     async def note_edits(self) -> None:
         """Journal user edits before the safety checkpoint makes them part of history.
 
-        They are written with what comes next, so the caller ends with `Ledger.hurry`.
+        They are written with what comes next, so the caller ends with `Ledger.write_now`.
         """
         run = newest_run(self._ctx.state)
         run_id = None if run is None else run.run_id
-        await FileChangeReporter(self._ctx).tell(PERSON, run_id, None, hurries=False)
+        await FileChangeReporter(self._ctx).scan_and_report(PERSON, run_id, None, urgent=False)
 
     # --- preparation -----------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Restoration:
         if beginning:
             is_short = len(plan.touched) <= FEW
             ctx.ledger.leave(
-                *beginning, run_id=intent.from_run, causes=moments, hurries=not is_short
+                *beginning, run_id=intent.from_run, causes=moments, urgent=not is_short
             )
 
         effects = await self._planner.effects_since(intent.place or intent.target.coordinate)

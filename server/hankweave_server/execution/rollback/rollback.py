@@ -190,27 +190,24 @@ class Rollback:
                 leftovers, plan = await self._plan(request, beside_codon=beside_codon)
                 if not beside_codon and self._planner.is_there_already(request, plan):
                     intent, report = await self._stay(request, plan, causes)
-                    is_told = is_stored = False
+                    has_idled = False
                 else:
-                    is_stored = True
                     intent = await self._restoration.prepare(
                         request, plan, leftovers, beside_codon=beside_codon
                     )
-                    is_told = intent.to_run is not None and not intent.auto_restart
+                    has_idled = intent.to_run is not None and not intent.auto_restart
                     report = await self._restoration.perform(
                         intent,
                         plan,
                         causes,
                         afterwards=lambda: (
-                            self._runner.idle_after_rollback(causes) if is_told else None
+                            self._runner.idle_after_rollback(causes) if has_idled else None
                         ),
                     )
 
-        if is_stored:
-            # No command is refused meanwhile: a client that has seen the events may send one.
-            await self._restoration.forget(intent)
-
-        if intent.to_run is not None and not is_told:
+        # No command is refused meanwhile: a client that has seen the events may send one.
+        await self._restoration.forget(intent)
+        if intent.to_run is not None and not has_idled:
             await self._ctx.ledger.record(self._runner.snapshot(), causes=causes)
             await self._continue(intent)
 
@@ -224,7 +221,7 @@ class Rollback:
                 with self._restoration.watching(causes):
                     yield
             finally:
-                self._ctx.ledger.hurry()
+                self._ctx.ledger.write_now()
 
     async def _plan(
         self, request: RollbackRequest, *, beside_codon: bool

@@ -6,16 +6,16 @@ import hashlib
 
 import pytest
 
-from hankweave_server.checkpoints.capture import Noticed
+from hankweave_server.checkpoints.capture import CapturedChanges
 from hankweave_server.checkpoints.file_reader import FileReader
 from hankweave_server.checkpoints.model import CheckpointMade
 from server.checkpoints.conftest import EVERYTHING, Lab
 from support.git_facts import GitWitness
 
 
-def noticed(lab: Lab, digests_up_to: int = 200) -> Noticed:
+def captured(lab: Lab, digests_up_to: int = 200) -> CapturedChanges:
     found = lab.engine.checkpoint_unless_changed(lab.request("manual"), digests_up_to)
-    assert isinstance(found, Noticed)
+    assert isinstance(found, CapturedChanges)
     return found
 
 
@@ -40,7 +40,7 @@ def test_changes_are_found_with_the_digests_of_what_was_read(
         return real(self, path)
 
     monkeypatch.setattr(FileReader, "read", counted)
-    found = noticed(lab)
+    found = captured(lab)
     made = lab.engine.complete(found.capture, lab.request("manual"))
 
     assert {(each.path, each.kind) for each in found.changes} == {
@@ -73,7 +73,7 @@ def test_nothing_is_reported_twice(lab: Lab) -> None:
     assert lab.engine.scan_changes(EVERYTHING) == ()
 
     lab.write("b", "3")
-    lab.engine.complete(noticed(lab).capture, lab.request("manual"))
+    lab.engine.complete(captured(lab).capture, lab.request("manual"))
     assert lab.engine.scan_changes(EVERYTHING) == ()
     again = lab.engine.checkpoint_unless_changed(lab.request("manual"), 200)
     assert isinstance(again, CheckpointMade)
@@ -85,7 +85,7 @@ def test_digests_are_left_out_where_nobody_wants_them(lab: Lab) -> None:
     for number in range(40):
         lab.write(f"{number}", f"{number}")
 
-    found = noticed(lab, digests_up_to=30)
+    found = captured(lab, digests_up_to=30)
     assert (len(found.changes), found.digests) == (40, {})
 
 
@@ -96,7 +96,7 @@ def test_an_abandoned_checkpoint_leaves_nothing(lab: Lab) -> None:
     before = sorted(lab.layout.shadow_repository.rglob("*"))
     lab.write("a", "2")
     lab.write("big", bytes(5 << 20))
-    lab.engine.abandon(noticed(lab).capture)
+    lab.engine.abandon(captured(lab).capture)
     assert sorted(lab.layout.shadow_repository.rglob("*")) == before
 
     made = lab.checkpoint()
