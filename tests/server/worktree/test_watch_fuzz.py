@@ -15,6 +15,7 @@ import random
 import shutil
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ SEED = int(os.environ.get("HANKWEAVE_WATCH_SEED", "0")) or random.randrange(1 <<
 EVERYTHING = UnifiedFileResolver(["**"])
 NAMES = [f"n{number}" for number in range(12)]
 EXCHANGE = 2
+DETACHED = 2
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -196,20 +198,44 @@ class Fuzz:
                 os.close(os.open(one, os.O_RDWR | os.O_CREAT))
                 os.close(os.open(other, os.O_RDWR | os.O_CREAT))
 
+    def suspend(self) -> None:
+        """Make changes while the thread that reads events is held up."""
+        watch = self.scan._watch
+        if watch is not None and self.random.random() < 0.2:
+            with watch._inotify._lock:
+                for _ in range(self.random.choice((5, 50, 500))):
+                    self.change(self.PLAIN)
+
+    def mount(self) -> None:
+        """Mount an empty file system on a folder; only root may, and one at a time is enough."""
+        if not self.mounts() and self.random.random() < 0.1:
+            LIBC.mount(b"none", bytes(self.existing(folders=True)), b"tmpfs", 0, b"size=1m")
+
+    def unmount(self) -> None:
+        for each in self.mounts():
+            LIBC.umount2(each, DETACHED)
+
+    def mounts(self) -> list[bytes]:
+        """Return where file systems are mounted by now: folders above may have been moved."""
+        top = bytes(self.root.parent) + b"/"
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        found = [line.split(b" ")[4] for line in lines]
+        return [each for each in found if each.startswith(top)]
+
     def prove(self) -> None:
         self.scan.prove(1000)
 
-    CHANGES = (
+    PLAIN = (
         (write, 8),
         (write_in_place, 8),
         (replace, 5),
         (hold, 4),
         (append_through_old_descriptor, 4),
-        (close, 4),
+        (close, 5),
         (truncate, 3),
         (map, 4),
         (write_through_map, 8),
-        (unmap, 3),
+        (unmap, 5),
         (rename, 6),
         (move_folder, 4),
         (swap, 4),
@@ -224,14 +250,11 @@ class Fuzz:
         (change_folder_mode, 1),
         (change_rules, 1),
         (drop_rules, 1),
-        (overflow, 1),
-        (prove, 3),
     )
+    CHANGES = (*PLAIN, (overflow, 1), (suspend, 1), (mount, 1), (unmount, 4), (prove, 3))
 
-    def change(self) -> None:
-        (what,) = self.random.choices(
-            [each for each, _ in self.CHANGES], [weight for _, weight in self.CHANGES]
-        )
+    def change(self, kinds: tuple[tuple[Callable[[Fuzz], None], int], ...] = CHANGES) -> None:
+        (what,) = self.random.choices([each for each, _ in kinds], [weight for _, weight in kinds])
         # What does not exist, or is of another kind, or is not empty, stays as it is.
         with contextlib.suppress(OSError, IndexError, ValueError):
             what(self)
@@ -312,6 +335,7 @@ class Fuzz:
         return found
 
     def end(self) -> None:
+        self.unmount()
         self.scan.close()
         self.descent.close()
         for descriptor in self.held:
