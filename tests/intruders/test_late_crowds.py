@@ -30,6 +30,9 @@ EACH = 64 * KIB
 """The limit for a thousand clients is 64 MB, their connections included."""
 CONSTANT = 8 * MIB
 """Pages of the journal and of the traffic log, independent of the number of clients."""
+KEPT = 16 * MIB
+"""Python returns an arena of 1 MiB to the system when no object in it is left: about 13 MiB remain
+of 1,000 clients, and none with PYTHONMALLOC=malloc."""
 
 
 async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
@@ -48,7 +51,7 @@ async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
 
             assert peak(server.pid) - before <= CLIENTS * EACH + CONSTANT
 
-        await eventually(lambda: resident(server.pid) <= afterwards + CONSTANT, seconds=60)
+        await eventually(lambda: resident(server.pid) <= afterwards + KEPT, seconds=60)
 
 
 @pytest.mark.quick
