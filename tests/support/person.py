@@ -12,6 +12,7 @@ import anyio
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import Sha
 from support.invariants import Told
@@ -22,6 +23,8 @@ Deed = Callable[[Client], Awaitable[None]]
 
 _ENDS_OF_CODONS = ("codon-completed", "all-codons-completed")
 """Kinds for successful codons: after others, the next start returns to the last success."""
+
+_NOT_BEGUN = (ErrorCode.NOTHING_TO_RUN, ErrorCode.SHUTTING_DOWN)
 
 
 @dataclass
@@ -113,6 +116,8 @@ class CarefulPerson(Person):
     """The number of events after which `has_enough` is set."""
     has_enough: anyio.Event = field(default_factory=anyio.Event)
     _has_ended: anyio.Event = field(default_factory=anyio.Event)
+    _begun_after: int = 0
+    """The seq of the last event before the codon that runs."""
     _is_gone: bool = False
 
     @property
@@ -131,7 +136,8 @@ class CarefulPerson(Person):
         if len(self.told.events) >= self.enough:
             self.has_enough.set()
 
-        if isinstance(event.data, ServerIdle) and event.data.reason in _ENDS_OF_CODONS:
+        is_end = isinstance(event.data, ServerIdle) and event.data.reason in _ENDS_OF_CODONS
+        if is_end and event.seq > self._begun_after:
             self._has_ended.set()
 
     def write(self, name: str, content: bytes) -> None:
@@ -159,11 +165,16 @@ class CarefulPerson(Person):
 
     async def run_a_codon(self, client: Client) -> None:
         """Run the next codon, if there is one; then flush its files."""
+        # Events of earlier codons may still be on their way.
+        self._begun_after = (await client.status()).last_event_seq
         before, self.may_be = self.may_be, []
         self._has_ended = anyio.Event()
         try:
             await client.next_codon()
-        except CommandRefused:
+        except CommandRefused as refusal:
+            if refusal.code not in _NOT_BEGUN:
+                raise  # The disk may have failed in the middle of it.
+
             self.may_be = before
             return
 
