@@ -25,6 +25,7 @@ from support.power import (
     Disk,
     FileSystem,
     NotHere,
+    freeze,
     kernel_that_commits,
     without_flushes,
 )
@@ -253,6 +254,7 @@ class Life:
                 server.process.send_signal(signal.SIGTERM)
                 await anyio.sleep(chance.uniform(0, 0.5))
 
+            freeze(server.process.pid)
             disk.cut()
             kill(server.process)
 

@@ -11,8 +11,11 @@ import fcntl
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,6 +147,25 @@ class Disk:
         done = subprocess.run(words, capture_output=True, text=True, env=plainly)
         assert done.returncode == 0 or "busy" in done.stderr, done.stderr
         return done.returncode == 0
+
+
+def freeze(pid: int) -> None:
+    """Stop a process; when this returns, no thread of it can say anything any more.
+
+    A call that waits for the disk is not waited for: power fails in the middle of it. If the
+    process ran on after the cut, it would go on to acknowledge what it cannot have done: ext4 may
+    report success to a flush that a shutdown overtakes.
+    """
+    with suppress(ProcessLookupError, FileNotFoundError):  # It has ended by itself.
+        os.kill(pid, signal.SIGSTOP)
+        while any(state not in "TtDZX" for state in _states_of_threads(pid)):
+            pass
+
+
+def _states_of_threads(pid: int) -> Iterator[str]:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def kernel_that_commits(disk: Disk, chance: random.Random) -> None:

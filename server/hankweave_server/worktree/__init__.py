@@ -11,6 +11,7 @@ Modules, in reading order:
 - `gitignore`: `.gitignore` files, as git reads them
 - `parent_gitignore`: ignore rules of a repository around the work tree
 - `scan`: changed files, found by stat data
+- `inotify`: an inotify instance that loses no event without saying so
 - `watch`: what may have changed since the last scan, by inotify
 - `stat_index`: tracked files and folders with their stat data, compared with the disk; maybe in C
 - `file_modes`: permissions that differ from the usual ones
