@@ -38,6 +38,7 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exit_policy import ExitPolicy
+from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
 from hankweave_server.execution.maintenance.health_monitor import HealthMonitor, TimeWatch
@@ -116,6 +117,7 @@ class App:
         )
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer)
+        self.store_verifier = StoreVerifier(opened.layout, opened.ledger, self.checkpointer)
         self.housekeeper = GarbageCollector(
             opened.layout,
             opened.clock,

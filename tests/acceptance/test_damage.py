@@ -12,6 +12,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
     CheckpointPruned,
     ErrorEvent,
+    Event,
     RollbackFailed,
     StateRecovered,
     StoreRepaired,
@@ -22,7 +23,7 @@ from support.damage import damage, unpack
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import idle, listed, started, told
+from support.watching import DEADLINE, idle, listed, started, told
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")))
 
@@ -113,6 +114,42 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
     assert (given_up.checkpoints, given_up.lost) == ((completed["one"],), True)
     git.assert_sound()
     assert hankweave("fsck", "-e", str(execution)).returncode == 0
+
+
+@pytest.mark.quick
+async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_later(
+    tmp_path: Path,
+) -> None:
+    """The rollback is done; a warning names the damage, and the next checkpoint mends it.
+
+    The damaged blob belongs to a file that the rollback does not write.
+    """
+    hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        (execution / "agentRoot/by-hand.txt").write_text("a person's work")
+        both = await client.create_checkpoint()
+        (execution / "agentRoot/a.txt").write_text("changed")
+        await client.create_checkpoint()
+        blob = GitWitness(execution).run("rev-parse", f"{both.sha}:by-hand.txt").strip()
+        unpack(Layout.of_execution(execution).shadow_repository)
+        damage(execution, blob, "flipped")
+        await client.roll_back_to_checkpoint(both.sha, auto_restart=False)
+        assert tree(execution / "agentRoot") == {
+            "a.txt": b"two",
+            "by-hand.txt": b"a person's work",
+        }
+        warned = await client.until(ErrorEvent, _is_about_the_store, timeout=DEADLINE)
+        assert isinstance(warned.data, ErrorEvent)
+        assert blob in warned.data.message
+        assert "fsck --repair" in warned.data.message
+        assert both.sha in {each.checkpoint for each in (await client.check_store()).damages}
+        await client.create_checkpoint()
+        assert (await client.check_store()).damages == ()
+
+
+def _is_about_the_store(event: Event) -> bool:
+    return isinstance(event.data, ErrorEvent) and event.data.context == "store"
 
 
 @pytest.mark.quick

@@ -98,7 +98,7 @@ def _planned(source: ShadowRepo, target: Sha, meter: Meter) -> Offshoot:
         raise CheckpointNotFound(target)
 
     meter.begin("checking", "objects")
-    if damages := Verification(source, notes).damages(target, meter):
+    if damages := Verification(source, notes).unreadable(target, meter):
         raise CheckpointDamaged(target, tuple(damages))
 
     commits, _ = source.reachable([target])
@@ -313,6 +313,7 @@ def _materialise(
             keep=frozenset(),
             spares=spares,
             meter=meter,
+            is_verified=True,
         )
         report = materialising.run()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha
@@ -48,6 +49,16 @@ class Contents:
 
         return self._repo.packs.pieces(digest)
 
+    def require_readable(self, digests: Iterable[bytes]) -> None:
+        """Read blobs that have not been verified yet; raise KeyError for a damaged one."""
+        verified = self._repo.verified
+        for digest in digests:
+            if digest not in verified:
+                for _ in self.pieces(digest):
+                    pass
+
+                verified.add(digest)
+
     def is_readable(self, digest: bytes) -> bool:
         try:
             for _ in self.pieces(digest):
@@ -82,54 +93,98 @@ def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-class Verification:
-    """A verifier of checkpoints down to each blob; it reads an object once, however often used.
+@dataclass(slots=True)
+class Verified:
+    """What was found intact, and the files of the store as they were then."""
 
-    Objects found intact remain so as long as the files of the store that existed then are
+    intact: set[bytes] = field(default_factory=set)
+    """Blobs."""
+    whole: set[bytes] = field(default_factory=set)
+    """Trees below which everything is intact."""
+    complete: set[bytes] = field(default_factory=set)
+    """Trees below which all trees are intact, and all blobs exist."""
+    store: frozenset[tuple[str, Signature]] = frozenset()
+
+    def clear(self) -> None:
+        self.intact.clear()
+        self.whole.clear()
+        self.complete.clear()
+
+
+class Verification:
+    """A verifier of checkpoints; it looks at an object once, however often it is used.
+
+    `unreadable` reads a checkpoint down to each blob. `missing` reads its trees alone, and finds
+    out whether the blobs exist: a rollback reads the blobs that it writes (`require_readable`),
+    and must not wait for the others.
+
+    What was found intact remains so as long as the files of the store that existed then are
     unchanged in name, size, times and inode: content never changes under a name in git. If one has
     changed or is gone, everything is verified again.
     """
 
-    def __init__(self, repo: ShadowRepo, notes: Notes) -> None:
+    def __init__(self, repo: ShadowRepo, notes: Notes, verified: Verified | None = None) -> None:
+        """`verified` is the knowledge of an earlier verifier of the same store."""
         self._repo = repo
         self._notes = notes
         self._contents = Contents(repo)
         self._meter = UNWATCHED
-        self._intact: set[bytes] = set()
-        self._whole: set[bytes] = set()
-        """Trees below which everything is intact."""
-        self._store: frozenset[tuple[str, Signature]] = frozenset()
+        self._verified = Verified() if verified is None else verified
 
-    def damages(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
+    def damages(self, sha: Sha, meter: Meter | None = None) -> list[Damage]:
+        """Return `unreadable(sha)`; with the meter of a restore, `missing(sha, meter)`."""
+        return self.unreadable(sha) if meter is None else self.missing(sha, meter)
+
+    def unreadable(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
         """Return what cannot be read of a checkpoint; empty means it can be restored completely.
 
         The meter counts the objects that are read.
         """
         self._meter = meter
         self._believe_only_if_unchanged()
-        found = self._unreadable(sha)
-        if not found:
+        return self._described(sha, self._faults(sha, self._verified.whole, self._is_intact))
+
+    def missing(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
+        """Return which trees of a checkpoint cannot be read, and which blobs do not exist.
+
+        The meter counts the objects that are looked at.
+        """
+        self._meter = meter
+        self._believe_only_if_unchanged()
+        is_there = self._repo.existing()
+
+        def exists(digest: bytes) -> bool:
+            meter.advance()
+            return is_there(digest)
+
+        return self._described(sha, self._faults(sha, self._verified.complete, exists))
+
+    def _described(self, sha: Sha, faults: list[tuple[bytes, ObjectKind, bytes]]) -> list[Damage]:
+        if not faults:
             return []
 
-        hit = self._commits_that_need({digest for digest, _, _ in found})
+        hit = self._commits_that_need({digest for digest, _, _ in faults})
         return [
             Damage(Sha(digest.hex()), kind, path, tuple(hit.get(digest, [sha])))
-            for digest, kind, path in found
+            for digest, kind, path in faults
         ]
 
     def _believe_only_if_unchanged(self) -> None:
-        store = store_signature(self._repo.path / "objects")
-        if not self._store <= store:
-            self._intact.clear()
-            self._whole.clear()
+        verified, store = self._verified, store_signature(self._repo.path / "objects")
+        if not verified.store <= store:
+            verified.clear()
+            self._repo.verified.clear()
 
-        if not self._intact:
+        if not (verified.intact or verified.complete):
             # A pack that is held open can still be read when the disk has lost it.
             self._repo.packs.forget()
 
-        self._store = store
+        verified.store = store
 
-    def _unreadable(self, sha: Sha) -> list[tuple[bytes, ObjectKind, bytes]]:
+    def _faults(
+        self, sha: Sha, known: set[bytes], is_fine: Callable[[bytes], bool]
+    ) -> list[tuple[bytes, ObjectKind, bytes]]:
+        """Look at each tree that is not `known`, and ask `is_fine` about each blob in them."""
         try:
             commit = self._repo.commit(sha)
         except KeyError:
@@ -147,7 +202,7 @@ class Verification:
         trees: set[bytes] = set()
         while waiting:
             folder, tree = waiting.pop()
-            if tree in self._whole:
+            if tree in known:
                 continue
 
             self._meter.advance()
@@ -159,24 +214,26 @@ class Verification:
                 continue
 
             waiting += [(joined(folder, n), e.digest) for n, e in entries if e.mode == FOLDER]
-            blobs = [(joined(folder, n), e.digest) for n, e in entries if e.mode != FOLDER]
-            broken = [(digest, path) for path, digest in blobs if not self._is_intact(digest)]
-            found += [(digest, "blob", path) for digest, path in broken]
+            found += [
+                (entry.digest, "blob", joined(folder, name))
+                for name, entry in entries
+                if entry.mode != FOLDER and not is_fine(entry.digest)
+            ]
 
         if not found:
-            self._whole |= trees
+            known |= trees
 
         return found
 
     def _is_intact(self, digest: bytes) -> bool:
-        if digest in self._intact:
+        if digest in self._verified.intact:
             return True
 
         self._meter.advance()
         if not self._contents.is_readable(digest):
             return False
 
-        self._intact.add(digest)
+        self._verified.intact.add(digest)
         return True
 
     def _commits_that_need(self, broken: set[bytes]) -> dict[bytes, list[Sha]]:

@@ -556,7 +556,7 @@ class Housekeeping:
         damages: dict[Sha, tuple[Damage, ...]] = {}
         for sha in shas:
             meter.advance()
-            damages[sha] = tuple(verification.damages(sha, meter))
+            damages[sha] = tuple(verification.unreadable(sha, meter))
 
         return StoreCheck(
             checked=len(shas) + len(missing),

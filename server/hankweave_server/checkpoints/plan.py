@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from hankweave_server.checkpoints.contents import Contents, Verification
+from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.file_reader import (
     CapturedFile,
     FileRefused,
@@ -15,8 +17,10 @@ from hankweave_server.checkpoints.file_reader import (
 )
 from hankweave_server.checkpoints.manifest import manifest_of
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
+from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.restore import TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import FileObserver
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import (
@@ -37,6 +41,8 @@ class _Draft:
     kept: dict[bytes, str] = field(default_factory=dict)
     unchanged: int = 0
     bytes_to_write: int = 0
+    blobs: set[bytes] = field(default_factory=set)
+    """Blobs to be written."""
     unsaved: set[bytes] = field(default_factory=set)
 
 
@@ -81,6 +87,28 @@ class Planning:
         """Pipes, sockets and devices that a folder replaces: they hold no content."""
 
     def plan(self) -> RestorePlan:
+        """Return the plan, after reading every blob that it writes.
+
+        Raises CheckpointDamaged if one of them, or what else the plan needs, cannot be read.
+        Damage of other blobs does not matter here: nothing is written from them.
+        """
+        try:
+            plan = self._planned()
+            Contents(self._target.repo).require_readable(self._draft.blobs)
+            return plan
+        except KeyError as problem:
+            raise self._damaged(problem) from problem
+
+    def _damaged(self, problem: KeyError) -> CheckpointDamaged | ShadowRepositoryError:
+        repo, sha = self._target.repo, self._target.sha
+        repo.is_doubted = True
+        damages = Verification(repo, Notes(repo)).unreadable(sha)
+        if damages:
+            return CheckpointDamaged(sha, tuple(damages))
+
+        return ShadowRepositoryError(f"cannot read {problem.args[0]}")
+
+    def _planned(self) -> RestorePlan:
         wanted, unwanted = self._candidates()
         for path, entry in wanted.items():
             self._consider_wanted(path, entry)
@@ -210,26 +238,30 @@ class Planning:
             draft.unchanged += 1
             return
 
-        described = self._target.described(path, entry)
         match self._look(path):
             case CapturedFile(digest=digest, git_mode=git_mode, permissions=permissions):
                 if (digest, git_mode) != (entry.digest, entry.mode):
-                    draft.updated.append(described)
-                    draft.bytes_to_write += described.size
-                elif entry.mode != LINK and permissions != stat.S_IMODE(described.mode):
-                    draft.updated.append(described)
+                    self._write(draft.updated, path, entry)
+                elif entry.mode != LINK and permissions != self._target.permissions(
+                    path, entry.mode
+                ):
+                    draft.updated.append(self._target.described(path, entry))
                 else:
                     draft.unchanged += 1
             case FileRefused(reason=reason) if reason in WITHOUT_CONTENT:
                 # It holds no content, so the file replaces it.
-                draft.updated.append(described)
-                draft.bytes_to_write += described.size
+                self._write(draft.updated, path, entry)
             case FileRefused(reason=reason):
                 draft.kept[path] = reason
             case _:
                 if self._consider_above(path) and self._consider_folder_in_place(path):
-                    draft.added.append(described)
-                    draft.bytes_to_write += described.size
+                    self._write(draft.added, path, entry)
+
+    def _write(self, entries: list[PathEntry], path: bytes, entry: Entry) -> None:
+        described = self._target.described(path, entry)
+        entries.append(described)
+        self._draft.bytes_to_write += described.size
+        self._draft.blobs.add(entry.digest)
 
     def _look(self, path: bytes) -> Observation:
         """Observe a path; mark it as unsaved if HEAD does not have it in this state."""

@@ -334,7 +334,7 @@ class Repair:
         """Return the checkpoints that cannot be restored completely."""
         found, _ = self._repo.reached_from_refs()
         verification = Verification(self._repo, self._notes)
-        return frozenset(sha for sha in {*found, *recorded} if verification.damages(sha))
+        return frozenset(sha for sha in {*found, *recorded} if verification.unreadable(sha))
 
     # --- clear ---------------------------------------------------------------------------------
 

@@ -186,8 +186,12 @@ class Restorer(Checkout):
         keep: frozenset[bytes],
         spares: int,
         meter: Meter = UNWATCHED,
+        is_verified: bool = False,
     ) -> None:
-        """Restore `selection`, or everything if it is None, except for the paths in `keep`."""
+        """Restore `selection`, or everything if it is None, except for the paths in `keep`.
+
+        `is_verified` means that every object of the target has just been read.
+        """
         super().__init__(descent, spares, meter)
         self._safety = safety
         self._target = target
@@ -197,15 +201,34 @@ class Restorer(Checkout):
         self._keep = keep
         self._contents = Contents(target.repo)
         self._tally = _Tally()
+        self._is_verified = is_verified
 
     @property
     def unfinished(self) -> tuple[Skipped, ...]:
         return tuple(self._tally.unfinished)
 
     def run(self) -> RestoreReport:
-        """Perform the restore; paths that failed are in `unfinished`. Nothing is flushed."""
-        self.apply({**self._differences(), **self._mode_differences()})
+        """Perform the restore; paths that failed are in `unfinished`. Nothing is flushed.
+
+        Raises KeyError before the first change if a blob that is written cannot be read.
+        """
+        changes = {**self._differences(), **self._mode_differences()}
+        if not self._is_verified:
+            self._contents.require_readable(self._written(changes))
+
+        self.apply(changes)
         return self._tally.report()
+
+    def _written(self, changes: Changes) -> Iterator[bytes]:
+        """Yield the blobs that the plan has not read: their paths changed after it was made."""
+        for path, (old, new) in changes.items():
+            if new is None or path in self._keep or (old and old.digest == new.digest):
+                continue
+
+            if new.digest not in self._target.repo.verified:
+                seen = self._observer.at(path)
+                if not isinstance(seen, FileRefused) or seen.reason in WITHOUT_CONTENT:
+                    yield new.digest
 
     def _is_concerned(self, path: bytes) -> bool:
         return is_within(path, self._selection)

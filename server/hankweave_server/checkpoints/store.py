@@ -113,11 +113,21 @@ class CheckpointStore:
         self.missing: frozenset[Sha] = frozenset()
         """Checkpoints that the journal names and the repository does not have."""
         self._highest_epoch = 0
+        self._on_planned: list[Callable[[Sha], None]] = []
+
+    def when_planned(self, callback: Callable[[Sha], None]) -> None:
+        """Call `callback` with each checkpoint to which a restore was planned."""
+        self._on_planned.append(callback)
 
     @property
     def current_branch(self) -> str | None:
         """The branch HEAD is on; None while it is detached after a rollback."""
         return None if self._branch is None else branch_of(self._branch)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Return whether the engine is at work; may be asked in any thread."""
+        return self._gate.locked()
 
     @property
     def is_waited_for(self) -> bool:
@@ -308,7 +318,11 @@ class CheckpointStore:
             self._require_known(sha)
             return self._engine.plan_restore(sha, patterns(), paths, meter, leftovers)
 
-        return await self._run(plan)
+        planned = await self._run(plan)
+        for callback in self._on_planned:
+            callback(sha)
+
+        return planned
 
     async def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
         """Return, line by line, what a restore by this plan would do to the present files."""

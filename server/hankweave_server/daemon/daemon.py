@@ -238,6 +238,7 @@ class Daemon:
                 tasks.start_soon(app.git_index.run)
                 tasks.start_soon(app.checkpointer.progress.run)
                 tasks.start_soon(app.checkpointer.keep_watch)
+                tasks.start_soon(app.store_verifier.run)
                 tasks.start_soon(app.time_watch.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()

@@ -98,6 +98,8 @@ class ShadowRepo:
         """Commits that were read from loose files, with inode, size and time of each file."""
         self.is_doubted = False
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
+        self.verified: set[bytes] = set()
+        """Blobs that were read whole, and that a restore need not read before it writes them."""
 
     def reopen(self) -> None:
         """Discard everything cached, so that removed objects are no longer found.
@@ -105,6 +107,7 @@ class ShadowRepo:
         libgit2 keeps packs open and objects in memory, and would keep returning removed objects.
         """
         self.packs.forget()
+        self.verified.clear()
         self._repo.free()
         self._repo = _opened(self.path)
         self._loose_commits.clear()  # The parents of a commit depend on git's `shallow` file.
@@ -116,7 +119,16 @@ class ShadowRepo:
     # Objects
 
     def stored(self) -> Callable[[bytes], bool]:
-        """Return a test for objects stored now; it may miss objects added or removed later.
+        """Return a test for objects stored now; it may miss objects added or removed later."""
+        exists = self.existing()
+
+        def holds(digest: bytes) -> bool:
+            return exists(digest) and (not self.is_doubted or self._is_readable(digest))
+
+        return holds
+
+    def existing(self) -> Callable[[bytes], bool]:
+        """Return a test for objects that exist now, damaged or not.
 
         An open repository would list the packs on each miss.
         """
@@ -125,12 +137,11 @@ class ShadowRepo:
         store = pygit2.Odb(str(self.path / "objects"))
         backends = tuple(store.backends)
 
-        def holds(digest: bytes, _alive: pygit2.Odb = store) -> bool:
+        def exists(digest: bytes, _alive: pygit2.Odb = store) -> bool:
             name = pygit2.Oid(raw=digest)
-            exists = any(backend.exists(name) for backend in backends)
-            return exists and (not self.is_doubted or self._is_readable(digest))
+            return any(backend.exists(name) for backend in backends)
 
-        return holds
+        return exists
 
     def read(self, digest: bytes) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its name.

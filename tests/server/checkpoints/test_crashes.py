@@ -366,6 +366,118 @@ def test_a_rollback_to_a_damaged_checkpoint_is_refused_before_anything_moves(lab
         lab.engine.read_file(made.sha, b"b")
 
 
+def _two_states(lab, count: int = 30) -> tuple[Sha, Sha]:
+    """Return a checkpoint with many files, and a later one in which `a` and `dir/b` differ."""
+    lab.write("a", "one")
+    lab.write("dir/b", "one too")
+    for number in range(count):
+        lab.write(f"dir/other{number}", f"content {number}")
+
+    first = lab.checkpoint()
+    lab.write("a", "two")
+    lab.write("dir/b", "two too")
+    return first.sha, lab.checkpoint().sha
+
+
+def _flip_in_packs(lab, digests: set[str]) -> None:
+    """Damage these objects where they lie in a pack of stock git."""
+    lab.engine.close()
+    lab.git("config", "pack.window", "0")
+    lab.git("repack", "-a", "-d", "-q", "-f")
+    (pack,) = (lab.layout.shadow_repository / "objects" / "pack").glob("*.pack")
+    content = bytearray(pack.read_bytes())
+    for line in lab.git("verify-pack", "-v", str(pack.with_suffix(".idx"))).splitlines():
+        words = line.split()
+        if words[0] in digests:
+            content[int(words[4]) + int(words[3]) // 2] ^= 0x55
+
+    pack.chmod(0o600)
+    pack.write_bytes(content)
+    lab.layout.scan_cache.unlink()
+    lab.engine = CheckpointEngine.open(lab.layout)
+
+
+def _blobs(lab, sha: Sha) -> dict[str, str]:
+    """Return the blob of each path, as git lists them."""
+    lines = lab.git("ls-tree", "-r", sha).splitlines()
+    return {line.split("\t")[1]: line.split()[2] for line in lines}
+
+
+@pytest.mark.parametrize("are_packed", [True, False])
+def test_a_rollback_reads_no_blob_that_it_does_not_write(lab, are_packed):
+    """With every other blob of the target damaged, a rollback of two files is right.
+
+    A rollback that would write one of the damaged blobs is refused, with all damages.
+    """
+    first, _ = _two_states(lab)
+    blobs = _blobs(lab, first)
+    others = {path: blob for path, blob in blobs.items() if path not in {"a", "dir/b"}}
+    if are_packed:
+        _flip_in_packs(lab, set(others.values()))
+    else:
+        for path in others:
+            object_file(lab, f"{first}:{path}").write_bytes(b"rotten")
+
+        lab.reopen(forget=True)
+
+    lab.delete("dir/other7")
+    before = lab.picture()
+    with pytest.raises(CheckpointDamaged) as refusal:
+        lab.engine.plan_restore(first, ("**",))
+
+    assert {damage.path.decode() for damage in refusal.value.damages} == others.keys()
+    assert lab.picture() == before
+    lab.write("dir/other7", "content 7")
+    lab.reopen(forget=True)
+    lab.rollback(first)
+
+    assert (lab.read("a"), lab.read("dir/b")) == (b"one", b"one too")
+    assert {damage.path.decode() for damage in lab.engine.verify(first)} == others.keys()
+
+
+@pytest.mark.parametrize("path", ["a", "dir/b", "dir"])
+def test_a_damaged_object_that_a_rollback_needs_refuses_it(lab, path):
+    """One damaged object in a pack: the plan is refused and nothing has changed."""
+    first, second = _two_states(lab)
+    _flip_in_packs(lab, {lab.git("rev-parse", f"{first}:{path}").strip()})
+    before = lab.picture()
+
+    with pytest.raises(CheckpointDamaged) as refusal:
+        lab.engine.plan_restore(first, ("**",))
+
+    assert [damage.path for damage in refusal.value.damages] == [path.encode()]
+    assert lab.picture() == before
+    assert lab.engine.head() == second
+
+
+def test_a_missing_object_refuses_a_rollback_that_does_not_write_it(lab):
+    """What exists is found out for the whole target."""
+    first, _ = _two_states(lab)
+    object_file(lab, f"{first}:dir/other3").unlink()
+    lab.reopen()
+
+    with pytest.raises(CheckpointDamaged) as refusal:
+        lab.engine.plan_restore(first, ("**",))
+
+    assert [damage.path for damage in refusal.value.damages] == [b"dir/other3"]
+
+
+def test_a_file_that_changes_after_the_plan_is_not_written_from_a_damaged_blob(lab):
+    """The restore reads what the plan did not, and fails before its first change."""
+    first, _ = _two_states(lab)
+    object_file(lab, f"{first}:dir/other3").write_bytes(b"rotten")
+    lab.reopen()
+    plan = lab.engine.plan_restore(first, ("**",))
+    lab.write("dir/other3", "a person's edit")
+    safety = lab.engine.checkpoint(lab.request("safety", ("**",), before=plan, codon=None))
+    before = lab.picture()
+
+    with pytest.raises(CheckpointDamaged):
+        lab.engine.restore(first, safety.sha)
+
+    assert lab.picture() == before
+
+
 def test_a_damaged_past_does_not_forbid_new_checkpoints(lab):
     """If the parent's tree cannot be read, the next checkpoint is still made."""
     lab.write("a", "one")

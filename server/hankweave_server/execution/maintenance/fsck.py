@@ -1,28 +1,56 @@
-"""Read the whole store and compare it with the journal (`fsck`).
+"""Read the whole store and compare it with the journal (`fsck`), or single checkpoints meanwhile.
 
-This uses a repository handle of its own that writes nothing: the engine continues beside it, and
+Both use a repository handle of their own that writes nothing: the engine continues beside it, and
 without a server a store can be checked without being modified.
+
+A rollback reads only the objects that it writes. `StoreVerifier` reads the rest of its target
+afterwards, and the newest checkpoint after a start, while the store has nothing else to do.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import DamagedCheckpoint, DamagedObject, FsckReport
+from hankweave_server.checkpoints.contents import Verification, Verified
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.domain.checkpoint_records import OnRecord, on_record
+from hankweave_server.domain.history import restored_checkpoint
 from hankweave_server.domain.validation import CodonKey, recounted_costs
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.ledger.writer import Ledger
+from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 
 PAGE = 5_000
 """Journal lines read at once: a few megabytes."""
+
+START_SECONDS = 5.0
+"""Seconds after a start before the newest checkpoint is read: the first commands come before."""
+
+QUIET_SECONDS = 0.5
+"""Seconds after a rollback was planned before its target is read: it has to be performed first."""
+
+READ_AT_ONCE = 100
+"""Objects between two rests: some milliseconds of work."""
+
+log = logger(__name__)
 
 
 def recorded_checkpoints(ledger: Ledger) -> OnRecord:
@@ -90,3 +118,131 @@ def _told(damages: Iterable[Damage]) -> tuple[DamagedObject, ...]:
         DamagedObject(sha=Sha(each.sha), kind=each.kind, path=os.fsdecode(each.path))
         for each in damages
     )
+
+
+class StoreVerifier:
+    """A background task that reads checkpoints whole, and reports what is damaged."""
+
+    def __init__(self, layout: Layout, ledger: Ledger, checkpointer: Checkpointer) -> None:
+        self._layout = layout
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._verified = Verified()
+        self._waiting: dict[Sha, None] = {}
+        self._noted = anyio.Event()
+        self._reported: set[str] = set()
+        checkpointer.when_planned(self.note)
+
+    def note(self, sha: Sha) -> None:
+        """Read a checkpoint soon."""
+        self._waiting[sha] = None
+        self._noted.set()
+
+    async def run(self) -> None:
+        """Read the checkpoint that the work tree began with, then each that is noted."""
+        with anyio.move_on_after(START_SECONDS):
+            await self._noted.wait()
+
+        newest = next(reversed(self._checkpointer.known), None)
+        current = restored_checkpoint(self._ledger.state) or newest
+        if current is not None:
+            self.note(current)
+
+        while True:
+            await self._noted.wait()
+            self._noted = anyio.Event()
+            await anyio.sleep(QUIET_SECONDS)
+            while self._waiting:
+                sha = next(iter(self._waiting))
+                del self._waiting[sha]
+                await self._verify(sha)
+
+    async def _verify(self, sha: Sha) -> None:
+        is_given_up = threading.Event()
+        try:
+            suspected = await anyio.to_thread.run_sync(
+                self._read, sha, is_given_up, abandon_on_cancel=True
+            )
+            if suspected:
+                # A gc may have removed objects meanwhile: the engine, which is alone, decides.
+                found = await self._checkpointer.examine(lambda engine: _damages_of(engine, sha))
+                await self._report(sha, found)
+        except (ShadowRepositoryError, OSError):
+            log.exception("Checkpoint %s could not be verified", sha)
+        finally:
+            is_given_up.set()
+
+    def _read(self, sha: Sha, is_given_up: threading.Event) -> list[Damage]:
+        """Return what seems to be unreadable; called in a worker thread."""
+        repo = _Paced(self._layout, is_given_up, lambda: self._checkpointer.is_in_use)
+        try:
+            return Verification(repo, Notes(repo), self._verified).unreadable(sha)
+        except GivenUp:
+            return []
+        finally:
+            repo.close()
+
+    async def _report(self, sha: Sha, damages: tuple[Damage, ...]) -> None:
+        new = [each for each in damages if each.sha not in self._reported]
+        self._reported.update(each.sha for each in new)
+        if not new:
+            return
+
+        first = self._checkpointer.clean(os.fsdecode(new[0].path))
+        await self._ledger.record(
+            ErrorEvent(
+                message=(
+                    f"Checkpoint {sha[:12]} cannot be read completely: {len(new)} objects are "
+                    f"damaged (first: {new[0].kind} {new[0].sha} at {first!r}). "
+                    "`hankweave fsck --repair` restores what can be found."
+                ),
+                fatal=False,
+                severity="warning",
+                context="store",
+                code=ErrorCode.CHECKPOINT_DAMAGED,
+            )
+        )
+
+
+class _Paced(_Interruptible):
+    """A repository that is read at half speed, and not while the engine is in use."""
+
+    def __init__(
+        self, layout: Layout, is_given_up: threading.Event, is_in_use: Callable[[], bool]
+    ) -> None:
+        super().__init__(layout, self._must_stop)
+        self._is_given_up = is_given_up
+        self._is_in_use = is_in_use
+        self._count = 0
+        self._rested = time.monotonic()
+
+    def _must_stop(self) -> bool:
+        self._count += 1
+        if self._count % READ_AT_ONCE == 0:
+            self._is_given_up.wait(time.monotonic() - self._rested)
+            while self._is_in_use() and not self._is_given_up.wait(0.05):
+                pass
+
+            self._rested = time.monotonic()
+
+        return self._is_given_up.is_set()
+
+
+def _damages_of(engine: CheckpointEngine, sha: Sha) -> tuple[Damage, ...]:
+    """Return the damages of a checkpoint, after reading them as a client would.
+
+    The engine then distrusts what it has stored: the next checkpoint stores files again whose
+    content turns out to be damaged.
+    """
+    try:
+        for damage in engine.verify(sha):
+            if damage.kind == "blob" and damage.path:
+                engine.read_file(sha, damage.path)
+
+        engine.tree(sha)
+    except CheckpointDamaged as error:
+        return error.damages
+    except CheckpointNotFound:
+        return ()  # It was pruned.
+
+    return ()
