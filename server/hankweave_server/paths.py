@@ -108,6 +108,11 @@ class Layout:
         return self.state_directory / "events" / "events.jsonl"
 
     @property
+    def journal_digest(self) -> Path:
+        """What an orderly end knew of the journal, so that the next start need not read it."""
+        return self.journal.with_name("digest")
+
+    @property
     def server_log(self) -> Path:
         return self.state_directory / "logs" / "server.log"
 

@@ -33,6 +33,10 @@ class Scale:
     """Files in the largest tree on which Hankweave's documented sequence is tried."""
     history: int
     """Checkpoints that are listed."""
+    long_checkpoints: int
+    """Checkpoints of a history of hours..."""
+    long_events: int
+    """...and the events in its journal."""
     questioned: int
     """Events of the journal that is queried."""
     page_checkpoints: int
@@ -68,6 +72,8 @@ FULL = Scale(
     has_real_tree=True,
     documented_up_to=10_000,
     history=1_000,
+    long_checkpoints=10_000,
+    long_events=1_000_000,
     questioned=100_000,
     page_checkpoints=10_000,
     page_words=2,
@@ -91,6 +97,8 @@ SMALLEST = Scale(
     has_real_tree=False,
     documented_up_to=110,
     history=5,
+    long_checkpoints=5,
+    long_events=60,
     questioned=50,
     page_checkpoints=20,
     page_words=1,

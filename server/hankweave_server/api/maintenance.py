@@ -19,7 +19,7 @@ from hankweave_server.checkpoints.repair import NoRepository, Source, repository
 from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.maintenance.fsck import GivenUp, check_store, recorded_checkpoints
+from hankweave_server.execution.maintenance.fsck import GivenUp, check_store
 from hankweave_server.execution.maintenance.gc import Causes, GarbageCollector
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
@@ -92,7 +92,7 @@ class Store:
         is_given_up = threading.Event()
 
         def check(meter: Meter) -> FsckReport:
-            recorded = recorded_checkpoints(self._ledger)
+            recorded = self._ledger.digest.checkpoints()
             return check_store(
                 self._layout,
                 recorded,

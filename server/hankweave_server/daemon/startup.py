@@ -14,10 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-import anyio
-import anyio.abc
-import anyio.to_thread
-
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     HankChanged,
@@ -36,7 +32,6 @@ from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.branch.location import TEMPORARY
 from hankweave_server.execution.codon.environment import whereabouts
-from hankweave_server.execution.maintenance.fsck import recorded_checkpoints, reported_costs
 from hankweave_server.execution.recovery import Recovered
 from hankweave_server.execution.resume import PlanConflict
 from hankweave_server.local.executions import (
@@ -61,12 +56,12 @@ class StartFindings:
 async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> None:
     """Bring an opened execution to the point where it can be served; raise Stop if it cannot."""
     await _announce(opened, past)
-    recorded = recorded_checkpoints(opened.ledger)
+    recorded = opened.ledger.digest.checkpoints()
     await app.checkpointer.load(recorded.standing)
     await app.branching.recall_inheritance()
     if pruned := await app.housekeeper.finish_interrupted(recorded):
         log.warning("Recorded %d checkpoints that the previous server had pruned", pruned)
-        recorded = recorded_checkpoints(opened.ledger)
+        recorded = opened.ledger.digest.checkpoints()
         app.checkpointer.note_recorded(recorded.standing)
 
     await app.housekeeper.forget_lost_journeys()
@@ -142,7 +137,7 @@ async def _validate(app: App, opened: OpenedExecution, pruned: frozenset[Sha]) -
 
     Pruned checkpoints do not count as missing.
     """
-    recomputed = await anyio.to_thread.run_sync(reported_costs, opened.ledger)
+    recomputed = opened.ledger.digest.costs()
 
     def judged() -> StateValidation:
         return validate(

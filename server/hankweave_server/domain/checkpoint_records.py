@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -86,25 +86,39 @@ class _Pruned(msgspec.Struct):
     lost: bool = False
 
 
+@dataclass(slots=True)
+class RecordedCheckpoints:
+    """The checkpoints in the lines so far."""
+
+    standing: set[Sha] = field(default_factory=set)
+    pruned: set[Sha] = field(default_factory=set)
+    lost: set[Sha] = field(default_factory=set)
+
+    def add(self, line: bytes) -> None:
+        """Take the next journal line; raise msgspec's error if it is not an event."""
+        if _MADE in line or _PRUNED in line:
+            made, gone, given_up = _told_by(msgspec.json.decode(line, type=_Line))
+            self.standing |= made
+            self.standing -= gone | given_up
+            self.pruned |= gone
+            self.pruned -= made
+            self.lost |= given_up
+            self.lost -= made
+
+    def result(self) -> OnRecord:
+        return OnRecord(frozenset(self.standing), frozenset(self.pruned), frozenset(self.lost))
+
+
 def on_record(lines: Iterable[bytes]) -> OnRecord:
     """Read whole journal lines, oldest first.
 
     Raises msgspec's error for a line that is not an event.
     """
-    standing: set[Sha] = set()
-    pruned: set[Sha] = set()
-    lost: set[Sha] = set()
+    found = RecordedCheckpoints()
     for line in lines:
-        if _MADE in line or _PRUNED in line:
-            made, gone, given_up = _told_by(msgspec.json.decode(line, type=_Line))
-            standing |= made
-            standing -= gone | given_up
-            pruned |= gone
-            pruned -= made
-            lost |= given_up
-            lost -= made
+        found.add(line)
 
-    return OnRecord(frozenset(standing), frozenset(pruned), frozenset(lost))
+    return found.result()
 
 
 def _told_by(line: _Line) -> tuple[frozenset[Sha], frozenset[Sha], frozenset[Sha]]:

@@ -334,10 +334,25 @@ class _Tally:
 
 
 @dataclass(slots=True)
-class _Tallies:
+class CostTally:
+    """The cost of each codon in the lines so far, sentinels included."""
+
     by_run: dict[RunId, list[_Tally]] = field(default_factory=dict)
 
-    def add(self, change: object) -> None:
+    def add(self, line: bytes) -> None:
+        """Take the next journal line; raise msgspec's error if it is not an event."""
+        if any(word in line for word in _WORDS):
+            self._count(_change_in(line))
+
+    def result(self) -> dict[CodonKey, float]:
+        """Return the costs in USD."""
+        return {
+            CodonKey(run_id, tally.codon_id, position): tally.dollars + tally.sentinel_dollars
+            for run_id, executions in self.by_run.items()
+            for position, tally in enumerate(executions)
+        }
+
+    def _count(self, change: object) -> None:
         match change:
             case RunStarted(run=run):
                 self.by_run[run.run_id] = [_Tally.of(codon) for codon in run.codons]
@@ -370,16 +385,11 @@ def recounted_costs(lines: Iterable[bytes]) -> dict[CodonKey, float]:
 
     Raises msgspec's error for a line that is not an event.
     """
-    tallies = _Tallies()
+    tally = CostTally()
     for line in lines:
-        if any(word in line for word in _WORDS):
-            tallies.add(_change_in(line))
+        tally.add(line)
 
-    return {
-        CodonKey(run_id, tally.codon_id, position): tally.dollars + tally.sentinel_dollars
-        for run_id, executions in tallies.by_run.items()
-        for position, tally in enumerate(executions)
-    }
+    return tally.result()
 
 
 def _change_in(line: bytes) -> object:

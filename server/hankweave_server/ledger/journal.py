@@ -26,7 +26,7 @@ import mmap
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,28 @@ class Bookmarks:
                 self._numbers.append(number)
 
         self._top = (number, offset)
+
+    def to_bytes(self) -> tuple[bytes, bytes]:
+        """Return numbers and offsets, for `from_bytes`."""
+        return self._numbers.tobytes(), self._offsets.tobytes()
+
+    @classmethod
+    def from_bytes(cls, numbers: bytes, offsets: bytes, top: tuple[int, int]) -> Bookmarks | None:
+        """Return saved bookmarks; None if they make no sense."""
+        found = cls()
+        found._numbers, found._offsets, found._top = array("Q"), array("Q"), top
+        try:
+            found._numbers.frombytes(numbers)
+            found._offsets.frombytes(offsets)
+        except ValueError:
+            return None
+
+        is_sound = (
+            len(found._numbers) == len(found._offsets) > 0
+            and (found._numbers[0], found._offsets[0]) == (0, 0)
+            and (found._numbers[-1], found._offsets[-1]) <= top
+        )
+        return found if is_sound else None
 
     def find(self, first: int, limit: int | None) -> Stretch:
         """Return the range of the lines after line `first`, up to a limit."""
@@ -173,20 +195,34 @@ class Journal:
         self._descriptor = descriptor
         self._marks = marks
 
+    @property
+    def marks(self) -> Bookmarks:
+        return self._marks
+
+    def status(self) -> os.stat_result:
+        """Return the stat data of the file."""
+        return os.fstat(self._descriptor)
+
     @classmethod
     def open(
-        cls, path: Path, *, known_durable: int | None = None
+        cls,
+        path: Path,
+        *,
+        known_durable: int | None = None,
+        marks: Bookmarks | None = None,
+        tell: Callable[[bytes], object] | None = None,
     ) -> tuple[Journal, JournalRepair | None]:
         """Open or create the journal, and cut off a torn tail.
 
         `known_durable` is the last seq that is known to be on the disk; with None, a hole counts
-        as damage. Raises OSError, and JournalCorrupt, with the file unchanged.
+        as damage. The lines of `marks` are known already, and not read; `tell` is called with each
+        of the others. Raises OSError, and JournalCorrupt, with the file unchanged.
         """
         fsutil.make_private_directory(path.parent)
         descriptor = _open_private(path)
         try:
             with _mapped(descriptor) as content:
-                marks = _accepted(content)
+                marks = _accepted(content, marks, tell)
                 tail = bytes(content[marks.size :])
 
             repair = None
@@ -324,20 +360,30 @@ def _seq_in(line: bytes) -> int | None:
         return None
 
 
-def _accepted(content: bytes | mmap.mmap) -> Bookmarks:
+def _accepted(
+    content: bytes | mmap.mmap,
+    marks: Bookmarks | None = None,
+    tell: Callable[[bytes], object] | None = None,
+) -> Bookmarks:
     """Return bookmarks for the lines with seqs 1, 2, 3 ... up to the first other line."""
-    marks = Bookmarks()
-    marks.extend(_sizes_of_accepted(content))
+    marks = Bookmarks() if marks is None else marks
+    marks.extend(len(line) + 1 for line in _accepted_lines(content, marks, tell))
     return marks
 
 
-def _sizes_of_accepted(content: bytes | mmap.mmap) -> Iterator[int]:
-    begin, seq = 0, 1
+def _accepted_lines(
+    content: bytes | mmap.mmap, marks: Bookmarks, tell: Callable[[bytes], object] | None
+) -> Iterator[bytes]:
+    begin, seq = marks.size, marks.lines + 1
     while (newline := content.find(b"\n", begin)) >= 0:
-        if _seq_in(content[begin:newline]) != seq:
+        line = content[begin:newline]
+        if _seq_in(line) != seq:
             return
 
-        yield newline + 1 - begin
+        if tell is not None:
+            tell(line)
+
+        yield line
         begin, seq = newline + 1, seq + 1
 
 

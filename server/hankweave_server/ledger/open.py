@@ -36,7 +36,8 @@ from hankweave_server.domain.reducer import apply, founding
 from hankweave_server.domain.validation import corrected, with_summed_sentinels
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.batch import About, NewId, compose
-from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.digest import JournalDigest
+from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalRepair
 from hankweave_server.ledger.state_file import (
     Absent,
     FromBackup,
@@ -65,6 +66,7 @@ class OpenedLedger:
     state: State
     repair: JournalRepaired | None
     recovery: StateRecovered | None
+    digest: JournalDigest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def open_ledger(
         found = _foreign_taken(layout, _find(store, None, rebuild), known_shas)
         return _taken_over(layout, store, foreign, found, clock, new_id)
 
-    journal, cut = Journal.open(layout.journal, known_durable=store.saved_seq())
+    journal, cut, digest = _opened(layout, known_durable=store.saved_seq())
     try:
         found = _find(store, journal, rebuild)
         found = _foreign_taken(layout, found, known_shas)
@@ -108,7 +110,7 @@ def open_ledger(
         if found.is_past:
             journal.close()
             state = _found_journal(layout.journal, state, clock, new_id)
-            journal, _ = Journal.open(layout.journal)
+            journal, _, digest = _opened(layout)
 
         store.save(state)
     except BaseException:
@@ -119,7 +121,18 @@ def open_ledger(
     if cut is not None:
         repair = JournalRepaired(quarantine=cut.quarantine.name, bytes=cut.bytes)
 
-    return OpenedLedger(journal, store, state, repair, _told(found))
+    return OpenedLedger(journal, store, state, repair, _told(found), digest)
+
+
+def _opened(
+    layout: Layout, known_durable: int | None = None
+) -> tuple[Journal, JournalRepair | None, JournalDigest]:
+    digest = JournalDigest()
+    marks = digest.load(layout.journal_digest, layout.journal)
+    journal, cut = Journal.open(
+        layout.journal, known_durable=known_durable, marks=marks, tell=digest.add
+    )
+    return journal, cut, digest
 
 
 def _taken_over(
@@ -148,7 +161,7 @@ def _taken_over(
 
     new.replace(layout.journal)
     fsutil.sync_directory(layout.journal.parent)
-    journal, _ = Journal.open(layout.journal)
+    journal, _, digest = _opened(layout)
     try:
         store.save(state)
     except BaseException:
@@ -161,7 +174,7 @@ def _taken_over(
         errors=(*found.errors, *_losses(importing, kept)),
         is_past=True,
     )
-    return OpenedLedger(journal, store, state, None, _told(found))
+    return OpenedLedger(journal, store, state, None, _told(found), digest)
 
 
 def write_imported(

@@ -69,6 +69,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -176,8 +177,19 @@ class _Writing:
 class Ledger:
     """State, journal and subscribers of one execution. Use it in one event loop's thread only."""
 
-    def __init__(self, opened: OpenedLedger, clock: Clock, new_id: NewId, space: Space) -> None:
+    def __init__(
+        self,
+        opened: OpenedLedger,
+        clock: Clock,
+        new_id: NewId,
+        space: Space,
+        digest_file: Path | None = None,
+    ) -> None:
+        """`digest_file` is where the digest of the journal is saved at the end."""
         self._journal = opened.journal
+        self._digest_file = digest_file
+        self.digest = opened.digest
+        """What the published events say, as far as starts and rollbacks need it."""
         self._moments = Moments(opened.journal)
         self._store = opened.store
         self._clock = clock
@@ -235,7 +247,8 @@ class Ledger:
             open_ledger, layout, clock, rebuild=rebuild, new_id=new_id, known_shas=known_shas
         )
         opened = await anyio.to_thread.run_sync(work)
-        return cls(opened, clock, new_id, Space(Reserve(layout.reserve), pause=pause))
+        space = Space(Reserve(layout.reserve), pause=pause)
+        return cls(opened, clock, new_id, space, layout.journal_digest)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -523,6 +536,7 @@ class Ledger:
         for batch in batches:
             self.durable_state = batch.state
             for each in batch.published:
+                self.digest.add(each.frame)
                 for listener in tuple(self._listeners):
                     listener(each)
 
@@ -554,6 +568,8 @@ class Ledger:
                 while self._pending:
                     await self._write(settle=True)
 
+                if self._digest_file is not None:
+                    self.digest.save(self._digest_file, self._journal)
         finally:
             self._journal.close()
             self._ended.set()

@@ -25,7 +25,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.maintenance.fsck import check_store, recorded_checkpoints
+from hankweave_server.execution.maintenance.fsck import check_store
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.repack import Repacker
@@ -118,7 +118,7 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
         async with alongside(ledger.run, checkpointer.progress.run, heartbeat):
             found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
             await ledger.record(*found)
-            recorded = recorded_checkpoints(ledger)
+            recorded = ledger.digest.checkpoints()
             await checkpointer.load(recorded.standing)
             await housekeeper.finish_interrupted(recorded)
             store = Store(layout, ledger, checkpointer, housekeeper, packing)

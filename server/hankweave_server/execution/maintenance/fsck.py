@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import anyio
 import anyio.to_thread
@@ -27,9 +27,8 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.domain.checkpoint_records import OnRecord, on_record
+from hankweave_server.domain.checkpoint_records import OnRecord
 from hankweave_server.domain.history import restored_checkpoint
-from hankweave_server.domain.validation import CodonKey, recounted_costs
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
@@ -37,9 +36,6 @@ from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
-
-PAGE = 5_000
-"""Journal lines read at once: a few megabytes."""
 
 START_SECONDS = 5.0
 """Seconds after a start before the newest checkpoint is read: the first commands come before."""
@@ -51,21 +47,6 @@ READ_AT_ONCE = 100
 """Objects between two rests: some milliseconds of work."""
 
 log = logger(__name__)
-
-
-def recorded_checkpoints(ledger: Ledger) -> OnRecord:
-    """Return the checkpoints that the journal names."""
-    return on_record(_lines(ledger))
-
-
-def reported_costs(ledger: Ledger) -> dict[CodonKey, float]:
-    """Return the cost of each codon according to the journal."""
-    return recounted_costs(_lines(ledger))
-
-
-def _lines(ledger: Ledger) -> Iterator[bytes]:
-    for since in range(0, ledger.last_seq, PAGE):
-        yield from ledger.history(since, PAGE)
 
 
 class GivenUp(Exception):

@@ -56,7 +56,6 @@ from hankweave_server.domain.retention import (
     thread_needs,
 )
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.maintenance.fsck import recorded_checkpoints
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.repack import Consolidated
@@ -175,7 +174,7 @@ class GarbageCollector:
             raise _stopping()
 
         async with self._packing.alone:
-            recorded = await anyio.to_thread.run_sync(recorded_checkpoints, self._ledger)
+            recorded = self._ledger.digest.checkpoints()
             stamp = str(instants.epoch_ms(self._clock.now()))
             with self._checkpointer.progress.watching("fsck", causes) as meter:
                 made = await self._checkpointer.repair(

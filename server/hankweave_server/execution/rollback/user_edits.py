@@ -119,13 +119,9 @@ def sha256_of(descent: Descent, path: bytes) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-PAGE = 1000
-"""Journal lines read at once; other tasks run between two reads."""
-
 LISTED = 100
 """Effects listed by name; of any more, only the number is reported."""
 
-_MARK = b'"external":true'
 _ELSEWHERE = "mcp__"
 
 
@@ -136,17 +132,16 @@ def is_external(tool_name: str, tool_input: dict[str, object]) -> bool:
 
 async def since(ledger: Ledger, seq: int) -> tuple[str, ...]:
     """Return the tool calls after `seq` that have effects outside the work tree, oldest first."""
-    found: list[str] = []
-    at = seq
-    while lines := ledger.history(at, PAGE):
-        at += len(lines)
-        found += [_named(line) for line in lines if _MARK in line]
+    found = ledger.digest.external_after(seq)
+    listed: list[str] = []
+    for number in found[:LISTED]:
+        listed += map(_named, ledger.history(number - 1, 1))
         await anyio.lowlevel.checkpoint()
 
     if len(found) > LISTED:
-        return (*found[:LISTED], f"and {len(found) - LISTED} more")
+        listed.append(f"and {len(found) - LISTED} more")
 
-    return tuple(found)
+    return tuple(listed)
 
 
 def _named(line: bytes) -> str:
