@@ -19,6 +19,7 @@ from bench import (
     checkpoints,
     fanout,
     history,
+    long_past,
     memory,
     over_socket,
     plans,
@@ -41,6 +42,7 @@ BENCHES: dict[str, Bench] = {
     checkpoints.BENCH: checkpoints.measure,
     over_socket.BENCH: over_socket.measure,
     history.BENCH: history.measure,
+    long_past.BENCH: long_past.measure,
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
     plans.BENCH: plans.measure,
@@ -48,7 +50,7 @@ BENCHES: dict[str, Bench] = {
     ui.BENCH: ui.measure,
 }
 GROUPS = {
-    "checkpoints": (checkpoints.BENCH, history.BENCH, responsiveness.BENCH),
+    "checkpoints": (checkpoints.BENCH, history.BENCH, long_past.BENCH, responsiveness.BENCH),
     "execution": (agent_lines.BENCH, plans.BENCH),
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {

@@ -23,6 +23,7 @@ from hankweave_protocol.commands import EventsQuery, ListCheckpoints
 from hankweave_protocol.ids import Sha
 from hankweave_server.paths import Layout
 
+BENCH = "past"
 PAGE = 100
 FACTOR = 2
 GRACE = 500.0
@@ -43,25 +44,25 @@ QUESTIONS: Mapping[str, Ask] = {
 }
 
 
-async def figures(folder: Path, scale: Scale, bench: str) -> list[Figure]:
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
     empty = await without_a_past(folder / "empty")
     long = await with_long_past(folder / "long", scale.long_events, scale.long_checkpoints)
     past = f"{scale.long_checkpoints:,} checkpoints, {scale.long_events:,} events"
     found = await medians(
         {"empty": lambda: _start(empty), "long": lambda: _start(long)}, scale.rounds
     )
-    rows = [_figure(bench, f"start; {past}", found)]
+    rows = [_figure(f"start; {past}", found)]
     async with _asked(empty) as short, _asked(long) as full:
         for name in QUESTIONS:
             found = await medians({"empty": short[name], "long": full[name]}, max(3, scale.rounds))
-            rows.append(_figure(bench, f"{name}; {past}", found))
+            rows.append(_figure(f"{name}; {past}", found))
 
     return rows
 
 
-def _figure(bench: str, name: str, found: Mapping[str, float]) -> Figure:
+def _figure(name: str, found: Mapping[str, float]) -> Figure:
     target = AtMost(FACTOR * found["empty"] + GRACE)
-    return Figure(bench, name, found["long"], "ms", "empty execution", found["empty"], target)
+    return Figure(BENCH, name, found["long"], "ms", "empty execution", found["empty"], target)
 
 
 async def _start(prepared: Prepared) -> float:

@@ -97,6 +97,22 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+async def test_the_bench_of_a_long_past_measures_every_row(tmp_path: Path) -> None:
+    """A start and what clients ask first are measured beside an execution without a past."""
+    figures = await BENCHES["past"](tmp_path, SMALLEST)
+
+    past = "; 5 checkpoints, 60 events"
+    assert [figure.name.removesuffix(past) for figure in figures] == [
+        "start",
+        "server.status",
+        "checkpoint.list, first page",
+        "events.query, newest page",
+        "rollback.toCheckpoint",
+    ]
+    assert all(figure.ratio and figure.target for figure in figures)
+
+
+@pytest.mark.full
 async def test_the_bench_of_responsiveness_measures_every_row(tmp_path: Path) -> None:
     """A real server's pings are measured for a checkpoint of many files and one of a big file."""
     figures = await BENCHES["responsiveness"](tmp_path, SMALLEST)
