@@ -25,6 +25,7 @@ from bench import (
     plans,
     questions,
     responsiveness,
+    socket_tables,
     startup,
     ui,
 )
@@ -74,6 +75,9 @@ LONG_DEADLINE = 1_500.0
 FULL_DEADLINE = 3_600.0
 """Seconds with Hankweave's documented sequence on the largest tree."""
 
+SOCKET_DEADLINE = 14_400.0
+"""Seconds for every size on both disks, beside all peers."""
+
 REAL = "real"
 
 
@@ -86,10 +90,34 @@ def main(arguments: list[str]) -> int:
         print(f"There is no bench {unknown[0]!r}; there are: {known}", file=sys.stderr)
         return USAGE
 
+    if (options.markdown or options.into) and not names:
+        return _tell_last_run(options.into)
+
     is_quick_look = options.sizes is not None or options.rounds is not None
     run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick_look)
     anyio.run(run.measure, names or [name for name in BENCHES if name not in LONG])
+    if options.markdown:
+        print(socket_tables.of_figures(run.figures))
+
     return run.tell()
+
+
+def _tell_last_run(into: Path | None) -> int:
+    """Print the tables of the last complete run, or write them into a file."""
+    try:
+        tables = socket_tables.of_file(CHECKOUT / RESULTS)
+        if into is None:
+            print(tables)
+        else:
+            socket_tables.put_into(into, tables)
+    except FileNotFoundError:
+        print(f"There is no {RESULTS}; `scripts/bench socket --busy` writes it.", file=sys.stderr)
+        return USAGE
+    except ValueError as missing:
+        print(missing, file=sys.stderr)
+        return USAGE
+
+    return 0
 
 
 class _Run:
@@ -99,7 +127,7 @@ class _Run:
         self._scale = scale
         self._deadline = deadline
         self._is_kept = is_kept
-        self._figures: list[Figure] = []
+        self.figures: list[Figure] = []
         self._seconds: dict[str, float] = {}
         self._is_cut_off = False
 
@@ -117,8 +145,8 @@ class _Run:
 
     def tell(self) -> int:
         """Print the table and the notes to it; return the exit code."""
-        print_table(self._figures)
-        missed = sum(not figure.is_met for figure in self._figures)
+        print_table(self.figures)
+        missed = sum(not figure.is_met for figure in self.figures)
         where = f"the figures are in {RESULTS}" if self._is_kept else "a quick look, kept nowhere"
         print(f"{sum(self._seconds.values()):.0f} s; targets missed: {missed}; {where}")
         if self._scale.profiles is not None:
@@ -131,7 +159,7 @@ class _Run:
 
     def _add(self, name: str, figures: list[Figure], seconds: float) -> None:
         """Keep a benchmark's figures at once, because the next one may fail."""
-        self._figures += figures
+        self.figures += figures
         self._seconds[name] = seconds
         if self._is_kept:
             write_results(CHECKOUT / RESULTS, figures, {name: seconds})
@@ -154,6 +182,17 @@ def _parser() -> argparse.ArgumentParser:
         help="Hankweave's documented sequence on the largest tree, too; it takes half an hour",
     )
     parser.add_argument(
+        "--busy", action="store_true", help="socket: once more beside a writer of 20 MB/s"
+    )
+    parser.add_argument(
+        "--markdown",
+        action="store_true",
+        help="print the socket's tables for the README; without names, those of the last run",
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="FILE", help="write the tables of the last run into a page"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="write where ours spends its time, for every row"
     )
     return parser
@@ -168,6 +207,9 @@ def _scale(options: argparse.Namespace) -> Scale:
     if options.rounds is not None:
         scale = replace(scale, rounds=options.rounds)
 
+    if options.busy:
+        scale = replace(scale, is_busy=True)
+
     if options.full:
         scale = replace(scale, documented_up_to=max(scale.trees, default=0))
 
@@ -180,6 +222,9 @@ def _scale(options: argparse.Namespace) -> Scale:
 def _deadline(names: Sequence[str], *, full: bool) -> float:
     if not LONG & set(names):
         return DEADLINE
+
+    if over_socket.BENCH in names:
+        return SOCKET_DEADLINE
 
     return FULL_DEADLINE if full else LONG_DEADLINE
 

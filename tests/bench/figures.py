@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, assert_never
@@ -62,6 +62,8 @@ class Figure:
     reference: float | None = None
     """None if the figure has no reference; its target is then no ratio."""
     target: Target | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+    """More about the same measurement, for programs."""
 
     @property
     def ratio(self) -> float | None:
@@ -84,6 +86,7 @@ class Figure:
             "ratio": self.ratio,
             "target": None if self.target is None else _in_words(self.target),
             "met": self.is_met,
+            **({"details": dict(self.details)} if self.details else {}),
         }
 
 

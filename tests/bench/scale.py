@@ -49,6 +49,8 @@ class Scale:
     """...file of this many bytes."""
     awaits_heartbeats: bool
     """A heartbeat takes half a minute."""
+    is_busy: bool = False
+    """Whether the bench of the socket is repeated on a busy disk."""
     profiles: Path | None = None
     """Folder for a profile of every row of checkpoints, each from one extra round."""
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
-from bench import ui
+from bench import over_socket, socket_tables, ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -110,6 +110,94 @@ async def test_the_bench_of_a_long_past_measures_every_row(tmp_path: Path) -> No
         "rollback.toCheckpoint",
     ]
     assert all(figure.ratio and figure.target for figure in figures)
+
+
+@pytest.mark.full
+async def test_the_bench_of_the_socket_measures_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row of issue 18's table is measured for us, watched and not, and for each peer."""
+    monkeypatch.setattr(over_socket, "REST", 0.01)
+    monkeypatch.setattr(over_socket, "REST_LIMIT", 0.05)
+    figures = await BENCHES["socket"](tmp_path, SMALLEST)
+
+    rows: dict[str, list[str]] = {}
+    for figure in figures:
+        row = figure.name.removesuffix(", 110 files, idle disk")
+        rows.setdefault(row, []).append(figure.reference_name)
+
+    assert list(rows) == list(over_socket.ROWS)
+    assert all({"ours, watch off", "git", "documented"} <= set(each) for each in rows.values())
+    assert all(figure.value > 0 and figure.reference for figure in figures)
+    tables = socket_tables.of_figures(figures)
+    assert [line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| ")] == [
+        "| 110 files, idle disk",
+        "| ---",
+        *(f"| {row}" for row in over_socket.ROWS),
+    ]
+
+
+def test_the_tables_of_the_socket_have_a_column_for_each_peer() -> None:
+    """Sizes and disks have tables of their own; what was not measured is named below."""
+    details = {"p95": 3.21, "flushes": 2, "lstats": 1234}
+    figures = [
+        Figure("socket", f"one file, {size}, {disk}", 2.5, "ms", who, beside, None, details)
+        for size in ("1,000 files", "10,000 files")
+        for disk in ("idle disk", "busy disk")
+        for who, beside in (("ours, watch off", 4), ("git", 250.4), ("Hermes", 1_500))
+    ]
+    tables = socket_tables.of_figures([a_figure(1, None), *figures])
+
+    heading = "ms | p95 | flushes | lstats | watch off | git | Hermes | to git | target |"
+    first, *others = tables.split("\n\n")
+    assert first.splitlines()[0] == f"| 1,000 files, idle disk | {heading}"
+    assert first.splitlines()[2] == (
+        "| one file | 2.5 | 3.21 | 2 | 1,234 | 4 | 250 | 1,500 | 0.01 x | 0.2 x |"
+    )
+    assert others[0].splitlines()[2].endswith("| 0.01 x |  |"), "no target on the busy disk"
+    assert others[1].splitlines()[2].endswith("| 0.01 x | 0.06 x |")
+    assert "- Gemini CLI: not measured here." in tables
+
+
+def test_the_tables_can_be_put_into_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands between the two lines is replaced, as often as wanted."""
+    monkeypatch.setattr(program, "CHECKOUT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n")
+    assert main(["--markdown"]) == USAGE
+    write_results(
+        tmp_path / RESULTS,
+        [
+            Figure(
+                "socket",
+                "first, 10 files, idle disk",
+                1,
+                "ms",
+                "git",
+                2,
+                None,
+                {"p95": 1, "flushes": 0, "lstats": 0},
+            )
+        ],
+        {"socket": 1},
+    )
+    assert main(["--into", str(page)]) == USAGE
+    assert socket_tables.BEGIN in capsys.readouterr().err
+    page.write_text(f"Before.\n{socket_tables.BEGIN}\nold\n{socket_tables.END}\nAfter.\n")
+    for _ in range(2):
+        assert main(["--into", str(page)]) == 0
+
+    text = page.read_text()
+    assert (text.startswith("Before.\n"), text.endswith("\nAfter.\n"), "old" in text) == (
+        True,
+        True,
+        False,
+    )
+    assert text.count("| first | 1 | 1 |") == 1
+    assert main(["--markdown"]) == 0
+    assert "| first | 1 | 1 |" in capsys.readouterr().out
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
-/* Preloaded into a server: counts the calls that wait for the disk, in all of its threads.
+/* Preloaded into a server: counts the calls that wait for the disk, and those that look at a file by
+   its name, in all of its threads.
 
-   The file named by HANKWEAVE_TEST_FLUSHES holds one 64-bit counter, mapped and shared. */
+   The file named by HANKWEAVE_TEST_FLUSHES holds two 64-bit counters, mapped and shared. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static _Atomic uint64_t *counter;
+enum { FLUSHES, LOOKS, COUNTERS };
+
+static _Atomic uint64_t *counters;
 
 __attribute__((constructor)) static void map(void)
 {
@@ -19,21 +22,45 @@ __attribute__((constructor)) static void map(void)
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0)
         return;
-    void *mapped = mmap(NULL, sizeof *counter, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    size_t size = COUNTERS * sizeof *counters;
+    void *mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (mapped != MAP_FAILED)
-        counter = mapped;
+        counters = mapped;
     close(file);
 }
 
-#define COUNTED(name)                                                     \
-    int name(int file)                                                    \
+static void count(int which)
+{
+    if (counters)
+        atomic_fetch_add(&counters[which], 1);
+}
+
+/* `stat` and its kin have two names each, which the headers do not declare together. */
+
+#define COUNTED(name, which, taken, given)                                \
+    int name taken                                                        \
     {                                                                     \
-        int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, #name);         \
-        if (counter)                                                      \
-            atomic_fetch_add(counter, 1);                                 \
-        return real(file);                                                \
+        static int (*real) taken;                                         \
+        if (!real)                                                        \
+            real = (int (*) taken)dlsym(RTLD_NEXT, #name);                \
+        count(which);                                                     \
+        return real given;                                                \
     }
 
-COUNTED(fsync)
-COUNTED(fdatasync)
-COUNTED(syncfs)
+#define FLUSH(name) COUNTED(name, FLUSHES, (int file), (file))
+#define LOOK(name) \
+    COUNTED(name, LOOKS, (const char *path, void *status), (path, status))
+#define LOOK_AT(name)                                                     \
+    COUNTED(name, LOOKS,                                                  \
+            (int folder, const char *path, void *status, int flags),      \
+            (folder, path, status, flags))
+
+FLUSH(fsync)
+FLUSH(fdatasync)
+FLUSH(syncfs)
+LOOK(stat)
+LOOK(stat64)
+LOOK(lstat)
+LOOK(lstat64)
+LOOK_AT(fstatat)
+LOOK_AT(fstatat64)

@@ -1,4 +1,7 @@
-"""The flushes of a server, counted in all of its threads by a library loaded before libc."""
+"""The flushes of a server, and its looks at files, counted in all of its threads.
+
+A library that is loaded before libc counts them.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,17 @@ class FlushCounter:
 
         library, counter = folder / "flush_counter.so", folder / "flushes"
         subprocess.run([compiler, "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
-        counter.write_bytes(bytes(8))
+        counter.write_bytes(bytes(16))
         return cls({"LD_PRELOAD": str(library), "HANKWEAVE_TEST_FLUSHES": str(counter)}, counter)
 
     def count(self) -> int:
         """Return the calls of fsync, fdatasync and syncfs so far."""
-        (count,) = struct.unpack("=Q", self._file.read_bytes())
-        return int(count)
+        return self._counts()[0]
+
+    def looks(self) -> int:
+        """Return the calls of stat and lstat by name so far."""
+        return self._counts()[1]
+
+    def _counts(self) -> tuple[int, int]:
+        flushes, looks = struct.unpack("=2Q", self._file.read_bytes())
+        return int(flushes), int(looks)
