@@ -87,6 +87,7 @@ from hankweave_server.ledger.batch import (
     compose,
     needs_save,
 )
+from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
 from hankweave_server.ledger.history import Moment, Moments
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongJournalLine
@@ -188,7 +189,7 @@ class Ledger:
         """`digest_file` is where the digest of the journal is saved at the end."""
         self._journal = opened.journal
         self._digest_file = digest_file
-        self.digest = opened.digest
+        self.digest: JournalDigest = opened.digest
         """What the published events say, as far as starts and rollbacks need it."""
         self._moments = Moments(opened.journal)
         self._store = opened.store
