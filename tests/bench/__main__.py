@@ -99,6 +99,9 @@ def main(arguments: list[str]) -> int:
     if options.markdown:
         print(socket_tables.of_figures(run.figures))
 
+    if options.into is not None:
+        socket_tables.put_into(options.into, socket_tables.of_figures(run.figures))
+
     return run.tell()
 
 
@@ -190,7 +193,10 @@ def _parser() -> argparse.ArgumentParser:
         help="print the socket's tables for the README; without names, those of the last run",
     )
     parser.add_argument(
-        "--into", type=Path, metavar="FILE", help="write the tables of the last run into a page"
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="write the same tables into a page that has lines for them",
     )
     parser.add_argument(
         "--profile", action="store_true", help="write where ours spends its time, for every row"

@@ -1,8 +1,8 @@
 """Markdown tables of the bench of the socket, for the README, from the file of results.
 
 `scripts/bench socket --markdown` measures and prints them; `scripts/bench --markdown` prints those
-of the last complete run, and `scripts/bench --into README.md` writes them there, between the lines
-`BEGIN` and `END`.
+of the last complete run. With `--into README.md` they are written there, between the lines `BEGIN`
+and `END`.
 """
 
 from __future__ import annotations
