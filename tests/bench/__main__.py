@@ -196,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         "--into",
         type=Path,
         metavar="FILE",
-        help="write the same tables into a page that has lines for them",
+        help="write these tables into a page",
     )
     parser.add_argument(
         "--profile", action="store_true", help="write where ours spends its time, for every row"
