@@ -131,10 +131,6 @@ class Verification:
         self._meter = UNWATCHED
         self._verified = Verified() if verified is None else verified
 
-    def damages(self, sha: Sha, meter: Meter | None = None) -> list[Damage]:
-        """Return `unreadable(sha)`; with the meter of a restore, `missing(sha, meter)`."""
-        return self.unreadable(sha) if meter is None else self.missing(sha, meter)
-
     def unreadable(self, sha: Sha, meter: Meter = UNWATCHED) -> list[Damage]:
         """Return what cannot be read of a checkpoint; empty means it can be restored completely.
 

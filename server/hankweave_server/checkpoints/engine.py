@@ -374,7 +374,7 @@ class CheckpointEngine:
 
     def verify(self, sha: Sha) -> list[Damage]:
         """Read a checkpoint down to each blob; return what cannot be read."""
-        return Verification(self._repo, self._notes).damages(sha)
+        return Verification(self._repo, self._notes).unreadable(sha)
 
     def prune(
         self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
@@ -749,9 +749,9 @@ class CheckpointEngine:
             raise CheckpointDamaged(sha, tuple(self.verify(sha))) from problem
 
     def _readable(self, sha: Sha, meter: Meter) -> TargetSnapshot:
-        """Open a checkpoint after verifying that every object can be read."""
+        """Open a checkpoint whose trees can be read and whose blobs exist."""
         self._commit(sha)
-        damages = self._verification.damages(sha, meter)
+        damages = self._verification.missing(sha, meter)
         if damages:
             self._is_doubted()
             raise CheckpointDamaged(sha, tuple(damages))
