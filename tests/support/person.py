@@ -70,9 +70,11 @@ class Person:
         sha = self.chance.choice(list(self.trees))
         before = self.may_be[0]
         self.may_be = [before, self.trees[sha]]
-        self.told.rollbacks.append(await client.roll_back_to_checkpoint(sha))
+        report = await client.roll_back_to_checkpoint(sha)
+        self.told.rollbacks.append(report)
         self.may_be = [self.trees[sha]]
-        if self.chance.random() < 0.5:
+        # A rollback to where the execution is already cannot be undone: an undo takes back another.
+        if report.safety is not None and self.chance.random() < 0.5:
             self.may_be.append(before)
             self.told.rollbacks.append(await client.undo())
             self.may_be = [before]
