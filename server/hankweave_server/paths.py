@@ -109,7 +109,7 @@ class Layout:
 
     @property
     def journal_digest(self) -> Path:
-        """What an orderly end knew of the journal, so that the next start need not read it."""
+        """The digest of the journal that an orderly end saves; the next start reads it instead."""
         return self.journal.with_name("digest")
 
     @property

@@ -162,7 +162,7 @@ def test_the_tables_of_the_socket_have_a_column_for_each_peer() -> None:
 def test_the_tables_can_be_put_into_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What stands between the two lines is replaced, as often as wanted."""
+    """The text between the two marker lines is replaced, as often as wanted."""
     monkeypatch.setattr(program, "CHECKOUT", tmp_path)
     page = tmp_path / "page.md"
     page.write_text("Before.\n")

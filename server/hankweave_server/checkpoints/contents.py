@@ -95,7 +95,7 @@ def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
 
 @dataclass(slots=True)
 class Verified:
-    """What was found intact, and the files of the store as they were then."""
+    """The objects found intact, and the files of the store at that time."""
 
     intact: set[bytes] = field(default_factory=set)
     """Blobs."""

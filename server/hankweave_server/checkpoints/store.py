@@ -251,9 +251,10 @@ class CheckpointStore:
         def begin() -> tuple[CheckpointRequest, CheckpointRecord | CapturedChanges]:
             whole, engine = self._with_sessions(request), self._engine
             found = engine.checkpoint_unless_changed(whole, reporting.digests_up_to, meter)
-            return whole, found if isinstance(found, CapturedChanges) else self._recorded(
-                whole, found
-            )
+            if isinstance(found, CapturedChanges):
+                return whole, found
+
+            return whole, self._recorded(whole, found)
 
         def complete(capture: Capture, reported: CheckpointRequest) -> CheckpointRecord:
             return self._recorded(reported, self._engine.complete(capture, reported, meter))

@@ -95,7 +95,7 @@ class RecordedCheckpoints:
     lost: set[Sha] = field(default_factory=set)
 
     def add(self, line: bytes) -> None:
-        """Take the next journal line; raise msgspec's error if it is not an event."""
+        """Add the next journal line; raise msgspec's error if it is not an event."""
         if _MADE in line or _PRUNED in line:
             made, gone, given_up = _told_by(msgspec.json.decode(line, type=_Line))
             self.standing |= made

@@ -340,7 +340,7 @@ class CostTally:
     by_run: dict[RunId, list[_Tally]] = field(default_factory=dict)
 
     def add(self, line: bytes) -> None:
-        """Take the next journal line; raise msgspec's error if it is not an event."""
+        """Add the next journal line; raise msgspec's error if it is not an event."""
         if any(word in line for word in _WORDS):
             self._count(_change_in(line))
 

@@ -31,7 +31,7 @@ _EXTERNAL = b'"external":true'
 
 
 class _Facts(msgspec.Struct):
-    """What the lines say."""
+    """The facts that the lines record."""
 
     checkpoints: RecordedCheckpoints
     costs: CostTally
@@ -48,7 +48,7 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 class JournalDigest:
-    """What the lines of a journal say, as far as starts and rollbacks need it."""
+    """The facts that starts and rollbacks need from the lines of a journal."""
 
     def __init__(self) -> None:
         self._facts = _Facts(RecordedCheckpoints(), CostTally(), [])
@@ -56,7 +56,7 @@ class JournalDigest:
         self._fault: msgspec.MsgspecError | None = None
 
     def add(self, line: bytes) -> None:
-        """Take the next line."""
+        """Add the next line."""
         self._lines += 1
         if _EXTERNAL in line:
             self._facts.external.append(self._lines)

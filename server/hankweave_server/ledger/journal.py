@@ -210,19 +210,19 @@ class Journal:
         *,
         known_durable: int | None = None,
         marks: Bookmarks | None = None,
-        tell: Callable[[bytes], object] | None = None,
+        on_line: Callable[[bytes], object] | None = None,
     ) -> tuple[Journal, JournalRepair | None]:
         """Open or create the journal, and cut off a torn tail.
 
         `known_durable` is the last seq that is known to be on the disk; with None, a hole counts
-        as damage. The lines of `marks` are known already, and not read; `tell` is called with each
-        of the others. Raises OSError, and JournalCorrupt, with the file unchanged.
+        as damage. The lines of `marks` are known already, and not read; `on_line` is called with
+        each of the others. Raises OSError, and JournalCorrupt, with the file unchanged.
         """
         fsutil.make_private_directory(path.parent)
         descriptor = _open_private(path)
         try:
             with _mapped(descriptor) as content:
-                marks = _accepted(content, marks, tell)
+                marks = _accepted(content, marks, on_line)
                 tail = bytes(content[marks.size :])
 
             repair = None
@@ -363,16 +363,16 @@ def _seq_in(line: bytes) -> int | None:
 def _accepted(
     content: bytes | mmap.mmap,
     marks: Bookmarks | None = None,
-    tell: Callable[[bytes], object] | None = None,
+    on_line: Callable[[bytes], object] | None = None,
 ) -> Bookmarks:
     """Return bookmarks for the lines with seqs 1, 2, 3 ... up to the first other line."""
     marks = Bookmarks() if marks is None else marks
-    marks.extend(len(line) + 1 for line in _accepted_lines(content, marks, tell))
+    marks.extend(len(line) + 1 for line in _accepted_lines(content, marks, on_line))
     return marks
 
 
 def _accepted_lines(
-    content: bytes | mmap.mmap, marks: Bookmarks, tell: Callable[[bytes], object] | None
+    content: bytes | mmap.mmap, marks: Bookmarks, on_line: Callable[[bytes], object] | None
 ) -> Iterator[bytes]:
     begin, seq = marks.size, marks.lines + 1
     while (newline := content.find(b"\n", begin)) >= 0:
@@ -380,8 +380,8 @@ def _accepted_lines(
         if _seq_in(line) != seq:
             return
 
-        if tell is not None:
-            tell(line)
+        if on_line is not None:
+            on_line(line)
 
         yield line
         begin, seq = newline + 1, seq + 1

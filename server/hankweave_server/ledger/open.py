@@ -130,7 +130,7 @@ def _opened(
     digest = JournalDigest()
     marks = digest.load(layout.journal_digest, layout.journal)
     journal, cut = Journal.open(
-        layout.journal, known_durable=known_durable, marks=marks, tell=digest.add
+        layout.journal, known_durable=known_durable, marks=marks, on_line=digest.add
     )
     return journal, cut, digest
 

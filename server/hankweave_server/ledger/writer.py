@@ -190,7 +190,7 @@ class Ledger:
         self._journal = opened.journal
         self._digest_file = digest_file
         self.digest: JournalDigest = opened.digest
-        """What the published events say, as far as starts and rollbacks need it."""
+        """The facts that starts and rollbacks need from the published events."""
         self._moments = Moments(opened.journal)
         self._store = opened.store
         self._clock = clock

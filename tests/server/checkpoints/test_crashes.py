@@ -451,7 +451,7 @@ def test_a_damaged_object_that_a_rollback_needs_refuses_it(lab, path):
 
 
 def test_a_missing_object_refuses_a_rollback_that_does_not_write_it(lab):
-    """What exists is found out for the whole target."""
+    """A plan finds out for the whole target whether the blobs exist."""
     first, _ = _two_states(lab)
     object_file(lab, f"{first}:dir/other3").unlink()
     lab.reopen()

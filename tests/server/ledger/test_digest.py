@@ -76,6 +76,11 @@ def check(ledger: Ledger, layout: Layout) -> None:
     assert ledger.history(len(lines) - 3, 2) == lines[-3:-1]
 
 
+def every_line(layout: Layout) -> list[int]:
+    """Return the numbers of all lines that the journal has now."""
+    return list(range(1, len(layout.journal.read_bytes().splitlines()) + 1))
+
+
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list of the numbers of all lines that are read and accepted."""
@@ -129,23 +134,30 @@ async def test_a_journal_that_was_changed_is_not_taken_for_the_old_one(layout: L
         await Ledger.open(layout, SteppingClock())
 
 
-async def test_a_copied_execution_has_the_same_past(layout: Layout, tmp_path: Path) -> None:
+async def test_a_copied_execution_has_the_same_past(
+    layout: Layout, tmp_path: Path, accepted: list[int]
+) -> None:
     """A copy is another file, and read anew."""
     await live(layout, 0)
     shutil.copytree(layout.root, tmp_path / "copy", symlinks=True)
     await live(Layout.of_execution(tmp_path / "copy"), 20)
+    assert accepted == every_line(layout)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, -1])
-async def test_a_torn_digest_is_ignored(layout: Layout, kept: int) -> None:
+async def test_a_torn_digest_is_ignored(layout: Layout, kept: int, accepted: list[int]) -> None:
     """The lines are read instead."""
     await live(layout, 0)
+    expected = every_line(layout)
     layout.journal_digest.write_bytes(layout.journal_digest.read_bytes()[:kept])
     await live(layout, 20)
+    assert accepted == expected
 
 
-async def test_a_digest_of_zeros_is_ignored(layout: Layout) -> None:
+async def test_a_digest_of_zeros_is_ignored(layout: Layout, accepted: list[int]) -> None:
     """A power cut may leave a file of the right size without its content."""
     await live(layout, 0)
+    expected = every_line(layout)
     layout.journal_digest.write_bytes(bytes(layout.journal_digest.stat().st_size))
     await live(layout, 20)
+    assert accepted == expected

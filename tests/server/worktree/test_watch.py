@@ -234,7 +234,7 @@ def test_a_link_from_outside_makes_a_file_unproven(tree):
 
 
 def test_a_link_that_came_and_went_is_noticed(tree):
-    """What was written through it is reported."""
+    """A write through the link is reported, although the file has one link again."""
     os.link(tree.root / "a", tree.outside / "second")
     (tree.outside / "second").write_text("2")
     (tree.outside / "second").unlink()
@@ -253,7 +253,7 @@ def test_files_beyond_the_share_of_watches_are_always_compared(tree, monkeypatch
 
 
 def test_a_verification_of_a_tree_in_motion_reports_nothing(tree):
-    """What has an event is not missed, even if no scan has read the event yet."""
+    """A change with an event is not missed, even if no scan has read the event yet."""
     write(tree)
     (tree.root / "d").rename(tree.root / "f")
 
