@@ -1,7 +1,7 @@
-"""Build the optional helper in C where a compiler and Python's headers are available.
+"""Build the optional helpers in C where a compiler and Python's headers are available.
 
-Without them the same work is done in Python (server/hankweave_server/worktree/stat_index.py), only
-slower, so a failure here must never stop an installation.
+Without them the same work is done in Python (server/hankweave_server/worktree/stat_index.py and
+redaction/redactor.py), only slower, so a failure here must never stop an installation.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGE = "server/hankweave_server/worktree"
-MODULE = "_lstat_diff"
+SERVER = "server/hankweave_server"
+MODULES = ("worktree/_lstat_diff", "redaction/_literals")
 
 
-class HelperInC(BuildHookInterface):  # type: ignore[type-arg]
-    """A build hook that compiles the helper beside its source and adds it to the wheel."""
+class HelpersInC(BuildHookInterface):  # type: ignore[type-arg]
+    """A build hook that compiles each helper beside its source and adds it to the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or not sys.platform.startswith("linux"):
             return
 
-        built = Path(self.root, PACKAGE, f"{MODULE}.abi3.so")
-        if not _compile(Path(self.root, PACKAGE, f"{MODULE}.c"), built):
+        for module in MODULES:
+            self._build(module, build_data, is_editable=version == "editable")
+
+    def _build(self, module: str, build_data: dict[str, Any], *, is_editable: bool) -> None:
+        built = Path(self.root, SERVER, f"{module}.abi3.so")
+        if not _compile(Path(self.root, SERVER, f"{module}.c"), built):
             built.unlink(missing_ok=True)
             return
 
-        if version != "editable":
-            build_data["force_include"][str(built)] = f"hankweave_server/worktree/{built.name}"
+        if not is_editable:
+            build_data["force_include"][str(built)] = f"hankweave_server/{module}.abi3.so"
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{_platform()}"
 

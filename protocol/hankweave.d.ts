@@ -148,7 +148,10 @@ export interface Events {
   "codon.completed": CodonCompletedEvent;
   "codon.extended": CodonExtended;
   "codon.retrying": CodonRetrying;
+  "codon.waiting": CodonWaiting;
+  "codon.resumed": CodonResumed;
   "codon.warning": CodonWarning;
+  "agent.confined": AgentConfined;
   "assistant.action": AssistantAction;
   "tool.result": ToolResult;
   "permission.requested": PermissionRequested;
@@ -173,9 +176,11 @@ export interface Events {
   "sentinel.triggered": SentinelTriggered;
   "checkpoint.list": CheckpointList;
   "checkpoint.partial": CheckpointPartial;
+  "checkpoint.secret": CheckpointSecret;
   "checkpoint.pinned": CheckpointPinned;
   "checkpoint.pruned": CheckpointPruned;
   "store.repaired": StoreRepaired;
+  "history.redacted": HistoryRedacted;
   "store.consolidated": StoreConsolidated;
   "store.progress": StoreProgress;
   "rollback.started": RollbackStarted;
@@ -208,6 +213,7 @@ export interface Transitions {
   "CostsUpdated": CostsUpdated;
   "SentinelStatesUpdated": SentinelStatesUpdated;
   "ExtensionCountUpdated": ExtensionCountUpdated;
+  "CodonWaitChanged": CodonWaitChanged;
   "CheckpointCreated": CheckpointCreated;
   "InitialCheckpointSet": InitialCheckpointSet;
   "PlanSet": PlanSet;
@@ -253,6 +259,17 @@ export type ActiveStatus =
 export interface AftermathIntent {
   runId: string;
   codonId: string;
+}
+
+/** Not in Hankweave: the fence around an agent or a command has refused a path. */
+export interface AgentConfined {
+  codonId: string;
+  path: string;
+  operation: "read" | "write";
+  /** The line of the hank that would allow it; null if none can. */
+  setting: string | null;
+  /** Text for people, with advice. */
+  message: string;
 }
 
 /** A line of an agent's plain-text output, or of its stderr. */
@@ -606,6 +623,19 @@ export interface CheckpointRollback {
   reason?: string;
 }
 
+/**
+ * A checkpoint holds secrets in files that are new in it, or new in their content.
+ *
+ * The checkpoint is exact all the same. `hankweave redact` removes a secret from all checkpoints.
+ */
+export interface CheckpointSecret {
+  checkpoint: Coordinate;
+  /** The first of them: at most 200, and fewer if paths are long. */
+  secrets: SecretInFile[];
+  /** Number of secrets; of a long file, only the first MiB is examined. */
+  total: number;
+}
+
 /** The `claude` program, driven over its stream-json protocol. */
 export interface ClaudeAgentSpec {
   type: "claude";
@@ -672,6 +702,13 @@ export interface Codon {
   onFailure?: "abort" | "ignore" | "retry";
   /** Only with `onFailure: "retry"`. */
   retryConfig?: RetryConfig;
+  /**
+   * Models that take over the conversation while the codon's model has reached a limit, the
+   * preferred one first; they must run with the same agent.
+   */
+  fallbackModels?: string[];
+  /** A limit that ends within so many seconds is waited for, instead of using another model. */
+  fallbackAfter?: number;
   /** A prompt to send after each success, in the same session, until its context is full. */
   exhaustWithPrompt?: string;
   /** The maximum number of times that `exhaustWithPrompt` is sent. */
@@ -698,6 +735,8 @@ export interface Codon {
    * agent's own mode decides.
    */
   permissions?: Permissions;
+  /** What its agent and commands can reach; it replaces that of `overrides` entirely. */
+  confinement?: ConfinementProfile | Confinement;
 }
 
 /** The limits of one execution of a codon. */
@@ -788,6 +827,19 @@ export interface CodonRedo {
   expectedRunId?: string;
 }
 
+/** Not in Hankweave: a codon's wait has ended, and its agent starts again. */
+export interface CodonResumed {
+  codonId: string;
+  /**
+   * Its time has come, a client sent `codon.start`, or another execution of the account found that
+   * the limit has ended.
+   */
+  by: "command" | "other" | "time";
+  waitedMs: number;
+  /** The conversation that continues; null if there is none yet. */
+  sessionId?: string;
+}
+
 /** A codon failed and will be retried, with the files restored to the start of the attempt. */
 export interface CodonRetrying {
   codonId: string;
@@ -844,6 +896,53 @@ export interface CodonTransitioned {
   codon: CodonExecution;
 }
 
+/** A wait of an active codon for the end of its provider's limit; its agent has ended. */
+export interface CodonWait {
+  /** An allowance of hours or days, too many requests in a short time, or an outage. */
+  kind: "overload" | "rate" | "usage";
+  /** When the codon continues. */
+  until: string;
+  since: string;
+  /**
+   * Where `until` comes from: a field that the agent reported, a header of its provider, its words,
+   * nowhere (a delay that grows with each wait), or another execution of the account.
+   */
+  source: "event" | "header" | "none" | "shared" | "text";
+  /** 1, and one more for each wait in a row after which the model did not answer. */
+  number?: number;
+  /** The model whose limit it is; empty for the agent's default. */
+  model?: string;
+  /** The agent's own words. */
+  message?: string;
+}
+
+/** An active codon began or ended a wait for the end of a limit. */
+export interface CodonWaitChanged {
+  runId: string;
+  codonId: string;
+  /** Null when it has ended. */
+  wait?: CodonWait;
+  /** All waits of the codon that have ended, together. */
+  waitedMs?: number;
+  /** The conversation that continues, if it has another id than the codon's session. */
+  sessionId?: string;
+}
+
+/** Not in Hankweave: a codon waits for the end of a limit; its agent has ended. */
+export interface CodonWaiting {
+  codonId: string;
+  /** When its conversation continues. */
+  until: string;
+  reason: "overload" | "rate" | "usage";
+  /** As in the state's `wait`. */
+  source: "event" | "header" | "none" | "shared" | "text";
+  /** The number of waits in a row without an answer of the model. */
+  number: number;
+  model?: string;
+  /** The agent's own words. */
+  message?: string;
+}
+
 /** Not in Hankweave: a codon is completed, but its work should be checked. */
 export interface CodonWarning {
   codonId: string;
@@ -893,6 +992,8 @@ export interface CompletedCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   endTime: string;
   claudeSessionId: string;
   claudeLogPath: string;
@@ -921,6 +1022,8 @@ export interface CompletingSentinelsCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
   claudeSessionId: string;
@@ -931,6 +1034,8 @@ export interface CompletingSentinelsCodon {
   rigSetupCheckpoint?: string;
   previousSessionId?: string;
   extensionCount?: number;
+  /** The wait for the end of a limit; null while the agent works. */
+  wait?: CodonWait;
 }
 
 /** One of four forms: `field`, `op`, `value`; or `and`; or `or`; or `not`. */
@@ -944,6 +1049,35 @@ export interface Condition {
   and?: Condition[];
   or?: Condition[];
   not?: Condition;
+}
+
+/** The limits of an agent and of the rig, checks and output commands of its codon. */
+export interface Confinement {
+  /** What they can reach without the fields below. */
+  profile?: ConfinementProfile;
+  /**
+   * Further files and folders that they can read: absolute, below `~`, or relative to the hank's
+   * directory.
+   */
+  extraRead?: string[];
+  /** Further files and folders that they can read and change. */
+  extraWrite?: string[];
+  /** The only TCP ports that they can connect to, on any host; by default all but the server's. */
+  connect?: number[];
+}
+
+export type ConfinementProfile = "workspace" | "readonly" | "none";
+
+/** The confinement of agents and their commands on this machine. */
+export interface ConfinementStatus {
+  /** The strongest level that works on this machine. */
+  level: "bwrap" | "landlock" | "namespace" | "none";
+  /** The version of the kernel's interface for Landlock; 0 without it. */
+  landlockAbi: number;
+  /** The profile of codons that do not set their own. */
+  profile: ConfinementProfile;
+  /** What an agent can reach all the same, as sentences for people. */
+  notCovered: string[];
 }
 
 /** Packs and loose objects of the store before and after packing. */
@@ -1252,6 +1386,8 @@ export interface FailedCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   endTime: string;
   failedDuring: ActiveStatus;
   /** The agent's exit code; -1 if there was none. */
@@ -1474,6 +1610,23 @@ export interface HistoryBatch {
   hasMore: boolean;
 }
 
+/** A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`). */
+export interface HistoryRedacted {
+  operationId: string;
+  /** Names of rules, variables or paths; never a value. */
+  removed: string[];
+  /** Lines of the journal that contained it. */
+  events: number;
+  /** Other files of the state directory that contained it or a changed sha. */
+  files: number;
+  /** Different contents in checkpoints. */
+  contents: number;
+  /** Checkpoints that held it. */
+  checkpoints: number;
+  /** Checkpoints with a new sha; an old one still finds its checkpoint. */
+  renamed: number;
+}
+
 /** Send the journal to the sender, or the events after `since_seq`. */
 export interface HistorySync {
   sinceSeq?: number;
@@ -1504,6 +1657,8 @@ export interface InitializingCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
   claudeLogPath: string;
@@ -1732,6 +1887,8 @@ export interface PreparingCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
 }
 
 /** Why a server is degraded. */
@@ -1759,12 +1916,50 @@ export interface PruneIntent {
   startedAt: string;
 }
 
+/** The content of `redact.intent`: a redaction that is not confirmed or undone. */
+export interface RedactIntent {
+  operationId: string;
+  phase: "confirming" | "exchanging" | "pending" | "undoing";
+  /** The number of each is its name in `redaction/old` and `redaction/new`. */
+  files: ReplacedFile[];
+  /** Size of the journal afterwards; another size means that the execution has continued. */
+  journalBytes: number;
+}
+
+/** The record of a redaction, kept in `redactions/`. */
+export interface RedactionRecord {
+  operationId: string;
+  timestamp: string;
+  /** Names of rules, variables or paths; never a value. */
+  removed: string[];
+  /** Lines of the journal. */
+  events: number;
+  /** Other files of the state directory, relative to the execution. */
+  files: string[];
+  /** Different contents in checkpoints. */
+  contents: number;
+  /** Checkpoints that held it. */
+  checkpoints: number;
+  /** The new sha of each checkpoint that has one. */
+  renamed: Record<string, string>;
+}
+
 /** One aggregate over all matching events, or over each group of them. */
 export interface Reduction {
   type: string;
   /** Required by every aggregate except `count`. */
   field?: string;
   groupBy?: string[];
+}
+
+/** A file that a redaction exchanges for another. */
+export interface ReplacedFile {
+  /** Relative to the execution. */
+  path: string;
+  /** False if there was no file before. */
+  replaces?: boolean;
+  /** False if there is no file afterwards. */
+  isReplaced?: boolean;
 }
 
 /** Show a past moment: that of a checkpoint, or that right after an event. */
@@ -2114,6 +2309,8 @@ export interface RunningCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   sentinels: LoadedSentinels;
   claudePid: number;
   claudeSessionId: string;
@@ -2124,6 +2321,8 @@ export interface RunningCodon {
   rigSetupCheckpoint?: string;
   previousSessionId?: string;
   extensionCount?: number;
+  /** The wait for the end of a limit; null while the agent works. */
+  wait?: CodonWait;
 }
 
 /** runtime.lock: the server of this directory. For information; it does not grant ownership. */
@@ -2140,6 +2339,14 @@ export interface ScriptedAgentSpec {
   type: "scripted";
   /** Path of a JSON script in the hank's directory; by default, the prompt is the script. */
   script?: string;
+}
+
+/** A secret in a file of a checkpoint; its value is not told. */
+export interface SecretInFile {
+  path: string;
+  /** The format of the key, such as `github-token`, or the name of the variable with the value. */
+  rule: string;
+  line: number;
 }
 
 /** A sentinel of a codon. */
@@ -2349,6 +2556,8 @@ export interface ServerStatus {
    * absent if no codon runs.
    */
   activeAllowance?: BudgetFigures;
+  /** The wait of the active codon for the end of a limit; absent if its agent works. */
+  waiting?: CodonWait;
   /**
    * The path of the execution's data: `read_only_data_source` in the work tree or, in a project
    * that is served in place, in its `.hankweave`; absent if there is no data.
@@ -2356,6 +2565,7 @@ export interface ServerStatus {
   dataPath?: string;
   /** Whether scans of the work tree look only where something happened, or why not. */
   watch?: WatchStatus;
+  confinement?: ConfinementStatus;
 }
 
 export interface ServerStopping {
@@ -2370,6 +2580,8 @@ export interface SkippedCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   endTime: string;
   skippedDuring: ActiveStatus;
   partialCost: number;
@@ -2405,8 +2617,12 @@ export interface StartingCodon {
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
+  /** Time spent waiting for the end of limits; it counts for no budget. */
+  waitedMs?: number;
   sentinels: LoadedSentinels;
   rigSetupCheckpoint?: string;
+  /** A wait for the end of a limit that another execution has met. */
+  wait?: CodonWait;
 }
 
 export type StartingConditions = FreshStart | Continuation;

@@ -17,12 +17,12 @@ PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"config", "settings", "paths", "clock", "fsutil", "logs", "errors"})
-    | {"background_tasks", "listing", "meter", "plain_text"},
+    | {"background_tasks", "listing", "meter", "plain_text", "redaction"},
     frozenset({"domain"}),
-    frozenset({"ledger", "runtime_lock", "wal", "worktree", "hank"}),
+    frozenset({"confinement", "ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),
     frozenset({"checkpoints", "user_git", "agents", "sentinels"}),
-    frozenset({"execution"}),
+    frozenset({"execution", "notify", "telemetry"}),
     frozenset({"api"}),
     frozenset({"transport", "local"}),
     frozenset({"app"}),
@@ -40,6 +40,7 @@ LIBRARY_ROOMS = {
         "hankweave_server.user_git.repository",
     },
     "websockets": {"hankweave_server.transport", "hankweave_client"},
+    "opentelemetry": {"hankweave_server.telemetry.otlp"},
 }
 
 
@@ -148,7 +149,7 @@ def test_the_protocol_knows_nothing_of_the_server(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
 def test_a_library_stays_in_its_room(path: Path) -> None:
-    """pygit2 is used in one module and websockets at the edges."""
+    """pygit2 and OpenTelemetry stay in their modules, and websockets at the edges."""
     name = module_name(path)
     for module in imports_of(path):
         rooms = LIBRARY_ROOMS.get(module.split(".")[0])

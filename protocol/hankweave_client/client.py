@@ -46,7 +46,15 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import ClientId, CommandId
 from hankweave_protocol.replies import CommandFailed, CommandSucceeded, Failure, Mode
 
-__all__ = ["Client", "CommandRefused", "ConnectionLost", "Unauthorized", "connect", "connect_to"]
+__all__ = [
+    "Client",
+    "CommandRefused",
+    "ConnectionLost",
+    "Unauthorized",
+    "connect",
+    "connect_agent",
+    "connect_to",
+]
 
 
 _Answer = msgspec.Raw | Failure | ConnectionLost
@@ -187,8 +195,13 @@ class Client(Calls):
 
     @property
     def snapshot(self) -> StateSnapshot:
-        """The state at the last connection of this session; `events` yields later changes."""
-        return self._latest.snapshot
+        """The state at the last connection of this session; `events` yields later changes.
+
+        Not for sessions of `connect_agent`, which get no state.
+        """
+        snapshot = self._latest.snapshot
+        assert snapshot is not None, "the server sends no state to agents"
+        return snapshot
 
     @property
     def last_seq(self) -> int:
@@ -437,6 +450,18 @@ def connect_to(
         name=name,
         progress=progress,
     )
+
+
+def connect_agent(
+    socket: Path, *, reconnect: bool | Backoff = True, name: str | None = None
+) -> AbstractAsyncContextManager[Client]:
+    """Open a session on the socket of an agent that the server runs.
+
+    It can send the commands that the hank's `agentTools` allow, and gets no events. It ends with
+    the agent's codon. Raises as `connect` does.
+    """
+    address = Address("ws://localhost/ws", socket=socket)
+    return _session(lambda: address, "readandwrite", None, reconnect, moves=False, name=name)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from hankweave_client.errors import NotRunning
 from hankweave_protocol.codec import decode_value
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import RuntimeLock
+from hankweave_protocol.state_directory import state_directory_of
 
 __all__ = ["Address", "NotRunning", "discover"]
 
@@ -20,6 +21,8 @@ class Address:
 
     url: str
     token: str | None = None
+    socket: Path | None = None
+    """An agent's own Unix socket; the connection then gets replies, but no state and no events."""
 
 
 def discover(execution: Path) -> Address:
@@ -28,7 +31,7 @@ def discover(execution: Path) -> Address:
     Raises NotRunning if no server is running. The lock is only a hint: it may have been left by a
     server that died, and then connecting fails.
     """
-    folder = execution / ".hankweave"
+    folder = state_directory_of(execution)
     lock = _read_lock(folder / "runtime.lock")
     if not _lives(lock.pid):
         raise NotRunning(f"The server of {execution} (pid {lock.pid}) is dead.")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import os
+import socket
+from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 from websockets.asyncio.client import ClientConnection
@@ -46,7 +49,7 @@ class Link:
         socket: ClientConnection,
         response: HandshakeResponseData,
         ready: ServerReady,
-        snapshot: StateSnapshot,
+        snapshot: StateSnapshot | None,
     ) -> None:
         self._socket = socket
         self.response = response
@@ -70,8 +73,11 @@ class Link:
         """
         with anyio.fail_after(OPEN_SECONDS):
             socket = await _connect(address)
+            is_agent = address.socket is not None
             try:
-                return await cls._greet(socket, mode, since_seq, name, progress=progress)
+                return await cls._greet(
+                    socket, mode, since_seq, name, progress=progress, is_agent=is_agent
+                )
             except Refused as fault:
                 socket.transport.abort()
                 raise Unreadable(fault) from None
@@ -88,6 +94,7 @@ class Link:
         name: str | None,
         *,
         progress: bool,
+        is_agent: bool,
     ) -> Link:
         hello = HandshakeData(
             mode=mode,
@@ -99,7 +106,7 @@ class Link:
         await _send(socket, encode(Handshake(data=hello)))
         response = _response_in(await _receive(socket))
         ready = _event_in(await _receive(socket), ServerReady)
-        snapshot = _event_in(await _receive(socket), StateSnapshot)
+        snapshot = None if is_agent else _event_in(await _receive(socket), StateSnapshot)
         return cls(socket, response, ready, snapshot)
 
     async def send(self, frame: bytes) -> None:
@@ -123,10 +130,12 @@ class Link:
 
 async def _connect(address: Address) -> ClientConnection:
     headers = {} if address.token is None else {"Authorization": f"Bearer {address.token}"}
+    options: dict[str, Any] = {} if address.socket is None else {"sock": _opened(address.socket)}
     try:
         return await connect_websocket(
             address.url,
             additional_headers=headers,
+            **options,
             compression=None,
             proxy=None,
             max_size=MAX_FRAME,
@@ -144,6 +153,29 @@ async def _connect(address: Address) -> ClientConnection:
         raise ConnectionLost(f"{address.url} is no WebSocket: {fault}") from None
     except ConnectionRefusedError:
         raise NotRunning(f"Nobody listens at {address.url}.") from None
+
+
+def _opened(path: Path) -> socket.socket:
+    """Connect to a Unix socket; raise NotRunning if none listens there.
+
+    A path may be too long for a socket address, so the folder is named by a descriptor.
+    """
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            opened.connect(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+    except (FileNotFoundError, ConnectionRefusedError):
+        opened.close()
+        raise NotRunning("The codon of this agent has ended, and its socket with it.") from None
+    except OSError:
+        opened.close()
+        raise
+
+    opened.setblocking(False)
+    return opened
 
 
 async def _send(socket: ClientConnection, frame: bytes) -> None:

@@ -337,6 +337,36 @@ class CodonRetrying(EventData):
     failure_reason: FailureReason
 
 
+class CodonWaiting(EventData):
+    """Not in Hankweave: a codon waits for the end of a limit; its agent has ended."""
+
+    TYPE: ClassVar[str] = "codon.waiting"
+    codon_id: CodonId
+    until: str
+    """When its conversation continues."""
+    reason: Literal["usage", "rate", "overload"]
+    source: Literal["event", "header", "text", "none", "shared"]
+    """As in the state's `wait`."""
+    number: int
+    """The number of waits in a row without an answer of the model."""
+    model: str = ""
+    message: str = ""
+    """The agent's own words."""
+
+
+class CodonResumed(EventData):
+    """Not in Hankweave: a codon's wait has ended, and its agent starts again."""
+
+    TYPE: ClassVar[str] = "codon.resumed"
+    codon_id: CodonId
+    by: Literal["time", "command", "other"]
+    """Its time has come, a client sent `codon.start`, or another execution of the account found
+    that the limit has ended."""
+    waited_ms: int
+    session_id: str | None = None
+    """The conversation that continues; null if there is none yet."""
+
+
 class CodonWarning(EventData):
     """Not in Hankweave: a codon is completed, but its work should be checked."""
 
@@ -348,6 +378,19 @@ class CodonWarning(EventData):
     """Text for people, with advice."""
     tools: tuple[str, ...] = ()
     """The names of the tools concerned."""
+
+
+class AgentConfined(EventData):
+    """Not in Hankweave: the fence around an agent or a command has refused a path."""
+
+    TYPE: ClassVar[str] = "agent.confined"
+    codon_id: CodonId
+    path: str
+    operation: Literal["read", "write"]
+    setting: str | None
+    """The line of the hank that would allow it; null if none can."""
+    message: str
+    """Text for people, with advice."""
 
 
 class AssistantAction(EventData):
@@ -711,6 +754,29 @@ class CheckpointPartial(EventData):
     """Number of skipped files, if not all are listed."""
 
 
+class SecretInFile(Value):
+    """A secret in a file of a checkpoint; its value is not told."""
+
+    path: str
+    rule: str
+    """The format of the key, such as `github-token`, or the name of the variable with the value."""
+    line: int
+
+
+class CheckpointSecret(EventData):
+    """A checkpoint holds secrets in files that are new in it, or new in their content.
+
+    The checkpoint is exact all the same. `hankweave redact` removes a secret from all checkpoints.
+    """
+
+    TYPE: ClassVar[str] = "checkpoint.secret"
+    checkpoint: Coordinate
+    secrets: tuple[SecretInFile, ...]
+    """The first of them: at most 200, and fewer if paths are long."""
+    total: int
+    """Number of secrets; of a long file, only the first MiB is examined."""
+
+
 class CheckpointPinned(EventData):
     """A checkpoint was pinned or unpinned."""
 
@@ -736,6 +802,25 @@ class StoreRepaired(EventData):
 
     TYPE: ClassVar[str] = "store.repaired"
     repair: StoreRepair
+
+
+class HistoryRedacted(EventData):
+    """A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`)."""
+
+    TYPE: ClassVar[str] = "history.redacted"
+    operation_id: str
+    removed: tuple[str, ...]
+    """Names of rules, variables or paths; never a value."""
+    events: int
+    """Lines of the journal that contained it."""
+    files: int
+    """Other files of the state directory that contained it or a changed sha."""
+    contents: int
+    """Different contents in checkpoints."""
+    checkpoints: int
+    """Checkpoints that held it."""
+    renamed: int
+    """Checkpoints with a new sha; an old one still finds its checkpoint."""
 
 
 class StoreConsolidated(EventData):
@@ -968,7 +1053,10 @@ EVENTS: Registry[EventData] = Registry(
     CodonCompletedEvent,
     CodonExtended,
     CodonRetrying,
+    CodonWaiting,
+    CodonResumed,
     CodonWarning,
+    AgentConfined,
     AssistantAction,
     ToolResult,
     PermissionRequested,
@@ -993,9 +1081,11 @@ EVENTS: Registry[EventData] = Registry(
     SentinelTriggered,
     CheckpointList,
     CheckpointPartial,
+    CheckpointSecret,
     CheckpointPinned,
     CheckpointPruned,
     StoreRepaired,
+    HistoryRedacted,
     StoreConsolidated,
     StoreProgress,
     RollbackStarted,

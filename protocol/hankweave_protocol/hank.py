@@ -23,6 +23,7 @@ Dollars = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 IdleSeconds = Annotated[int, Meta(ge=1, le=1800)]
+WaitSeconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 PatienceSeconds = Annotated[float, Meta(gt=0, le=604_800)]
 """At most a week."""
 Texts = str | tuple[str, ...]
@@ -240,6 +241,27 @@ class Permissions(HankValue):
     """The decision for a call without an answer."""
 
 
+ConfinementProfile = Literal["workspace", "readonly", "none"]
+"""`workspace`: the work tree can be changed, and nothing else of the user. `readonly`: nothing can.
+`none`: everything that the user can do."""
+
+TcpPort = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class Confinement(HankValue):
+    """The limits of an agent and of the rig, checks and output commands of its codon."""
+
+    profile: ConfinementProfile = "workspace"
+    """What they can reach without the fields below."""
+    extra_read: tuple[str, ...] = ()
+    """Further files and folders that they can read: absolute, below `~`, or relative to the hank's
+    directory."""
+    extra_write: tuple[str, ...] = ()
+    """Further files and folders that they can read and change."""
+    connect: tuple[TcpPort, ...] | None = None
+    """The only TCP ports that they can connect to, on any host; by default all but the server's."""
+
+
 class Codon(HankValue, tag_field="type", tag="codon"):
     """One step of the pipeline, done by one agent."""
 
@@ -277,6 +299,11 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     """What follows a failure: the run ends, the codon is retried, or the next one starts."""
     retry_config: RetryConfig | None = None
     """Only with `onFailure: "retry"`."""
+    fallback_models: tuple[str, ...] = ()
+    """Models that take over the conversation while the codon's model has reached a limit, the
+    preferred one first; they must run with the same agent."""
+    fallback_after: WaitSeconds = 300.0
+    """A limit that ends within so many seconds is waited for, instead of using another model."""
     exhaust_with_prompt: str | None = None
     """A prompt to send after each success, in the same session, until its context is full."""
     max_extensions: PositiveInt = 100
@@ -301,6 +328,8 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     permissions: Permissions | None = None
     """The permissions of its agent; they replace those of `overrides` entirely. By default, the
     agent's own mode decides."""
+    confinement: ConfinementProfile | Confinement | None = None
+    """What its agent and commands can reach; it replaces that of `overrides` entirely."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -376,6 +405,9 @@ class Overrides(HankValue):
     """Not in Hankweave: `workspace` also commits labelled checkpoints to the project's branch."""
     permissions: Permissions | None = None
     """Not in Hankweave: the permissions of codons without their own."""
+    confinement: ConfinementProfile | Confinement | None = None
+    """Not in Hankweave: what the agents and commands of codons without their own can reach; by
+    default `workspace`."""
     agent_tools: AgentTools = AgentTools()
     """Not in Hankweave: the checkpoint tools that agents are offered."""
 

@@ -159,6 +159,47 @@ class CheckpointRecord(Value):
     """Of the agent that was working; null if there was none."""
 
 
+class ReplacedFile(Value):
+    """A file that a redaction exchanges for another."""
+
+    path: str
+    """Relative to the execution."""
+    replaces: bool = True
+    """False if there was no file before."""
+    is_replaced: bool = True
+    """False if there is no file afterwards."""
+
+
+class RedactIntent(Value):
+    """The content of `redact.intent`: a redaction that is not confirmed or undone."""
+
+    operation_id: str
+    phase: Literal["exchanging", "pending", "confirming", "undoing"]
+    files: tuple[ReplacedFile, ...]
+    """The number of each is its name in `redaction/old` and `redaction/new`."""
+    journal_bytes: int
+    """Size of the journal afterwards; another size means that the execution has continued."""
+
+
+class RedactionRecord(Value):
+    """The record of a redaction, kept in `redactions/`."""
+
+    operation_id: str
+    timestamp: str
+    removed: tuple[str, ...]
+    """Names of rules, variables or paths; never a value."""
+    events: int
+    """Lines of the journal."""
+    files: tuple[str, ...]
+    """Other files of the state directory, relative to the execution."""
+    contents: int
+    """Different contents in checkpoints."""
+    checkpoints: int
+    """Checkpoints that held it."""
+    renamed: dict[str, str]
+    """The new sha of each checkpoint that has one."""
+
+
 class TouchedFile(Value):
     path: str
     bytes: int

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import BudgetFigures
+from hankweave_protocol.hank import ConfinementProfile
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointKind,
@@ -24,7 +25,7 @@ from hankweave_protocol.records import (
     StoreRepair,
 )
 from hankweave_protocol.shapes import Value
-from hankweave_protocol.state import State
+from hankweave_protocol.state import CodonWait, State
 
 Mode = Literal["readonly", "readandwrite"]
 
@@ -225,6 +226,19 @@ class WatchStatus(Value):
     full_scans: int
 
 
+class ConfinementStatus(Value):
+    """The confinement of agents and their commands on this machine."""
+
+    level: Literal["namespace", "bwrap", "landlock", "none"]
+    """The strongest level that works on this machine."""
+    landlock_abi: int
+    """The version of the kernel's interface for Landlock; 0 without it."""
+    profile: ConfinementProfile
+    """The profile of codons that do not set their own."""
+    not_covered: tuple[str, ...]
+    """What an agent can reach all the same, as sentences for people."""
+
+
 class ServerStatus(Value):
     """The reply to `server.status`."""
 
@@ -258,11 +272,14 @@ class ServerStatus(Value):
     active_allowance: BudgetFigures | None = None
     """The limits of the running codon: the lowest of its own budget, its loop's and the hank's;
     absent if no codon runs."""
+    waiting: CodonWait | None = None
+    """The wait of the active codon for the end of a limit; absent if its agent works."""
     data_path: str | None = None
     """The path of the execution's data: `read_only_data_source` in the work tree or, in a project
     that is served in place, in its `.hankweave`; absent if there is no data."""
     watch: WatchStatus | None = None
     """Whether scans of the work tree look only where something happened, or why not."""
+    confinement: ConfinementStatus | None = None
 
 
 class Consolidation(Value):

@@ -125,12 +125,33 @@ class ExecutedSentinels(Value):
 NO_SENTINELS = LoadedSentinels(loaded=(), total_cost=0.0)
 
 
+class CodonWait(Value, kw_only=True):
+    """A wait of an active codon for the end of its provider's limit; its agent has ended."""
+
+    kind: Literal["usage", "rate", "overload"]
+    """An allowance of hours or days, too many requests in a short time, or an outage."""
+    until: str
+    """When the codon continues."""
+    since: str
+    source: Literal["event", "header", "text", "none", "shared"]
+    """Where `until` comes from: a field that the agent reported, a header of its provider, its
+    words, nowhere (a delay that grows with each wait), or another execution of the account."""
+    number: int = 1
+    """1, and one more for each wait in a row after which the model did not answer."""
+    model: str = ""
+    """The model whose limit it is; empty for the agent's default."""
+    message: str = ""
+    """The agent's own words."""
+
+
 class CodonBase(Value, kw_only=True, tag_field="status"):
     codon_id: CodonId
     start_time: str
     loop_context: LoopContext | None = None
     attempt: int = 1
     """1 for the first attempt in this run, one more for each retry or redo."""
+    waited_ms: int = 0
+    """Time spent waiting for the end of limits; it counts for no budget."""
 
 
 class PreparingCodon(CodonBase, kw_only=True, tag="preparing"):
@@ -142,6 +163,8 @@ class StartingCodon(CodonBase, kw_only=True, tag="starting"):
 
     sentinels: LoadedSentinels
     rig_setup_checkpoint: Sha | None = None
+    wait: CodonWait | None = None
+    """A wait for the end of a limit that another execution has met."""
 
 
 class InitializingCodon(CodonBase, kw_only=True, tag="initializing"):
@@ -167,6 +190,8 @@ class WorkingCodon(CodonBase, kw_only=True):
     rig_setup_checkpoint: Sha | None = None
     previous_session_id: str | None = None
     extension_count: int = 0
+    wait: CodonWait | None = None
+    """The wait for the end of a limit; null while the agent works."""
 
 
 class RunningCodon(WorkingCodon, kw_only=True, tag="running"):

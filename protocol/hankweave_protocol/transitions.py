@@ -16,6 +16,7 @@ from hankweave_protocol.shapes import Registry, Typed
 from hankweave_protocol.state import (
     CodonExecution,
     CodonStatus,
+    CodonWait,
     LoadedSentinels,
     PlanEntry,
     Run,
@@ -129,6 +130,20 @@ class ExtensionCountUpdated(Transition):
     """The agent continues in a session with another id."""
 
 
+class CodonWaitChanged(Transition):
+    """An active codon began or ended a wait for the end of a limit."""
+
+    TYPE: ClassVar[str] = "CodonWaitChanged"
+    run_id: RunId
+    codon_id: CodonId
+    wait: CodonWait | None = None
+    """Null when it has ended."""
+    waited_ms: int = 0
+    """All waits of the codon that have ended, together."""
+    session_id: str | None = None
+    """The conversation that continues, if it has another id than the codon's session."""
+
+
 class CheckpointCreated(Transition):
     """A checkpoint was recorded."""
 
@@ -204,6 +219,7 @@ AnyTransition = (
     | CostsUpdated
     | SentinelStatesUpdated
     | ExtensionCountUpdated
+    | CodonWaitChanged
     | CheckpointCreated
     | InitialCheckpointSet
     | PlanSet
@@ -226,6 +242,7 @@ TRANSITIONS: Registry[Transition] = Registry(
     CostsUpdated,
     SentinelStatesUpdated,
     ExtensionCountUpdated,
+    CodonWaitChanged,
     CheckpointCreated,
     InitialCheckpointSet,
     PlanSet,

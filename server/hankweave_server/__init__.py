@@ -3,9 +3,17 @@
 See `docs/architecture.md` for the packages, their rows, and what each may import.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+__version__: str
 
-try:
-    __version__ = version("hankweave")
-except PackageNotFoundError:  # Run from a checkout that is not installed.
-    __version__ = "0.0.0"
+
+def __getattr__(name: str) -> str:
+    """Look up the version when it is needed: the lookup takes longer than to start a keeper."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("hankweave")
+    except PackageNotFoundError:  # Run from a checkout that is not installed.
+        return "0.0.0"

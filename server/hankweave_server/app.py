@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from hankweave_protocol import instants
-from hankweave_protocol.events import EventData, ServerIdle, ServerReady
+from hankweave_protocol.events import ErrorEvent, EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus, WatchStatus
 from hankweave_server import __version__
+from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
 from hankweave_server.api.caller import Caller
@@ -29,20 +33,32 @@ from hankweave_server.api.maintenance import Store
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
+from hankweave_server.confinement.policy import Level, Probe
+from hankweave_server.confinement.probe import prepare_ports, probe
 from hankweave_server.domain.budget.allowance import Ceilings
 from hankweave_server.domain.budget.report import in_force
 from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.lifecycle import wait_of
+from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.codon import confinement
 from hankweave_server.execution.codon.environment import granted
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.context import (
+    ConfinementSettings,
+    ExecutionContext,
+    FindsTraceparent,
+    HankRecord,
+    untraced,
+)
 from hankweave_server.execution.exit_policy import ExitPolicy
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
 from hankweave_server.execution.maintenance.health_monitor import HealthMonitor, TimeWatch
 from hankweave_server.execution.maintenance.repack import Repacker
+from hankweave_server.execution.maintenance.secret_scan import SecretScan
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner
@@ -55,7 +71,6 @@ from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
 from hankweave_server.transport.listener import Listener
 from hankweave_server.transport.server_api import HealthAnswer, ServerApi
-from hankweave_server.transport.traffic_log import redact_text, secrets_in
 from hankweave_server.worktree import data_source
 
 
@@ -84,8 +99,12 @@ class App:
         kill: Callable[[str], None],
         require_lock: Callable[[], None],
         on_rest: Callable[[Outcome], None],
+        on_problem: Callable[[EventData], None] = lambda event: None,
+        traceparent: FindsTraceparent = untraced,
     ) -> None:
+        """`on_problem` is called with problems that the journal may not take at the moment."""
         self._opened = opened
+        self._on_problem = on_problem
         self._started = opened.clock.monotonic()
         self._containment = containment()
         self._started_at = instants.to_text(opened.clock.now())
@@ -96,16 +115,30 @@ class App:
         """The current problems of the server."""
         self.git_index = GitIndex(opened.layout, require_lock)
         roster = _roster(opened)
+        recorded = HankRecord(opened.hank.hank, opened.ledger.redactor)
         self.checkpointer = Checkpointer(
             opened.engine,
             opened.ledger,
             opened.clock,
-            clean=partial(redact_text, known=secrets_in(os.environ)),
+            clean=opened.ledger.redactor.text,
             require_lock=require_lock,
-            sessions=SessionFiles(opened.layout, opened.ledger, roster.agent_for),
+            sessions=SessionFiles(
+                opened.layout, opened.ledger, roster.agent_for, recorded.original
+            ),
             on_head_moved=self.git_index.note,
         )
-        self.ctx = _context(opened, self.checkpointer, roster, self._started)
+        settings = ConfinementSettings(
+            probe=probe,
+            chosen=opened.settings.confinement,
+            default=opened.settings.default_confinement,
+            server_ports=self._ports,
+        )
+        self.ctx = replace(
+            _context(opened, self.checkpointer, roster, recorded, self._started),
+            confinement=settings,
+            open_agent_access=self._open_agent_access,
+            traceparent=traceparent,
+        )
         self.first_client = anyio.Event()
         """Set when a client has completed its handshake."""
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
@@ -118,6 +151,7 @@ class App:
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer)
         self.store_verifier = StoreVerifier(opened.layout, opened.ledger, self.checkpointer)
+        self.secret_scan = SecretScan(opened.ledger, self.checkpointer)
         self.housekeeper = GarbageCollector(
             opened.layout,
             opened.clock,
@@ -133,8 +167,12 @@ class App:
     def attach(self, listener: Listener) -> None:
         """Set the open listener: addresses and client counts are correct from now on."""
         self._listener = listener
-        self.bulletin.attach(listener.hub.broadcast)
+        self.bulletin.attach(partial(self._tell_problem, listener.hub.broadcast))
         self.checkpointer.progress.attach(listener.hub.tell_progress)
+
+    def _tell_problem(self, broadcast: Callable[[EventData], None], event: EventData) -> None:
+        broadcast(event)
+        self._on_problem(event)
 
     def recovery(self, recorded: frozenset[Sha]) -> Recovery:
         return Recovery(self.ctx, self.runner, self.rollback, recorded)
@@ -207,6 +245,30 @@ class App:
     def _live_clients(self) -> int:
         return 0 if self._listener is None else self._listener.hub.live_clients
 
+    def _ports(self) -> tuple[int, ...]:
+        return () if self._listener is None else (self._listener.port,)
+
+    async def prepare_confinement(self) -> None:
+        """Find out how agents can be confined, before the first one starts; report if not at all.
+
+        Also removes the temporary files of earlier agents.
+        """
+        if self._opened.settings.plan_on_record:
+            return  # No agent will run.
+
+        found = await anyio.to_thread.run_sync(_prepare, self._opened.layout, self._ports())
+        status = confinement.status(self.ctx, found)
+        if status.level == "none" and status.profile != "none" and self.ctx.has_hank:
+            reasons = "; ".join(f"{level}: {why}" for level, why in found.reasons.items())
+            message = f"{confinement.UNCONFINED} ({reasons})"
+            await self._opened.ledger.record(
+                ErrorEvent(message=message, fatal=False, severity="warning")
+            )
+
+    def _open_agent_access(self, path: Path) -> AbstractAsyncContextManager[None]:
+        assert self._listener is not None, "codons run only while the server listens"
+        return self._listener.agent_access(path)
+
     def _health(self) -> HealthAnswer:
         health = self.bulletin.health
         standing = "" if self.is_ready else "The server is starting or stopping."
@@ -259,6 +321,7 @@ class App:
             pending_permissions=self.ctx.desk.pending,
             agent_tools=granted(self.ctx),
             active_allowance=in_force(self.ctx.hank.hank, state, self.ctx.ceilings),
+            waiting=None if active is None else wait_of(active),
             data_path=self._data_path(),
             watch=self._watch_status(),
         )
@@ -299,12 +362,38 @@ class App:
             self._listener.hub.broadcast(event)
 
 
+def _empty(folder: Path) -> None:
+    """Remove what earlier agents left there, but not their caches."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_symlink() or not entry.is_dir():
+            entry.unlink(missing_ok=True)
+        elif entry.name != "cache":
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _prepare(layout: Layout, ports: tuple[int, ...]) -> Probe:
+    _empty(layout.agent_temporary)
+    found = probe()
+    if found.level is not Level.NONE and not peers.can_recognize():
+        prepare_ports(ports)
+
+    return found
+
+
 def _seconds(number: int | None) -> timedelta | None:
     return None if number is None else timedelta(seconds=number)
 
 
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
 def _context(
-    opened: OpenedExecution, checkpointer: Checkpointer, roster: Roster, started: float
+    opened: OpenedExecution,
+    checkpointer: Checkpointer,
+    roster: Roster,
+    recorded: HankRecord,
+    started: float,
 ) -> ExecutionContext:
     return ExecutionContext(
         layout=opened.layout,
@@ -312,6 +401,7 @@ def _context(
         ledger=opened.ledger,
         checkpointer=checkpointer,
         hank=opened.hank,
+        recorded=recorded,
         agent_for=roster.agent_for,
         model_for=roster.model_for,
         started_monotonic=started,
@@ -324,6 +414,8 @@ def _context(
         price=opened.prices.price_of,
         models=Models(os.environ),
         ceilings=Ceilings(opened.settings.max_cost, opened.settings.max_time),
+        accounts=AccountLimits(usual_place(os.environ.get("XDG_STATE_HOME"))),
+        longest_wait=_duration(opened.settings.max_wait),
         output_directory=opened.settings.output,
         overwrite_output=opened.settings.overwrite_output,
     )

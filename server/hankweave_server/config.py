@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from hankweave_protocol.hank import ConfinementProfile
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.settings import LogFormat, LogLevel, WatchMode, safe_points_named
+from hankweave_server.settings import LogFormat, LogLevel, WatchMode, duration, safe_points_named
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
 FILE: Final = "hankweave.json"
@@ -141,6 +142,10 @@ def _seconds(value: object) -> float:
     return seconds
 
 
+def _duration(value: object) -> float:
+    return duration(value) if isinstance(value, str) else _amount(value)
+
+
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
@@ -247,6 +252,13 @@ _ALL = (
         "Budget of all codons together, in seconds.",
         "--max-time",
     ),
+    Setting(
+        "maxWait",
+        _duration,
+        None,
+        "Longest wait for the end of a provider's limit: seconds, or 30m, 8h, 2d; 0 for none.",
+        "--max-wait",
+    ),
     Setting("sentinel.enablePersistence", _truth, True, "Save the state of sentinels on disk."),
     Setting(
         "toolResultTruncateLength",
@@ -282,6 +294,20 @@ _ALL = (
         False,
         "Start even if an agent is missing or not logged in.",
         "--no-agent-check",
+    ),
+    Setting(
+        "confinement",
+        _one_of(get_args(ConfinementProfile)),
+        "workspace",
+        "What agents and commands can reach: workspace, readonly or none (everything).",
+        "--confinement",
+    ),
+    Setting(
+        "requireConfinement",
+        _truth,
+        False,
+        "Refuse to start if agents would run unconfined.",
+        "--require-confinement",
     ),
     Setting(
         "withoutProxy",
@@ -364,7 +390,7 @@ _ALL = (
 SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _ALL}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in _ALL}
 _OF_A_HANK: Final = frozenset(
-    {"model", "dataHashTimeLimit", "shimIdleTimeout"}
+    {"model", "dataHashTimeLimit", "shimIdleTimeout", "confinement"}
     | {key for key in SETTINGS if key.startswith("sentinel.")}
 )
 """Keys allowed in a hank's `overrides`. Their budget is the hank's own, besides this one."""

@@ -13,6 +13,7 @@ import errno
 import filecmp
 import os
 import shutil
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def make_private_directory(path: Path) -> None:
     make_private_directory(path.parent)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_DIRECTORY)
+
+
+def bind_private(listener: socket.socket, path: Path) -> None:
+    """Bind a Unix socket that only its owner may connect to; the path may have any length.
+
+    A socket address holds at most 107 bytes, so the folder is named by a descriptor.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+
+    path.chmod(PRIVATE_FILE)
 
 
 def sync_directory(path: Path) -> None:

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
@@ -37,13 +37,17 @@ def logger(name: str) -> Logger:
 
 
 class _PrivateRotatingHandler(RotatingFileHandler):
-    """A rotating file that only its owner can read.
+    """A rotating file that only its owner can read; `clean` removes secrets from each line.
 
     On a full or broken disk it drops lines, and logs how many when it can write again: the writers
     of important data report the disk's fault.
     """
 
     _lost = 0
+    clean: Callable[[str], str] = staticmethod(str)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.clean(super().format(record))
 
     def _open(self) -> Any:
         descriptor = os.open(
@@ -91,11 +95,21 @@ def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
 
 
 @contextmanager
-def server_log(path: Path, level: int = logging.INFO, *, as_json: bool = False) -> Iterator[None]:
-    """Send everything logged to the file while the context lasts; its folder must exist."""
+def server_log(
+    path: Path,
+    level: int = logging.INFO,
+    *,
+    as_json: bool = False,
+    clean: Callable[[str], str] = str,
+) -> Iterator[None]:
+    """Send everything logged to the file while the context lasts; its folder must exist.
+
+    `clean` removes secrets from an entry's text.
+    """
     handler = _PrivateRotatingHandler(
         path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8"
     )
+    handler.clean = clean
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

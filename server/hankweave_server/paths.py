@@ -1,4 +1,4 @@
-"""The paths in an execution directory."""
+"""The paths of an execution: its directory, its work tree, and its state directory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state_directory import (
+    STATE_DIRECTORY,
+    existing_private_folder,
+    private_folder_of,
+)
 
-STATE_DIRECTORY = ".hankweave"
 REMOVED_STATE = ".hankweave.removing"
 """The name of `.hankweave` while an execution is being removed, so that no start resumes it."""
 SHADOW_REPOSITORY = ".hankweavecheckpoints"
@@ -21,14 +25,25 @@ class Layout:
 
     root: Path
     work_tree: Path
+    private_folder: Path | None = None
+    """The folder of the state directory, if that is not the root; see `with_private_folder`."""
 
     @classmethod
     def of_execution(cls, root: Path) -> Layout:
-        return cls(root=root, work_tree=root / "agentRoot")
+        return cls(root, root / "agentRoot", existing_private_folder(root))
 
     @classmethod
     def in_place(cls, workspace: Path) -> Layout:
-        return cls(root=workspace, work_tree=workspace)
+        return cls(workspace, workspace, existing_private_folder(workspace))
+
+    @classmethod
+    def with_private_folder(cls, workspace: Path) -> Layout:
+        """Return the layout of a project with its state directory outside of the project.
+
+        For machines where agents can be confined to the project, but not kept out of a part of it.
+        The folder is found by the project's path alone: an agent could change a pointer.
+        """
+        return cls(workspace, workspace, private_folder_of(workspace))
 
     @property
     def is_in_place(self) -> bool:
@@ -60,7 +75,12 @@ class Layout:
 
     @property
     def state_directory(self) -> Path:
-        return self.root / STATE_DIRECTORY
+        return (self.private_folder or self.root) / STATE_DIRECTORY
+
+    @property
+    def removed_state(self) -> Path:
+        """The state directory while the execution is being removed."""
+        return self.state_directory.with_name(REMOVED_STATE)
 
     @property
     def folders_of_small_files(self) -> tuple[Path, ...]:
@@ -200,6 +220,21 @@ class Layout:
         return self.state_directory / "prune.intent"
 
     @property
+    def redact_intent(self) -> Path:
+        """What `hankweave redact` has replaced or is replacing; it stays until confirmed."""
+        return self.state_directory / "redact.intent"
+
+    @property
+    def redaction(self) -> Path:
+        """The folder of new files before they replace others, and of replaced ones afterwards."""
+        return self.state_directory / "redaction"
+
+    @property
+    def redactions(self) -> Path:
+        """The records of past redactions, with the shas that they have changed."""
+        return self.state_directory / "redactions"
+
+    @property
     def branch_intent(self) -> Path:
         return self.state_directory / "branch.intent"
 
@@ -212,6 +247,16 @@ class Layout:
     def agent_homes(self) -> Path:
         """Conversations of agents, one folder for each kind of agent."""
         return self.state_directory / "homes"
+
+    @property
+    def agent_access(self) -> Path:
+        """What one running agent is given of the server: its socket and notices for it."""
+        return self.state_directory / "access"
+
+    @property
+    def agent_temporary(self) -> Path:
+        """Temporary files and caches of confined agents and commands."""
+        return self.state_directory / "tmp"
 
     @property
     def agent_processes(self) -> Path:

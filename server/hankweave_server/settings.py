@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
+from hankweave_protocol.hank import ConfinementProfile
 from hankweave_protocol.ids import CodonId
 
 DEFAULT_ROOT = Path("~/.hankweave-executions")
@@ -42,6 +44,19 @@ def safe_points_named(text: str) -> frozenset[SafePoint]:
     return cast(frozenset[SafePoint], names)
 
 
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def duration(text: str) -> float:
+    """Parse a duration such as `90`, `30m`, `8h` or `2d` into seconds; raise ValueError."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration; use seconds, or a form like 30m, 8h or 2d")
+
+    return float(found[1]) * _UNITS[found[2]]
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """One `hankweave run`."""
@@ -76,6 +91,12 @@ class RunSettings:
     """The model of every codon's agent."""
     agent_check: bool = True
     """Refuse to start if an agent is missing, too old or not logged in."""
+    confinement: ConfinementProfile | None = None
+    """The profile of every codon, whatever the hank says; None: the hank decides."""
+    default_confinement: ConfinementProfile = "workspace"
+    """The profile of codons for which the hank sets none."""
+    require_confinement: bool = False
+    """Refuse to start where codons would run unconfined."""
     no_token: bool = False
     json_output: bool = False
     plain: bool = False
@@ -86,6 +107,14 @@ class RunSettings:
     """The most USD that the execution may cost, whatever its hank allows."""
     max_time: float | None = None
     """The most seconds that its codons may take together."""
+    max_wait: float | None = None
+    """The most seconds to wait for the end of one limit of a provider; None: any time."""
+    webhooks: tuple[str, ...] = field(default=(), repr=False)
+    """URLs that get signed notifications; they may contain passwords."""
+    services: tuple[str, ...] = field(default=(), repr=False)
+    """URLs of services by which people are called; they contain passwords."""
+    notify_content: bool = False
+    """Send what agents and people wrote with notifications."""
     prices: Path | None = None
     """A price list laid over the packaged one; None: the user's usual one, if it exists."""
     output: Path | None = None

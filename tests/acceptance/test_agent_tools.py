@@ -14,10 +14,22 @@ from typing import Any
 import anyio
 import pytest
 
-from hankweave_protocol.events import CheckpointRollback, RollbackTold, StateTransition
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    CodonStartedEvent,
+    RollbackTold,
+    StateTransition,
+)
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.execution.codon.environment import mcp_command
-from support.running_server import RunningServer, appears, environment, journal, running_server
+from support.running_server import (
+    CONFINED,
+    RunningServer,
+    appears,
+    environment,
+    journal,
+    running_server,
+)
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle, told
 
@@ -27,6 +39,7 @@ from support.agent_door import AgentDoor, agent_door
 
 LOOKING = ["checkpoint_list", "checkpoint_diff", "replay_view"]
 ALLOWED = {"agentTools": {"rollbackPaths": True}}
+TESTS = str(Path(__file__).resolve().parents[1])
 MOST = 64_000
 """Characters that must not be in any result."""
 
@@ -158,8 +171,9 @@ from support.agent_door import agent_door
 continued = []
 signal.signal(signal.SIGCONT, lambda *_: continued.append(1))
 
-async def main(execution, out):
-    async with agent_door(Path(execution), os.environ["HANKWEAVE_CODON_ID"]) as door:
+async def main(out):
+    socket = Path(os.environ["HANKWEAVE_AGENT_SOCKET"])
+    async with agent_door(socket, os.environ["HANKWEAVE_CODON_ID"]) as door:
         made = await door.call("checkpoint_create", label="good")
         Path("a.txt").write_text("bad")
         Path("mine.txt").write_text("bad")
@@ -177,7 +191,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> None:
-    """The agent is frozen with its tool server while files move, then gets the result and a notice.
+    """The agent, in its fence, is frozen with its tool server while files move, and then continues.
+
+    It gets the result and a notice.
 
     A person's changes stay, the codon continues, and no run ends. Journal and log name the
     interface and the codon.
@@ -192,15 +208,15 @@ async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> 
             "one",
             writes("a.txt", "good"),
             writes("mine.txt", "good"),
-            {"run": f"{sys.executable} {driver} {execution} {out}"},
+            {"run": f"{sys.executable} {driver} {out}"},
             {"say": "I go on."},
             writes("after.txt", "after"),
             env={"PYTHONPATH": os.pathsep.join(sys.path)},
         ),
-        overrides=ALLOWED,
+        overrides={**ALLOWED, "confinement": {"extraRead": [TESTS], "extraWrite": [".."]}},
     )
     async with (
-        running_server(hank, None, execution, "--no-autostart") as server,
+        running_server(hank, None, execution, "--no-autostart", env=CONFINED) as server,
         server.client(since_seq=0) as client,
     ):
         await client.next_codon()
@@ -341,7 +357,7 @@ def test_nothing_but_the_protocol_is_on_stdout(tmp_path: Path) -> None:
     }
     frames = [json.dumps(hello), "not JSON", json.dumps(call), "\xff", "[" * 5000]
     done = subprocess.run(
-        mcp_command(tmp_path),
+        mcp_command("--execution", tmp_path),
         input="\n".join(frames).encode("latin-1") + b"\n",
         env=environment(),
         capture_output=True,
@@ -512,14 +528,14 @@ async def test_it_starts_wherever_an_agent_starts_it(tmp_path: Path) -> None:
             assert await door.call("checkpoint_list")
 
         token = (server.execution / ".hankweave" / "server.token").read_text().strip()
-        assert token not in " ".join(mcp_command(server.execution))
+        assert token not in " ".join(mcp_command("--execution", server.execution))
 
 
 async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: Path) -> None:
     """The tool configuration given to an agent starts unmodified and names the codon.
 
     The agent here is the claude adapter's stand-in. Where the hank has disabled the tools, it is
-    given none.
+    given none. The configuration is worthless when the codon has ended.
     """
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -528,9 +544,11 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
         f"#!{sys.executable} -IS\n"
         "import json, os, sys\n"
         "open(os.environ['HANKWEAVE_CODON_ID'] + '.json', 'w').write(json.dumps(sys.argv))\n"
-        "for kind in ({'type': 'system', 'subtype': 'init', 'session_id': 's', 'model': 'm'},\n"
-        "             {'type': 'result', 'subtype': 'success', 'is_error': False, 'result': ''}):\n"
-        "    print(json.dumps(kind), flush=True)\n"
+        "import time\n"
+        "def tell(**kind): print(json.dumps(kind), flush=True)\n"
+        "tell(type='system', subtype='init', session_id='s', model='m')\n"
+        "while not os.path.exists('go-on'): time.sleep(0.01)\n"
+        "tell(type='result', subtype='success', is_error=False, result='')\n"
     )
     stand_in.chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
@@ -545,13 +563,24 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
         )
         execution = folder / "execution"
         async with running_server(hank, None, execution, env=env) as server:
+            tree = execution / "agentRoot"
             async with server.client(since_seq=0) as client:
+                await client.until(CodonStartedEvent)
+                arguments = json.loads((tree / "one.json").read_text())
+                assert ("--mcp-config" in arguments) == enabled
+                config = None
+                if enabled:
+                    config = json.loads(arguments[arguments.index("--mcp-config") + 1])
+                    async with _offered(config) as door:
+                        made = await door.call("checkpoint_create", label="offered")
+                        assert made["label"] == "agent of one: offered"
+
+                (tree / "go-on").touch()
                 await idle(client)
 
-            arguments = json.loads((execution / "agentRoot" / "one.json").read_text())
-            assert ("--mcp-config" in arguments) == enabled
-            if enabled:
-                await _use(json.loads(arguments[arguments.index("--mcp-config") + 1]))
+            if config is not None:
+                async with _offered(config) as door:
+                    assert "NOT_RUNNING" in await door.refused("checkpoint_create")
 
 
 async def test_an_agent_of_ones_own_has_the_tools_in_a_workspace(tmp_path: Path) -> None:
@@ -577,7 +606,8 @@ async def test_an_agent_of_ones_own_has_the_tools_in_a_workspace(tmp_path: Path)
     assert '"clientName":"hankweave-mcp"' in traffic
 
 
-async def _use(config: dict[str, Any]) -> None:
+@asynccontextmanager
+async def _offered(config: dict[str, Any]) -> AsyncIterator[AgentDoor]:
     from mcp import Client, StdioServerParameters
 
     offered = config["mcpServers"]["hankweave"]
@@ -586,5 +616,4 @@ async def _use(config: dict[str, Any]) -> None:
         command=offered["command"], args=offered["args"], env=offered["env"]
     )
     async with Client(parameters) as client:
-        made = await AgentDoor(client).call("checkpoint_create", label="offered")
-        assert made["label"] == "agent of one: offered"
+        yield AgentDoor(client)

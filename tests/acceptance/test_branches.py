@@ -33,6 +33,7 @@ from hankweave_protocol.transitions import RunCrashed, RunStarted
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.command_line import Done, hankweave
+from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.losing import lose_object
 from support.running_server import (
@@ -544,7 +545,7 @@ async def test_a_branch_nobody_was_told_of_is_told_at_the_next_start_once(tmp_pa
 
     # The same moment for another branch: it exists, with an intent and without an event.
     other, run_id = tmp_path / "other", f"{made.run_id[:-6]}ffffff"
-    shutil.copytree(tmp_path / "branch", other, symlinks=True)
+    copy_execution(tmp_path / "branch", other)
     lines = other / ".hankweave" / "events" / "events.jsonl"
     lines.write_bytes(lines.read_bytes().replace(made.run_id.encode(), run_id.encode()))
     original = tmp_path / "original"

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from hankweave_protocol.commands import CodonNext, CodonRedo, RollbackToCodon
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state_directory import private_folder_of
 from support.command_line import hankweave
 from support.running_server import (
     RunningServer,
@@ -644,3 +646,80 @@ async def _go_back(client: Client, sha: str) -> None:
         await client.roll_back_to_checkpoint(sha)
     except ConnectionError:
         return
+
+
+# --- state outside of the project -----------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the project's state, on another disk if there is one.
+
+    Its existence decides, so a project that is served here needs no container to have it.
+    """
+    place = next((path for path in ("/dev/shm", "/var/tmp") if os.access(path, os.W_OK)), None)
+    with tempfile.TemporaryDirectory(prefix="hankweave-", dir=place) as name:
+        monkeypatch.setenv("XDG_STATE_HOME", name)
+        folder = private_folder_of(project.root)
+        folder.mkdir(parents=True, mode=0o700)
+        yield folder
+
+
+async def test_state_outside_of_the_project_does_all_that_state_inside_does(
+    project: Project, apart: Path
+) -> None:
+    """Rollback and undo restore files exactly, across disks; a kill loses nothing.
+
+    Nothing of the server's is ever in the project, and commands find the state by its path.
+    """
+    project.begin()
+    project.write("src/a.py", "1")
+    names = sorted(os.listdir(project.root))
+    async with serving(project) as (server, client):
+        await idle(client, "startup")
+        before = project.files()
+        first = await client.create_checkpoint("before")
+        project.write("src/a.py", "2")
+        project.write("src/new.py", "new")
+        (project.root / "changed.txt").unlink()
+        changed = project.files()
+        await client.roll_back_to_checkpoint(first.sha)
+        assert project.files() == before
+        await client.undo()
+        assert project.files() == changed
+        assert sorted(os.listdir(project.root)) == sorted({*names, "src"} - {"changed.txt"})
+        server.kill()
+        await server.ended()
+
+    fsck = await anyio.to_thread.run_sync(partial(hankweave, "fsck", cwd=project.root, code=0))
+    assert "are intact" in fsck.stdout
+    async with serving(project) as (_, client):
+        shas = {each.sha for each in (await client.list_checkpoints()).checkpoints}
+        assert first.sha in shas
+        await client.roll_back_to_checkpoint(first.sha)
+        assert project.files() == before
+
+    cleanup = partial(hankweave, "cleanup", "-e", str(project.root), "--yes", code=0)
+    await anyio.to_thread.run_sync(cleanup)
+    assert not apart.exists()
+    assert project.files() == before
+
+
+async def test_a_state_in_the_project_is_no_pointer(project: Project, apart: Path) -> None:
+    """A `.hankweave` that an agent leaves in the project is neither used nor captured."""
+    project.write("a", "1")
+    async with serving(project) as (_, client):
+        await idle(client, "startup")
+        first = await client.create_checkpoint("mine")
+
+    elsewhere = project.root.with_name("elsewhere")
+    elsewhere.mkdir()
+    (project.root / OURS).symlink_to(elsewhere)
+    async with serving(project) as (_, client):
+        assert first.sha in {each.sha for each in (await client.list_checkpoints()).checkpoints}
+        project.write("a", "2")
+        await client.roll_back_to_checkpoint(first.sha)
+        assert project.read("a") == "1"
+
+    assert list(elsewhere.iterdir()) == []
+    assert (project.root / OURS).is_symlink()

@@ -36,6 +36,7 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
+from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -123,7 +124,7 @@ class Past:
     def lay_out(self, lines: int, content: Tree, *, intent: bool) -> None:
         """Lay out the disk as a power cut leaves it after this many lines of the journal."""
         shutil.rmtree(self.execution)
-        shutil.copytree(self.copy, self.execution, symlinks=True)
+        copy_execution(self.copy, self.execution)
         layout = Layout.of_execution(self.execution)
         kept = layout.journal.read_bytes().splitlines(keepends=True)[:lines]
         layout.journal.write_bytes(b"".join(kept))
@@ -224,7 +225,7 @@ async def lived_through(folder: Path, journey: Journey) -> Past:
     return Past(
         execution=execution,
         hank=hank,
-        copy=Path(shutil.copytree(execution, folder / "copy", symlinks=True)),
+        copy=copy_execution(execution, folder / "copy"),
         intent=(folder / "intent").read_bytes(),
         old=old,
         new=tree(execution / "agentRoot"),
@@ -479,7 +480,7 @@ async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None
     past = Past(
         execution=execution,
         hank=tmp_path / "hank" / "hank.json",
-        copy=Path(shutil.copytree(execution, tmp_path / "copy", symlinks=True)),
+        copy=copy_execution(execution, tmp_path / "copy"),
         intent=(tmp_path / "intent").read_bytes(),
         old=old,
         new=tree(execution / "agentRoot"),

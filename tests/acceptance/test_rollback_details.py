@@ -160,7 +160,7 @@ async def test_secrets_in_labels_reach_no_commit_and_no_event(
         await idle(client)
         label = f"with {known} and {format_} in it"
         made = await client.ask(CheckpointCreate(label=label))
-        assert made.label == "with [redacted] and [redacted] in it"
+        assert made.label == "with [redacted:DEPLOY_TOKEN] and [redacted:openai-key] in it"
         await client.ask(
             CheckpointPin(checkpoint_sha=made.sha, name=f"pin {known}", pinned=True),
         )

@@ -522,7 +522,11 @@ async def test_rollbacks_in_a_row_leave_one_run(tmp_path):
         await server.stop()
 
     waiting = state(execution).runs[0].run_id
-    async with running_server(hank, None, execution) as server, server.client(since_seq=0) as again:
+    seen = journal(execution)[-1].seq
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=seen) as again,
+    ):
         await idle(again)
 
     runs = state(execution).runs

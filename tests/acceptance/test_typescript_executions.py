@@ -62,8 +62,8 @@ def lines(execution: TypescriptExecution, *words: str) -> list[str]:
 def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> None:
     """No read-only command changes a byte of the directory.
 
-    The commands are `runs`, `checkpoints`, `events`, `log`, `show`, `replay`, `sessions` and
-    `fsck`.
+    The commands are `runs`, `checkpoints`, `events`, `log`, `show`, `replay`, `sessions`, `report`
+    and `fsck`.
     """
     before = files_of(execution)
     assert any(RUN in line for line in lines(execution, "runs"))
@@ -74,6 +74,7 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
     assert lines(execution, "show", f"{execution.sha[:12]}:a.txt") == ["a"]
     assert lines(execution, "replay", execution.sha[:12])
     assert any(RUN in line for line in lines(execution, "sessions"))
+    assert any(line.startswith("| one | **success** |") for line in lines(execution, "report"))
     assert "1 checkpoints are intact" in lines(execution, "fsck")[0]
     assert files_of(execution) == before
 

@@ -18,7 +18,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _named_by_the_test(metafunc: pytest.Metafunc) -> set[str]:
     marks = metafunc.definition.iter_markers("parametrize")
-    return {name.strip() for mark in marks for name in str(mark.args[0]).split(",")}
+    named = (mark.args[0] for mark in marks)
+    lists = (each.split(",") if isinstance(each, str) else each for each in named)
+    return {name.strip() for names in lists for name in names}
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
     """Each failure ends its codon with the right kind and retriable flag.
 
     There is one codon for each failure, all ignored. The plan reaches its end, and no process of
-    any agent survives.
+    any agent survives. Limits are not waited for.
     """
     ends = {t: kind.ends.get(t, end) for t, end in ENDS.items() if t not in kind.spared}
     codons = []
@@ -43,7 +43,7 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
 
     hank = write_hank(grounds.folder / "hank", *codons)
     async with running_server(
-        hank, None, grounds.execution, "--headless", env=grounds.environment
+        hank, None, grounds.execution, "--headless", "--max-wait", "0", env=grounds.environment
     ) as server:
         with anyio.fail_after(DEADLINE):
             assert await server.process.wait() == 0, server.output[-5:]

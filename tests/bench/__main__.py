@@ -17,6 +17,7 @@ from bench import (
     appends,
     catching_up,
     checkpoints,
+    confinement,
     fanout,
     history,
     long_past,
@@ -27,6 +28,7 @@ from bench import (
     responsiveness,
     socket_tables,
     startup,
+    tracing,
     ui,
 )
 from bench.figures import RESULTS, Figure, print_table, write_results
@@ -49,6 +51,8 @@ BENCHES: dict[str, Bench] = {
     plans.BENCH: plans.measure,
     questions.BENCH: questions.measure,
     ui.BENCH: ui.measure,
+    confinement.BENCH: confinement.measure,
+    tracing.BENCH: tracing.measure,
 }
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, long_past.BENCH, responsiveness.BENCH),
@@ -56,8 +60,10 @@ GROUPS = {
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     catching_up.BENCH,
+    confinement.BENCH,
     over_socket.BENCH,
     questions.BENCH,
+    tracing.BENCH,
     ui.BENCH,
 }
 """Benchmarks that take minutes: they run only if they are named."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,14 +50,15 @@ WARM = 0.1
 DEADLINE = 120.0
 CHANGES_FILES = 100
 """After each hundredth tool call the work tree is scanned."""
+NOTHING: Mapping[str, str] = {}
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
     allow_many_sockets()
     lines = folder / "lines.jsonl"
-    count = _write_lines(lines, scale.agent_lines)
-    hank = write_hank(folder / "hank", codon("talk") | _prints(lines))
-    async with crowd_of_clients() as crowd, _serving(hank, folder / "execution") as server:
+    count = write_lines(lines, scale.agent_lines)
+    hank = write_hank(folder / "hank", codon("talk") | prints(lines))
+    async with crowd_of_clients() as crowd, serving(hank, folder / "execution") as server:
         async with server.client() as client:
             address = discover(server.execution)
             url = f"{address.url}?token={address.token}"
@@ -111,10 +112,12 @@ class _Server:
 
 
 @asynccontextmanager
-async def _serving(hank: Path, execution: Path) -> AsyncIterator[_Server]:
+async def serving(
+    hank: Path, execution: Path, env: Mapping[str, str] = NOTHING
+) -> AsyncIterator[_Server]:
     words = command("run", str(hank), "--execution", str(execution), "--no-autostart")
     async with await anyio.open_process(
-        words, env=environment(), stdout=subprocess.DEVNULL, stderr=None
+        words, env=environment(**env), stdout=subprocess.DEVNULL, stderr=None
     ) as process:
         try:
             server = _Server(process.pid, execution)
@@ -164,11 +167,11 @@ def _framed(size: int) -> int:
     return size + (2 if size < 126 else 4 if size < 1 << 16 else 10)
 
 
-def _prints(lines: Path) -> dict[str, Any]:
+def prints(lines: Path) -> dict[str, Any]:
     return {"agent": {"type": "command", "command": ["cat", str(lines)]}}
 
 
-def _write_lines(path: Path, count: int) -> int:
+def write_lines(path: Path, count: int) -> int:
     """Write an agent's output: texts, costs, tool calls and their results."""
     with path.open("wb") as stream:
         written = [stream.write(msgspec.json.encode(each) + b"\n") for each in _messages(count)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -67,5 +68,9 @@ async def _settled(pid: int) -> float:
         before = now
         await anyio.sleep(LOOK_AGAIN)
 
-    family = [process, *process.children(recursive=True)]
-    return sum(each.memory_info().rss for each in family) / MEGABYTE
+    resident = process.memory_info().rss
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # It has ended since.
+            resident += child.memory_info().rss
+
+    return resident / MEGABYTE

@@ -52,6 +52,20 @@ test("a codon's warning is an entry that stands out, with its message", () => {
   assert.deepEqual([entry.kind, entry.codonId, entry.text], ["bad", "one", "Warning: Refused."]);
 });
 
+test("a secret in a checkpoint is an entry that stands out, without its value", () => {
+  const feed = new Feed();
+  assert.ok(FEED_TYPES.includes("checkpoint.secret"));
+  const checkpoint = { checkpointSha: "6dc2daae6dc2daae" };
+  const secrets = [{ path: ".env", rule: "github-token", line: 3 }];
+  feed.add(event(1, "checkpoint.secret", { checkpoint, secrets, total: 2 }));
+  const [entry] = feed.entries;
+  assert.equal(entry.kind, "bad");
+  assert.equal(
+    entry.text,
+    "Checkpoint 6dc2daae6dc2 holds a secret: github-token in .env:3 and 1 more.",
+  );
+});
+
 test("many files that changed at once are one entry, and the listed ones are in the list of files", () => {
   const data = {
     total: 20_000,

@@ -52,5 +52,5 @@ def test_who_presses_the_tab_key_waits_for_no_command() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert printed.stdout.splitlines()[0] == "plain,redo"
+    assert printed.stdout.splitlines()[0] == "plain,redact"
     assert printed.stdout.splitlines()[-1] == "[]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,7 +26,8 @@ from hankweave_protocol.events import (
     SentinelOutput,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.state import FailureReason
+from hankweave_protocol.instants import to_text
+from hankweave_protocol.state import CodonWait, FailureReason
 from hankweave_server.cli.live.model import NOTHING, Heard, StepRow, first_row, hear, view
 from hankweave_server.plain_text import one_line
 from support.histories import MOMENT, completed, failed, running
@@ -139,6 +142,18 @@ def test_the_next_attempt_is_counted_down() -> None:
     state = state_of(failed("one"), plan=("one",))
     assert view(state, heard(again), NOW, 5).rows[0].state == "retry in 10 s"
     assert view(state, NOTHING, NOW, 5).rows[0].state == "failed"
+
+
+def test_a_wait_is_counted_down_and_is_not_part_of_the_time() -> None:
+    """A codon that waits for a limit shows what is left; its own time stands still."""
+    since = to_text(NOW - timedelta(hours=1))
+    wait = CodonWait(
+        kind="usage", until=to_text(NOW + timedelta(minutes=130)), since=since, source="event"
+    )
+    begun = to_text(NOW - timedelta(hours=1, seconds=5))
+    codon = msgspec.structs.replace(running("one"), start_time=begun, wait=wait)
+    (row,) = view(state_of(codon, plan=("one",)), NOTHING, NOW, 5).rows
+    assert (row.state, row.seconds) == ("waits 2 h 10 min (usage limit)", 5)
 
 
 def test_only_a_window_of_a_long_plan_is_shown() -> None:

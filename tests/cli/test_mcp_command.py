@@ -56,11 +56,12 @@ def test_tools_are_offered_where_they_can_be_and_may_be(
         hank=SimpleNamespace(hank=Hank(hank=(), overrides=overrides)),
         layout=Layout.of_execution(tmp_path),
     )
-    found = environment.offered(cast("Any", ctx), RunId("r"), CodonId("one"))
+    socket = tmp_path / "agent.sock"
+    found = environment.offered(cast("Any", ctx), RunId("r"), CodonId("one"), socket)
     assert len(found) == count
     for server in found:
         assert server.name == "hankweave"
-        assert server.command[-3:] == ("mcp", "--execution", str(tmp_path))
+        assert server.command[-3:] == ("mcp", "--socket", str(socket))
         assert server.environment == {"HANKWEAVE_RUN_ID": "r", "HANKWEAVE_CODON_ID": "one"}
 
 

@@ -42,12 +42,13 @@ def test_a_hank_of_a_public_project_runs_to_its_end(
     """
     case.script(grounds.endpoint.script, grounds.work_tree)
     hank, data = project / "hanks" / case.name, project / "data"
-    checked = hankweave("validate", str(hank), *case.options, **grounds.environment)
+    env = {**grounds.environment, **case.environment}
+    checked = hankweave("validate", str(hank), *case.options, **env)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
     output = grounds.folder / "output"
     words = ("--headless", "--execution", str(grounds.execution), "--output", str(output))
-    ran = hankweave("run", str(hank), str(data), *words, *case.options, **grounds.environment)
+    ran = hankweave("run", str(hank), str(data), *words, *case.options, **env)
     assert ran.returncode == case.code, ran.stdout + ran.stderr
     assert _ended(grounds.execution) == case.ended
     for path, content in case.files.items():

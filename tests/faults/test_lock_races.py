@@ -30,6 +30,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
+from support.copies import copy_execution
 from support.lock_witness import IMPORTED, Starter, Witness, overlaps, starters
 from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import codon, write_hank
@@ -483,7 +484,7 @@ async def test_a_busy_server_touches_nothing_in_a_directory_that_replaced_its_ow
     async with running_server(_busy_hank(tmp_path / "hank"), None, layout.root) as server:
         await _has_begun(layout)
         server.process.send_signal(signal.SIGSTOP)  # Its temporary files vanish under a copy.
-        shutil.copytree(layout.state_directory, spare, symlinks=True)
+        copy_execution(layout.state_directory, spare)
         server.process.send_signal(signal.SIGCONT)
         with ExitStack() as stack:
             if with_another:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -37,46 +36,20 @@ from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
 from support.invariants import Told, violations
+from support.moved_clocks import Clocks, moved_clocks
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.tally import Tally
 from support.watching import DEADLINE, idle, started, told
 
-SOURCE = Path(__file__).parents[1] / "support" / "moved_clock.c"
 TWO_HOURS = 7200
 A_YEAR = 365 * 24 * 3600
 BEAT = timedelta(milliseconds=10)
 
 
-class Clocks:
-    """The clocks of the servers that are started with `environment`."""
-
-    def __init__(self, folder: Path, library: Path) -> None:
-        self._moves = folder / "clocks"
-        self.environment = {
-            "LD_PRELOAD": str(library),
-            "HANKWEAVE_TEST_CLOCKS": str(self._moves),
-        }
-        self.move()
-
-    def move(self, *, wall: int = 0, boot: int = 0) -> None:
-        """Set the clocks this many seconds ahead of the machine's."""
-        new = self._moves.with_suffix(".new")
-        new.write_text(f"{wall} {boot}")
-        new.rename(self._moves)
-
-
 @pytest.fixture
 def clocks(tmp_path: Path) -> Clocks:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler to build the moved clocks with")
-
-    library = tmp_path / "moved_clock.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl"], check=True
-    )
-    return Clocks(tmp_path, library)
+    return moved_clocks(tmp_path)
 
 
 async def test_a_clock_that_is_set_back_under_a_codon_is_told_and_harms_nothing(

@@ -20,6 +20,7 @@ import pytest
 
 from hankweave_protocol.ids import CodonId
 from hankweave_server.paths import Layout
+from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.invariants import Told, tree_violations, violations
 from support.losing import lose_object
@@ -139,10 +140,10 @@ DAMAGES: tuple[tuple[Callable[[Past], None], str], ...] = (
 
 async def test_the_checker_sees_every_damage(past: Past, tmp_path: Path) -> None:
     """Each kind of damage is reported as the violation that names it."""
-    copy = shutil.copytree(past.execution, tmp_path / "copy", symlinks=True)
+    copy = copy_execution(past.execution, tmp_path / "copy")
     for damage, complaint in DAMAGES:
         shutil.rmtree(past.execution)
-        shutil.copytree(copy, past.execution, symlinks=True)
+        copy_execution(copy, past.execution)
         told = replace(
             past.told,
             checkpoints=[*past.told.checkpoints],

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import msgspec.inspect as shapes
 import pytest
 
+from hankweave_client.discovery import discover
 from hankweave_protocol.commands import COMMANDS, CommandData
 from intruders.servers import Target, target
-from intruders.wire import frame, peer
-from support.running_server import journal, state, tree
+from intruders.wire import frame, open_socket, peer, request, socket_peer
+from support.running_server import appears, journal, running_server, state, tree
+from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_server import small_server
 
 LOOKS = {
@@ -92,6 +99,114 @@ async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Pa
                         assert reply["data"]["code"] == "INSUFFICIENT_PERMISSIONS", reply
 
             assert condition(aim) == before
+
+
+TOOLS = {
+    "checkpoint.create",
+    "checkpoint.diff",
+    "checkpoint.list",
+    "checkpoint.readFile",
+    "replay.view",
+}
+"""The commands behind the tools that every agent is offered."""
+
+NARROW = {"paths": ["a.txt"], "onRunning": "pause", "keepEdits": True}
+WIDE: list[dict[str, Any]] = [
+    {},
+    {**NARROW, "paths": None},
+    {**NARROW, "keepEdits": False},
+    {**NARROW, "onRunning": "stop"},
+    {**NARROW, "autoRestart": True},
+    {**NARROW, "rewindMemory": True},
+]
+"""Forms of `rollback.toCheckpoint` that no agent may send."""
+
+
+@asynccontextmanager
+async def agents_socket(folder: Path, **tools: bool) -> AsyncIterator[tuple[Target, Path]]:
+    """Run an agent that waits; yield the server and the agent's own socket."""
+    go_on, execution = folder / "go-on", folder / "execution"
+    steps = (writes("a.txt", "first"), {"run": 'echo "$HANKWEAVE_AGENT_SOCKET" > socket'})
+    hank = write_hank(
+        folder / "hank",
+        codon("one", *steps, waits_for(go_on), env={"SECRET_OF_THE_PLAN": "hush"}),
+        overrides={"agentTools": tools},
+    )
+    async with running_server(hank, None, execution) as server:
+        told = execution / "agentRoot" / "socket"
+        await appears(told)
+        address = discover(execution)
+        assert address.token is not None
+        aim = Target(server, address.url, address.token, "")
+        with anyio.fail_after(20):
+            while not (path := told.read_text().strip()):  # noqa: ASYNC110  # the shell writes it
+                await anyio.sleep(0.01)
+
+        yield aim, Path(path)
+        go_on.touch()
+        with anyio.fail_after(20):
+            while os.path.lexists(path):  # noqa: ASYNC110  # the server removes it
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("rollback", [False, True])
+async def test_an_agent_may_do_what_its_tools_do_and_nothing_else(
+    tmp_path: Path, rollback: bool
+) -> None:
+    """The server refuses every other command on an agent's socket, whatever token comes with it.
+
+    An agent gets no events and no state. What it reads of the past has no plan, whose environment
+    holds secrets of other codons.
+    """
+    async with agents_socket(tmp_path, rollbackPaths=rollback) as (aim, path):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        async with socket_peer(path) as agent:
+            hello = {"mode": "readandwrite", "protocolVersion": 1, "token": aim.controller}
+            agent.send(frame(msgspec.json.encode({"type": "handshake", "data": hello})))
+            greeting = [(await agent.message())["type"] for _ in range(2)]
+            assert greeting == ["handshake.response", "server.ready"]
+            sha = await agent.newest_checkpoint()
+            for name, kind in COMMANDS.members.items():
+                reply = await agent.command(name, **least(kind, sha), **MEANT.get(name, {}))
+                if name in TOOLS | {"ping", "server.status"}:
+                    assert reply["type"] == "command.succeeded", reply
+                else:
+                    assert reply["data"]["code"] == "INSUFFICIENT_PERMISSIONS", reply
+
+                assert "hush" not in str(reply)
+
+            for form in WIDE:
+                reply = await agent.command("rollback.toCheckpoint", checkpointSha=sha, **form)
+                assert reply["data"]["code"] == "INSUFFICIENT_PERMISSIONS", reply
+
+            reply = await agent.command("rollback.toCheckpoint", checkpointSha=sha, **NARROW)
+            assert (reply["type"] == "command.succeeded") == rollback, reply
+
+
+async def test_an_agents_socket_is_for_its_codon_alone(tmp_path: Path) -> None:
+    """When the codon ends, open connections end, and the socket is gone.
+
+    Pages are not served on it, and an agent cannot use up the server's connections.
+    """
+    async with agents_socket(tmp_path) as (aim, path), AsyncExitStack() as stack:
+        reader, writer = await open_socket(path)
+        writer.write(request(0, "/metrics"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ")
+        writer.close()
+        agents = [await stack.enter_async_context(socket_peer(path)) for _ in range(16)]
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await stack.enter_async_context(socket_peer(path))
+
+        async with aim.server.client() as client:
+            await client.skip_codon()
+
+        for agent in agents:
+            assert await agent.close_code() is None
+
+        with pytest.raises(FileNotFoundError):
+            await stack.enter_async_context(socket_peer(path))
 
 
 async def test_a_viewer_of_hankweaves_dialect_writes_no_event(tmp_path: Path) -> None:

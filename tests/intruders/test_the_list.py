@@ -65,6 +65,25 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ),
         ("intruders/test_roles.py", "test_a_viewer_of_hankweaves_dialect_writes_no_event"),
     ],
+    "an agent that sends more than its tools do": [
+        (
+            "intruders/test_roles.py",
+            "test_an_agent_may_do_what_its_tools_do_and_nothing_else",
+        ),
+        ("intruders/test_roles.py", "test_an_agents_socket_is_for_its_codon_alone"),
+    ],
+    "an agent that leaves its work tree, or attacks its server": [
+        (
+            "intruders/test_confined_agents.py",
+            "test_no_attack_of_an_agent_or_command_reaches_the_server_or_the_user",
+        ),
+        (
+            "intruders/test_confined_agents.py",
+            "test_at_the_level_of_landlock_the_state_of_a_project_is_out_of_reach",
+        ),
+        ("acceptance/test_confinement.py", "test_an_agent_changes_its_work_tree_and_nothing_else"),
+        ("agents/test_confinement.py", "test_a_real_agent_gets_nowhere_with_any_attack"),
+    ],
     "malformed and random frames": [
         (
             "intruders/test_frames.py",
@@ -120,6 +139,11 @@ LIST: dict[str, list[tuple[str, str]]] = {
             "server/transport/test_traffic_log.py",
             "test_secrets_are_taken_out_and_json_stays_json",
         ),
+        ("intruders/test_planted_secrets.py", "test_no_planted_secret_reaches_the_disk"),
+        (
+            "intruders/test_planted_secrets.py",
+            "test_an_agent_gets_the_secrets_that_the_record_lacks",
+        ),
     ],
     "file modes": [
         ("intruders/test_secrets.py", "test_everything_of_ours_is_for_its_owner_alone"),
@@ -155,6 +179,13 @@ LIST: dict[str, list[tuple[str, str]]] = {
         ("intruders/test_fuzz.py", "test_a_prompt_is_read_or_its_fault_is_told"),
         ("intruders/test_fuzz.py", "test_a_reader_holds_under_a_guided_fuzzer"),
         (LOAD, "test_any_value_in_any_place_is_loaded_or_told"),
+    ],
+    "leaving a fence, at each level": [
+        ("intruders/test_confinement.py", "test_no_attack_gets_out"),
+        ("intruders/test_confinement.py", "test_the_attacks_work_without_a_fence"),
+        ("intruders/test_confinement.py", "test_a_program_works_unmodified"),
+        ("server/agents/test_confined_agents.py", "test_a_confined_agent_dies_with_its_keeper"),
+        ("server/confinement/test_probe.py", "test_a_planted_link_opens_nothing"),
     ],
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -144,6 +146,36 @@ async def peer(url: str, token: str | None = None, *headers: str) -> AsyncIterat
     try:
         path = "/ws" if token is None else f"/ws?token={token}"
         writer.write(request(port, path, *headers))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def open_socket(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a Unix socket with a path of any length; an address holds 107 bytes."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        folder = os.open(path.parent, os.O_PATH)
+        try:
+            connection.connect(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+    except OSError:
+        connection.close()
+        raise
+
+    connection.setblocking(False)
+    return await asyncio.open_unix_connection(sock=connection, limit=2**24)
+
+
+@asynccontextmanager
+async def socket_peer(path: Path) -> AsyncIterator[Peer]:
+    """Connect to the Unix socket of an agent, upgrade by hand, and abort at the end."""
+    reader, writer = await open_socket(path)
+    try:
+        writer.write(request(0))
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 "), head
         yield Peer(reader, writer)

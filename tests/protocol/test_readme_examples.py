@@ -91,6 +91,8 @@ def test_the_page_has_an_example_of_every_codon_state(status: str) -> None:
         "rollback.intent",
         "prune.intent",
         "branch.intent",
+        "redact.intent",
+        "redactions",
     ],
 )
 def test_the_page_has_an_example_of_every_file(name: str) -> None:

@@ -230,6 +230,15 @@ async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None
     assert all(figure.ratio is not None and figure.ratio > 0 for figure in figures)
 
 
+@pytest.mark.full
+async def test_the_bench_of_confinement_measures_every_level(tmp_path: Path) -> None:
+    """The start of a program is measured at each level that works here."""
+    figures = await BENCHES["confinement"](tmp_path, SMALLEST)
+
+    assert len(figures) in (0, 2, 4)
+    assert all(figure.ratio is not None and figure.ratio > 0 for figure in figures)
+
+
 async def test_every_row_of_ours_can_be_profiled(tmp_path: Path) -> None:
     """The profile folder has a table for every row that Hankweave in Python takes part in."""
     (tmp_path / "profiles").mkdir()
@@ -435,6 +444,19 @@ async def test_the_bench_of_an_agent_measures_every_row(tmp_path: Path) -> None:
         ("state.json saved", "/s"),
     ]
     assert figures[0].value > 0
+
+
+@pytest.mark.full
+async def test_the_bench_of_tracing_measures_every_row(tmp_path: Path) -> None:
+    """Lines of a real agent, with traces that a real collector receives, and without."""
+    pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+    figures = await BENCHES["tracing"](tmp_path, SMALLEST)
+
+    assert [(figure.name, figure.reference_name) for figure in figures] == [
+        ("32 lines, traced", "without"),
+        ("lines in a second of its processor, traced", "without"),
+    ]
+    assert all(figure.value > 0 for figure in figures)
 
 
 @pytest.mark.full

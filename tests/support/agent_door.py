@@ -44,10 +44,13 @@ class AgentDoor:
 
 @asynccontextmanager
 async def agent_door(
-    execution: Path, codon: str | None = None, cwd: Path | None = None, **env: str
+    place: Path, codon: str | None = None, cwd: Path | None = None, **env: str
 ) -> AsyncIterator[AgentDoor]:
-    """Start it with the command line that the daemon offers, and stop it at the block's end."""
-    program, *arguments = mcp_command(execution)
+    """Start it as a person's own agent does, or on an agent's socket; stop it at the block's end.
+
+    `place` is an execution, or the socket of an agent that the daemon runs.
+    """
+    program, *arguments = mcp_command("--socket" if place.is_socket() else "--execution", place)
     if codon is not None:
         env["HANKWEAVE_CODON_ID"] = codon
 

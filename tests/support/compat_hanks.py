@@ -18,6 +18,10 @@ RUNTIME = "SouthBridgeAI/hankweave-runtime"
 CONFIG = f"{RUNTIME} tests/config"
 
 
+LIMITS_FAIL = {"HANKWEAVE_RUNTIME_MAX_WAIT": "0"}
+"""Fail at an overload, as Hankweave does, instead of waiting for its end."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One hank and its expected result."""
@@ -33,6 +37,7 @@ class Case:
     outputs: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     code: int = 0
     refused_tools: bool = False
     """True if a tool of the agent fails on purpose."""
@@ -457,6 +462,7 @@ CASES = (
         _retried,
         ("flaky failed", "flaky completed"),
         {"result.txt": "at last\n"},
+        environment=LIMITS_FAIL,
     ),
     Case(
         "failure-in-loop",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
+from support.copies import copy_execution
 from support.scripted_hank import codon, write_hank, writes
 
 Way = Literal["removed", "truncated", "flipped"]
@@ -103,7 +103,7 @@ def objects_of(execution: Path) -> list[StoredObject]:
 
 
 def copy_of(execution: Path, place: Path) -> Path:
-    shutil.copytree(execution, place, symlinks=True)
+    copy_execution(execution, place)
     return place
 
 

@@ -103,12 +103,13 @@ def tree_violations(execution: Path, *allowed: dict[str, bytes]) -> list[str]:
 
 def leftovers(execution: Path, *, serving: bool = False) -> list[str]:
     """Return the intents, temporary files and locks of the server that were left behind."""
-    homes = Layout.of_execution(execution).agent_homes
+    layout = Layout.of_execution(execution)
+    of_agents = (layout.agent_homes, layout.agent_temporary)
     found = [
         str(path.relative_to(execution))
         for path in execution.rglob("*")
         if _is_leftover(path.name)
-        and not path.is_relative_to(homes)
+        and not any(path.is_relative_to(folder) for folder in of_agents)
         and not (serving and path.name == "runtime.lock")
     ]
     return [f"Left over: {path}" for path in sorted(found)]

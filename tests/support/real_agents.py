@@ -22,6 +22,7 @@ import psutil
 
 from support.models.endpoint import Endpoint
 from support.models.turns import Trouble
+from support.running_server import CONFINED
 
 TOP = Path(__file__).resolve().parents[2]
 NPM = TOP / ".agents" / "node_modules"
@@ -87,13 +88,17 @@ class Grounds:
 
     @property
     def environment(self) -> Environment:
-        """Return the server's environment: every kind's keys; the programs first on the PATH."""
+        """Return the server's environment: every kind's keys; the programs first on the PATH.
+
+        Agents are confined, as a user's are.
+        """
         composed: Environment = {}
         for kind in self.kinds:
             composed |= kind.environment(self.endpoint, self._folder("home"))
 
         return {
             **composed,
+            **CONFINED,
             "HOME": str(self._folder("home")),
             "TMPDIR": str(self._folder("tmp")),
             "PATH": f"{self._programs()}{os.pathsep}{os.environ['PATH']}",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,10 @@ STOP_DEADLINE = 20.0
 
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """True if coverage is measured: then `measured_server` runs, which saves its data when killed."""
+
+CONFINEMENT = "HANKWEAVE_RUNTIME_CONFINEMENT"
+CONFINED = {CONFINEMENT: ""}
+"""The environment of a server that confines its agents as a user's does."""
 
 _PACKAGES = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 _ABSOLUTE = os.pathsep.join(map(os.path.abspath, _PACKAGES))
@@ -73,10 +77,14 @@ def environment(**extra: str) -> dict[str, str]:
 
     A variable that disables bytecode is removed: each of thousands of starts would compile all
     modules. The size of the tests' own terminal must not reach those that they open.
+
+    Agents are not confined, because tests let them leave files beside the work tree, or break the
+    state directory; `CONFINED` is for those that are about confinement.
     """
     without = ("HANKWEAVE", "GIT_", "PYTHONDONTWRITEBYTECODE", "COLUMNS", "LINES")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(without)}
-    return kept | ({"PYTHONPATH": _ABSOLUTE} if _PACKAGES else {}) | extra
+    packages = {"PYTHONPATH": _ABSOLUTE} if _PACKAGES else {}
+    return kept | {CONFINEMENT: "none"} | packages | extra
 
 
 def command(*arguments: str, trace: Path | None = None) -> list[str]:
@@ -105,11 +113,13 @@ async def running_server(
     place: str = "--execution",
     may_end: bool = False,
     trace: Path | None = None,
+    within: Sequence[str] = (),
 ) -> AsyncIterator[RunningServer]:
     """Start `hankweave run` and wait until it serves; kill it at the end if it still lives.
 
     Its stdout is a pipe, so it would end with its plan; it keeps serving unless it `may_end`. With
-    `trace` it is a `traced_server` that writes its trace to that file.
+    `trace` it is a `traced_server` that writes its trace to that file. `within` is a command that
+    executes the one after it.
     """
     if not may_end and not {"--headless", "--exit-on-complete", "--no-exit-on-complete"} & set(
         options
@@ -117,9 +127,10 @@ async def running_server(
         options = ("--no-exit-on-complete", *options)
 
     words = [*(str(path) for path in (hank, data) if path), place, str(execution)]
+    state_home = os.environ.get("XDG_STATE_HOME", str(execution.parent / "state-home"))
     async with await anyio.open_process(
-        command("run", *words, "--json", *options, trace=trace),
-        env=environment(**(env or {})),
+        [*within, *command("run", *words, "--json", *options, trace=trace)],
+        env=environment(**{"XDG_STATE_HOME": state_home} | (env or {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:

@@ -28,6 +28,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_server import wal
 from hankweave_server.paths import Layout
+from support.copies import copy_execution
 from support.invariants import Told, leftovers, tree_violations, violations
 from support.nth_call import Deed, Strike
 from support.running_server import (
@@ -168,7 +169,7 @@ class Grounds:
         if not self._prepared.exists():
             await self.scenario.prepare(self.folder)
             if self.execution.exists():
-                shutil.copytree(self.execution, self._template, symlinks=True)
+                copy_execution(self.execution, self._template)
 
             self._prepared.touch()
 
@@ -215,7 +216,7 @@ class Grounds:
         if found:
             kept = Path(tempfile.gettempdir()) / "hankweave-faults" / where.replace(" ", "-")
             shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(self.folder, kept, symlinks=True)
+            copy_execution(self.folder, kept)
             (kept / "found.txt").write_text("\n".join(found))
 
         return strike.was_met
@@ -246,7 +247,7 @@ class Grounds:
         shutil.rmtree(self.folder / BESIDE, ignore_errors=True)
         (self.folder / BESIDE).mkdir()
         if self._template.exists():
-            shutil.copytree(self._template, self.execution, symlinks=True)
+            copy_execution(self._template, self.execution)
 
     # --- under the strike ---------------------------------------------------------------------
 

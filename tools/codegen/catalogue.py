@@ -47,6 +47,8 @@ FILES: dict[str, type] = {
     "state.json": state.State,
     "rollback.intent": records.RollbackIntent,
     "prune.intent": records.PruneIntent,
+    "redact.intent": records.RedactIntent,
+    "redactions": records.RedactionRecord,
     "branch.intent": records.BranchIntent,
     "archive-manifest.json": records.ArchiveManifest,
     "archive.intent": records.ArchiveIntent,

@@ -16,6 +16,7 @@ Modules, in reading order:
 - `codex/`: Codex
 - `acp/`: agents that speak the Agent Client Protocol (Gemini CLI, OpenCode, Pi and others)
 - `scripted/`: the scripted agent of the demo and the tests
+- `fence`: what confines an agent or a command
 - `registry`: which agent runs a codon; any command as an agent
 - `hook_server`: the socket on which an agent's hooks wait before a tool call
 - `hook_client`: the hook command itself, started by the agent before every tool call

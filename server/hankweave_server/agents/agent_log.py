@@ -30,6 +30,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.stream_json import Object, as_object, as_text, object_in
 from hankweave_server.fsutil import PRIVATE_FILE, append_whole, is_full, make_private_directory
+from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 _SEED_TYPES = frozenset({"system", "assistant", "user", "result"})
 
@@ -150,15 +151,16 @@ class AgentLog:
 
     Writes are not synced: after a power cut the end of the log may be missing. A torn last line is
     terminated before anything is appended. Lines that do not fit on a full disk are left out, and a
-    later line counts them. Every other OSError is raised.
+    later line counts them. Every other OSError is raised. Secrets are removed from every line.
     """
 
-    def __init__(self, path: Path, *, limit: int) -> None:
+    def __init__(self, path: Path, *, limit: int, redactor: Redactor = NOTHING_KNOWN) -> None:
         make_private_directory(path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(path, flags, PRIVATE_FILE)
         self._size = os.fstat(self._descriptor).st_size
         self._limit = limit
+        self._redactor = redactor
         self._is_full = False
         self._lost = 0
         """Lines lost since the disk became full."""
@@ -181,7 +183,7 @@ class AgentLog:
         if self._is_full or not lines:
             return
 
-        data = b"\n".join(lines) + b"\n"
+        data = self._redacted(lines)
         if self._size + len(data) > self._limit:
             self._is_full = True
             message = f"The log has reached its limit of {self._limit} bytes; the rest is omitted."
@@ -196,6 +198,14 @@ class AgentLog:
             self._lost += len(lines)
         else:
             self._lost = 0
+
+    def _redacted(self, lines: list[bytes]) -> bytes:
+        """Return the lines as one text, each cleaned by itself if any has to be."""
+        data = b"\n".join(lines) + b"\n"
+        if not self._redactor.is_needed(data):
+            return data
+
+        return b"".join(self._redactor.data(line) + b"\n" for line in lines)
 
     def _gap(self, timestamp: str) -> bytes:
         if not self._lost:

@@ -7,10 +7,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server.confinement.policy import Fence
+from hankweave_server.domain.limits import LimitFacts
+from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 TimeLimit: TypeAlias = Literal["start", "idle", "total"]
 
@@ -20,6 +24,15 @@ GO_ON = (
     "did after it has been undone. Continue your task from here."
 )
 """The prompt of an agent whose conversation resumes in the middle of its work."""
+
+AFTER_LIMIT = (
+    "A usage or rate limit of the model's provider interrupted you, and has ended. Nothing else "
+    "has changed: continue your task from where you stopped."
+)
+"""The prompt of an agent that has waited for the end of a limit."""
+
+
+NOTICES = "notices.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +97,62 @@ class AgentTask:
     goes_on: bool = False
     """If true, the session was interrupted while it worked on this prompt; it is not sent again."""
 
+    instead: str = GO_ON
+    """The message that is sent in place of the prompt if `goes_on`."""
+
     budget_usd: float | None = None
     """The most this conversation may cost, in USD; for agents that can enforce it themselves."""
 
     tools: tuple[McpServer, ...] = ()
     """MCP servers offered in addition to the agent's own tools."""
 
+    access_folder: Path | None = None
+    """The folder of what it is given of the server: sockets and notices; None: there is none."""
+
+    socket: Path | None = None
+    """The socket on which it may send commands to the server; None: it may not."""
+
     asks: bool = False
     """If true, the agent asks the server for permission before each call that changes something."""
 
+    fence: Fence | None = None
+    """What confines the agent; None leaves it unconfined."""
+    redactor: Redactor = NOTHING_KNOWN
+    """Removes secrets from the agent's log, and from lines of text before they become signals."""
+
+    traceparent: str | None = None
+    """The W3C Trace Context of its codon; None if nothing is traced."""
+
     @property
     def message(self) -> str:
-        """The message to send now: the prompt, or `GO_ON` if the work was interrupted."""
-        return GO_ON if self.goes_on else self.prompt
+        """The message to send now: the prompt, or `instead` if the work was interrupted."""
+        return self.instead if self.goes_on else self.prompt
 
     @property
     def notices_path(self) -> Path:
         """The file of messages for the agent: one JSON object per line; absent if there is none."""
-        return self.log_path.with_suffix(".notices.jsonl")
+        if self.access_folder is not None:
+            return self.access_folder / NOTICES
+
+        return self.log_path.with_suffix(f".{NOTICES}")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNeeds:
+    """The paths and programs that one kind of agent needs; they need not exist."""
+
+    home: Path | None = None
+    """Its own home in the execution directory."""
+
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    """For example a login that it renews."""
+
+    programs: tuple[str, ...] = ()
+    """The programs that it runs, by name or path."""
+
+    may_change_files: bool = True
+    """False if the hank has set the agent itself to read-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +278,13 @@ class RequestTimedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitReported:
+    """A limit or error of the provider, as the agent reports it; the agent may continue."""
+
+    facts: LimitFacts
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionAsked:
     """The agent asks for permission to call a tool and waits for `answer`."""
 
@@ -265,6 +323,7 @@ AgentSignal: TypeAlias = (
     | Stderr
     | ContextExceeded
     | RequestTimedOut
+    | LimitReported
     | PermissionAsked
     | PermissionWithdrawn
     | WordReceived
@@ -399,6 +458,33 @@ class AgentSession(Protocol):
         """Wait until the whole tree has ended, and return how the agent ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentAccount:
+    """The program behind an agent, and the account that it uses at its provider."""
+
+    program: str
+    """The program whose messages it prints: claude, codex, gemini, opencode, or another name."""
+    fingerprint: str | None = None
+    """The same for all executions that share an account; not a secret. None: unknown."""
+
+
+ACCOUNT = "HANKWEAVE_AGENT_ACCOUNT"
+"""The variable in a codon's `env` that names the account of an agent about which nothing is known.
+"""
+
+
+def named_account(program: str, environment: Mapping[str, str]) -> AgentAccount:
+    """Return the account that a codon's `env` names, for an agent about which nothing is known."""
+    name = environment.get(ACCOUNT)
+    return AgentAccount(program, None if name is None else fingerprint(program, name))
+
+
+def fingerprint(program: str, *identity: str) -> str:
+    """Return a text that identifies an account without revealing its key."""
+    digest = sha256("\0".join(("hankweave account", program, *identity)).encode(errors="replace"))
+    return f"{program}-{digest.hexdigest()[:32]}"
+
+
 class Agent(Protocol):
     """One kind of agent, which can be started for a task."""
 
@@ -413,11 +499,17 @@ class Agent(Protocol):
     def waits_before_tools(self) -> bool:
         """True if it waits for an answer before each tool call that may change files."""
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account that it uses for a model; `environment` is the codon's `env`."""
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         """Start the agent; leaving the context kills what is left of its process tree.
 
         Raises AgentNotFound or AgentStartFailed on entering, AgentUnkillable on leaving.
         """
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return what it must reach when it is confined; `environment` is the codon's `env`."""
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]

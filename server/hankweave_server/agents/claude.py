@@ -13,7 +13,15 @@ from uuid import uuid4
 
 import msgspec
 
-from hankweave_server.agents.base import AgentSession, AgentTask, McpServer, is_file_name
+from hankweave_server.agents.base import (
+    AgentAccount,
+    AgentNeeds,
+    AgentSession,
+    AgentTask,
+    McpServer,
+    fingerprint,
+    is_file_name,
+)
 from hankweave_server.agents.process.environment import common, data_directory
 from hankweave_server.agents.process.program import Program, run_prepared
 from hankweave_server.agents.stream_json import ask_first, user_message
@@ -32,6 +40,17 @@ _CLOUD_PREFIXES = {
 }
 """Prefixes of the variables it needs for a cloud, by the variable that selects the cloud."""
 
+_CLOUD_FOLDERS = {_BEDROCK: ".aws", "CLAUDE_CODE_USE_VERTEX": ".config/gcloud"}
+"""Folders of the user with a cloud's login."""
+
+_KEY_FILES = (
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+)
+"""Variables with the path of a login."""
+
 # Without these the program talks to more hosts than the model's.
 _QUIET = {
     "DISABLE_TELEMETRY": "1",
@@ -39,6 +58,14 @@ _QUIET = {
     "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
 }
+
+_WATCHDOG = "CLAUDE_CODE_RETRY_WATCHDOG"
+"""The variable that makes it sleep through a whole usage limit; the server waits instead."""
+
+_IMPATIENT = {"CLAUDE_CODE_MAX_RETRIES": "3"}
+"""It retries ten times by default; what still fails after three is waited for by the server."""
+
+_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 
 _LONGEST_FOLDER = 200
 """Characters; Claude Code cuts a longer name here and adds a hash, which depends on its build."""
@@ -79,6 +106,17 @@ class ClaudeAgent:
     def waits_before_tools(self) -> bool:
         return self.asks_first
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account of the key in the environment, else of the user's login."""
+        home = self._home_of(os.environ)
+        seen = {**common(os.environ, self._keys(os.environ) | home), **environment}
+        login = seen.get("CLAUDE_SECURESTORAGE_CONFIG_DIR") or seen.get("CLAUDE_CONFIG_DIR")
+        key = next(filter(None, map(seen.get, _KEYS)), None)
+        cloud = next(filter(None, map(seen.get, _CLOUD_PREFIXES)), "")
+        where = (cloud, seen.get("AWS_PROFILE", ""), seen.get("ANTHROPIC_BASE_URL", ""))
+        identity = key or os.path.realpath(os.path.expanduser(login or "~/.claude"))
+        return AgentAccount("claude", fingerprint("claude", *where, identity))
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         return run_prepared(self._prepared, task, self.clock)
 
@@ -94,10 +132,27 @@ class ClaudeAgent:
             stdin=hook + user_message(task.message) if waits else task.message,
             hint="Install it with 'npm install -g @anthropic-ai/claude-code', then start again.",
             extra_environment=_QUIET
+            | _IMPATIENT
             | keys
             | self._home_of(os.environ)
             | _sandbox_marker(self._mode(task)),
             takes_answers=waits,
+        )
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return its home, its login, which it renews in place, and the keys of a cloud."""
+        seen = {**common(os.environ, self._home_of(os.environ)), **environment}
+        person = Path(seen.get("HOME", "/"))
+        home = Path(os.path.expanduser(seen.get("CLAUDE_CONFIG_DIR") or person / ".claude"))
+        login = Path(os.path.expanduser(seen.get("CLAUDE_SECURESTORAGE_CONFIG_DIR") or home))
+        keys = {**self._keys(os.environ), **environment}
+        files = [Path(keys[name]) for name in _KEY_FILES if keys.get(name)]
+        clouds = [cloud for cloud in _CLOUD_FOLDERS if keys.get(cloud)]
+        return AgentNeeds(
+            home=home,
+            read=(*files, *(person / _CLOUD_FOLDERS[cloud] for cloud in clouds)),
+            write=(login / ".credentials.json",),
+            programs=(self.program,),
         )
 
     def memory_of(
@@ -166,7 +221,9 @@ class ClaudeAgent:
         told = {_BEDROCK: "1"} if self.on_bedrock else {}
         clouds = [cloud for cloud in _CLOUD_PREFIXES if cloud in told or host.get(cloud)]
         prefixes = (*_OWN_PREFIXES, *(each for cloud in clouds for each in _CLOUD_PREFIXES[cloud]))
-        return {name: value for name, value in host.items() if name.startswith(prefixes)} | told
+        given = {name: value for name, value in host.items() if name.startswith(prefixes)}
+        given.pop(_WATCHDOG, None)
+        return given | told
 
     def _home_of(self, host: Mapping[str, str]) -> dict[str, str]:
         """Return variables that separate its conversations, but not its login, from the user's."""

@@ -7,7 +7,6 @@ need this; it asks over its own stdin and stdout.
 
 from __future__ import annotations
 
-import os
 import shlex
 import socket
 import sys
@@ -25,7 +24,7 @@ from hankweave_server.agents.base import (
     Verdict,
 )
 from hankweave_server.agents.stream_json import as_object, as_text, hook_output, object_in
-from hankweave_server.fsutil import make_private_directory
+from hankweave_server.fsutil import bind_private, make_private_directory
 
 SUFFIX = ".sock"
 
@@ -56,7 +55,7 @@ class HookServer:
         self._waiting: dict[str, socket.socket] = {}
         self._count = 0
         try:
-            _bind(self._listener, path)
+            bind_private(self._listener, path)
             self._listener.listen(_WAITING)
             self._listener.setblocking(False)
         except OSError:
@@ -130,14 +129,3 @@ def _send(connection: socket.socket, answer: bytes) -> None:
         connection.sendall(answer)
     except OSError:
         return
-
-
-def _bind(listener: socket.socket, path: Path) -> None:
-    """Bind a path of any length, although a socket address holds at most 107 bytes."""
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-
-    path.chmod(0o600)

@@ -25,7 +25,15 @@ from hankweave_protocol.hank import (
     ScriptedAgentSpec,
 )
 from hankweave_server.agents.acp.adapter import AcpAgent
-from hankweave_server.agents.base import Agent, AgentSession, AgentTask, SessionStarted
+from hankweave_server.agents.base import (
+    Agent,
+    AgentAccount,
+    AgentNeeds,
+    AgentSession,
+    AgentTask,
+    SessionStarted,
+    named_account,
+)
 from hankweave_server.agents.claude import ClaudeAgent
 from hankweave_server.agents.codex.adapter import CodexAgent
 from hankweave_server.agents.process.environment import common
@@ -62,6 +70,10 @@ class CommandAgent:
     def waits_before_tools(self) -> bool:
         return False
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account that its `env` names; otherwise it is unknown."""
+        return named_account("command", environment)
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         prompts = [task.prompt] if task.system_prompt is None else [task.system_prompt, task.prompt]
         program = Program(
@@ -72,6 +84,11 @@ class CommandAgent:
             quiet_start=self.quiet_start,
         )
         return run_program(program, task, self.clock)
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return its program, and the files that its arguments name."""
+        named = (Path(word) for word in self.argv[1:] if word.startswith("/"))
+        return AgentNeeds(read=tuple(filter(Path.is_file, named)), programs=self.argv[:1])
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]

@@ -9,9 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
+import anyio.to_thread
 import msgspec
 
+from hankweave_protocol.hank import Confinement
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.replies import ConfinementStatus
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import NO_TOKENS, FailureReason, Tokens
 from hankweave_server.agents.base import (
@@ -33,8 +36,12 @@ from hankweave_server.agents.base import (
     ToolCalled,
     UsageReported,
 )
+from hankweave_server.agents.fence import fence_for, status_of
+from hankweave_server.confinement.policy import Fence
+from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.failures import classify
+from hankweave_server.paths import Layout
 
 FILE = "hello.txt"
 WORD = "hello"
@@ -73,6 +80,8 @@ class SelfTest(Value, kw_only=True, omit_defaults=False):
 
     seconds: float
     failure: FailureReason | None
+    confinement: ConfinementStatus | None = None
+    """What confined it; null if it was not started."""
 
 
 def prompt_for(kind: str) -> str:
@@ -88,7 +97,9 @@ class Attempt:
         self._agent = agent
         self._model = model
         self._folder = folder
-        self._work_tree = folder / "agentRoot"
+        self._layout = Layout.of_execution(folder)
+        self._work_tree = self._layout.work_tree
+        self._fence: Fence | None = None
         self._prompt = prompt
         self._session: SessionStarted | None = None
         self._result: ResultReported | None = None
@@ -96,10 +107,15 @@ class Attempt:
         self._tools: list[str] = []
         self._said = ""
         self._last_words: list[str] = []
+        self._confinement: ConfinementStatus | None = None
 
     async def make(self, prices: Prices) -> SelfTest:
         """Run the self-test. Raises AgentError if the agent cannot be started or ended."""
         self._work_tree.mkdir()
+        found = await anyio.to_thread.run_sync(probe)
+        self._confinement = status_of(self._layout, found, "workspace")
+        needs = self._agent.needs({})
+        self._fence = fence_for(self._layout, Confinement(), needs, found.level, {})
         began = anyio.current_time()
         async with self._agent.start(self._task()) as session:
             async for signal in session.signals():
@@ -125,6 +141,7 @@ class Attempt:
             codon_id=CodonId("self-test"),
             processes_dir=self._folder / "agents",
             limits=LIMITS,
+            fence=self._fence,
         )
 
     def _hear(self, signal: AgentSignal) -> None:
@@ -161,6 +178,7 @@ class Attempt:
             cost=self._cost(prices),
             seconds=round(seconds, 1),
             failure=None if succeeded and written else self._failure(outcome, succeeded=succeeded),
+            confinement=self._confinement,
         )
 
     def _has_written(self) -> bool:

@@ -87,6 +87,7 @@ from hankweave_server.agents.process.child import AgentProcess
 from hankweave_server.agents.process.stdio import Line, LineSplitter, Mailbox, PipeReader
 from hankweave_server.clock import Clock
 from hankweave_server.fsutil import append_private, is_full
+from hankweave_server.redaction.redactor import LineRedactor
 
 CALLS_REMEMBERED = 10_000
 """Calls whose results are pending; bounds the memory for an agent that never returns any."""
@@ -295,6 +296,8 @@ class Session:
         self._parse = parse
         self._takes_answers = takes_answers
         self._hooks = hooks
+        self._printed = LineRedactor(task.redactor)
+        self._warned = LineRedactor(task.redactor)
         self._stdin = anyio.Lock()
         """Held while stdin is written to or closed."""
         self._conversation = AgentConversation(made_up_session=presumed)
@@ -354,6 +357,7 @@ class Session:
         return self._process.tree()
 
     async def leave_word(self, operation_id: str, text: str) -> None:
+        text = self._task.redactor.text(text)
         line = msgspec.json.encode({"operationId": operation_id, "text": text}) + b"\n"
         try:
             await anyio.to_thread.run_sync(append_private, self._task.notices_path, line)
@@ -496,7 +500,7 @@ class Session:
         """Read both pipes until they end or no process of the agent is left that could write."""
         async with anyio.create_task_group() as readers:
             readers.start_soon(self._read, self._process.stdout, self._understand_stdout)
-            readers.start_soon(self._read, self._process.stderr, _understand_stderr)
+            readers.start_soon(self._read, self._process.stderr, self._understand_stderr)
             await self._process.ended()
             await self._process.end()
             self._process.stdout.abandon()
@@ -543,14 +547,20 @@ class Session:
         return self._timed_out or self._process.ending
 
     def _understand_stdout(self, line: Line, timestamp: str) -> _Understood:
-        signals = [PlainOutput(line.marked_text())] if line.dropped else self._parse(line.content)
+        signals = [PlainOutput("")] if line.dropped else self._parse(line.content)
         match signals:
-            case [PlainOutput(text)]:
-                return list(signals), [wrapped("stdout", text, timestamp)]
+            case [PlainOutput()]:
+                text = _redacted(line, self._printed)
+                return [PlainOutput(text)], [wrapped("stdout", text, timestamp)]
             case _:
                 return list(signals), entries_of(line.content, signals, timestamp)
 
+    def _understand_stderr(self, line: Line, timestamp: str) -> _Understood:
+        text = _redacted(line, self._warned)
+        return [Stderr(text)], [wrapped("stderr", text, timestamp)]
 
-def _understand_stderr(line: Line, timestamp: str) -> _Understood:
-    text = line.marked_text()
-    return [Stderr(text)], [wrapped("stderr", text, timestamp)]
+
+def _redacted(line: Line, redactor: LineRedactor) -> str:
+    """Return a line of text without secrets: only here are the lines of a key still together."""
+    content = redactor.redact(line.content, is_cut=line.dropped > 0)
+    return replace(line, content=content).marked_text()

@@ -20,6 +20,7 @@ from hankweave_server.agents.base import (
     ContextExceeded,
     Forbidden,
     Granted,
+    LimitReported,
     MessageNamed,
     PermissionAsked,
     PermissionWithdrawn,
@@ -38,6 +39,7 @@ from hankweave_server.agents.base import (
     Verdict,
     WordReceived,
 )
+from hankweave_server.domain.limits import LimitFacts
 
 Object: TypeAlias = Mapping[str, object]
 
@@ -88,6 +90,17 @@ def as_count(value: object) -> int:
             return 0
 
 
+def as_number(value: object) -> float | None:
+    """Return the value if it is a positive number up to 10**15, else None."""
+    match value:
+        case bool():
+            return None
+        case int() | float() if 0 < value <= 10**15:
+            return float(value)
+        case _:
+            return None
+
+
 def _encodable(value: object) -> object:
     """Return the value with integers beyond 64 bits as strings; msgspec cannot encode those."""
     match value:
@@ -127,6 +140,8 @@ def parse(line: bytes) -> list[AgentSignal]:
             return list(_control_request(message))
         case "control_cancel_request":
             return [PermissionWithdrawn(as_text(message.get("request_id")))]
+        case "rate_limit_event":
+            return list(_rate_limit(as_object(message.get("rate_limit_info"))))
         case "stderr":
             return [Stderr(as_text(message.get("message")))]
         case str():
@@ -144,8 +159,19 @@ def _system(message: Object) -> Iterator[AgentSignal]:
             yield ContextExceeded("compact_boundary")
         case "notice":
             yield WordReceived(as_text(message.get("operation_id")))
+        case "api_retry":
+            # Only the delay: the request may succeed yet, and the result names its own status.
+            if (delay := as_number(message.get("retry_delay_ms"))) is not None:
+                yield LimitReported(LimitFacts(retry_ms=delay))
         case "tool_announced":
             yield ToolAnnounced(as_text(message.get("tool_use_id")), as_text(message.get("name")))
+
+
+def _rate_limit(info: Object) -> Iterator[LimitReported]:
+    """Parse the state of an allowance; only one that is used up is of interest."""
+    if info.get("status") == "rejected":
+        window = as_text(info.get("rateLimitType"))
+        yield LimitReported(LimitFacts(resets_at=as_number(info.get("resetsAt")), window=window))
 
 
 def _control_request(message: Object) -> Iterator[AgentSignal]:
@@ -225,6 +251,9 @@ def _assistant(message: Object) -> Iterator[AgentSignal]:
     for block in _blocks(body.get("content")):
         yield from _assistant_block(block, model)
 
+    if error := as_text(message.get("error")):
+        yield LimitReported(LimitFacts(error=error))
+
     if usage := as_object(body.get("usage")):
         yield UsageReported(as_text(body.get("id")), model, _tokens(usage))
 
@@ -286,6 +315,9 @@ def _result(message: Object) -> Iterator[AgentSignal]:
     if not success and _is_overflow(text):
         yield ContextExceeded(text)
 
+    if not success:
+        yield from _provider_error(message)
+
     usage = as_object(message.get("usage"))
     yield ResultReported(
         success=success,
@@ -297,6 +329,12 @@ def _result(message: Object) -> Iterator[AgentSignal]:
         is_over_budget=message.get("subtype") == "error_max_budget_usd",
         denied_calls=tuple(_denied(message)),
     )
+
+
+def _provider_error(message: Object) -> Iterator[LimitReported]:
+    status, error = as_count(message.get("api_error_status")), as_text(message.get("api_error"))
+    if status or error:
+        yield LimitReported(LimitFacts(status=status or None, error=error))
 
 
 def _denied(message: Object) -> Iterator[str]:

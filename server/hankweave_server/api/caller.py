@@ -1,13 +1,28 @@
-"""The client that sends a command, and the answer that it gets."""
+"""The client that sends a command, what an agent may send, and the answer to a command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hankweave_protocol.commands import (
+    CheckpointCreate,
+    CheckpointDiff,
+    CheckpointReadFile,
+    CommandData,
+    GetServerStatus,
+    ListCheckpoints,
+    Ping,
+    ReplayView,
+    RollbackToCheckpoint,
+)
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData
 from hankweave_protocol.ids import ClientId
-from hankweave_protocol.replies import Mode
+from hankweave_protocol.replies import AgentToolsGranted, Mode
+
+_ALWAYS = (GetServerStatus, Ping)
+_TOOLS = (CheckpointCreate, CheckpointDiff, CheckpointReadFile, ListCheckpoints, ReplayView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +34,36 @@ class Caller:
     """With `readonly`, its requests must not add events to the journal."""
     wants_replies: bool
     """True if the client sent `protocolVersion`."""
+    is_agent: bool = False
+    """True for an agent's own socket: only what `agentTools` allow is done."""
+
+
+def refuse_agent(command: CommandData, granted: AgentToolsGranted) -> None:
+    """Raise Refused unless the hank lets its agents send this command.
+
+    A rollback is allowed only in the form that the tool `rollback_paths` sends: of named paths,
+    under a paused agent, and without touching what people changed.
+    """
+    if isinstance(command, _ALWAYS) or (granted.enabled and isinstance(command, _TOOLS)):
+        return
+
+    is_allowed = granted.enabled and granted.rollback_paths
+    if not is_allowed or not isinstance(command, RollbackToCheckpoint):
+        raise Refused(
+            ErrorCode.INSUFFICIENT_PERMISSIONS,
+            f"The agentTools of this hank do not allow {command.TYPE}.",
+            path="$.type",
+            hint="Continue without it, or ask the person who runs the hank.",
+        )
+
+    is_narrow = command.paths is not None and command.keep_edits and not command.auto_restart
+    if not is_narrow or command.on_running != "pause" or command.rewind_memory:
+        raise Refused(
+            ErrorCode.INSUFFICIENT_PERMISSIONS,
+            "An agent may roll back named paths only, and nothing that people changed.",
+            path="$.data",
+            hint="Send paths, keepEdits: true and onRunning: pause, and nothing else.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,5 +118,6 @@ class Branches:
             known,
             command.checkpoint_sha,
             self._ctx.checkpointer.missing,
+            self._ctx.checkpointer.renamed,
         )
         return await self._branching.perform(target, command.path, causes)

@@ -48,13 +48,14 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
 from hankweave_protocol.reference import LISTED_KINDS
-from hankweave_protocol.replies import CodonChosen
-from hankweave_server.api.caller import Caller, CommandAnswer
+from hankweave_protocol.replies import CodonChosen, PastView
+from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.maintenance import Store
 from hankweave_server.api.rollback import Rollbacks
+from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import Space
@@ -104,6 +105,9 @@ class Dispatch:
     async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
         """Execute one command; raise Refused if it cannot be done."""
         data = command.data
+        if caller.is_agent:
+            refuse_agent(data, granted(self._ctx))
+
         if not data.DURING_ROLLBACK:
             self._ctx.guard.refuse_command(command.type)
 
@@ -175,7 +179,8 @@ class Dispatch:
             case CheckpointReadFile():
                 return CommandAnswer(await self._looks.read_file(command))
             case ReplayView():
-                return CommandAnswer(await self._looks.replay(command))
+                past = await self._looks.replay(command)
+                return CommandAnswer(_without_plan(past) if caller.is_agent else past)
             case EventsQuery():
                 return CommandAnswer(await self._queries.answer(command))
             case GetState():
@@ -217,6 +222,15 @@ class Dispatch:
 
     def _pong(self, client_id: ClientId | None) -> Pong:
         return Pong(message="pong", timestamp=self._ctx.now_text(), client_id=client_id)
+
+
+def _without_plan(past: PastView) -> PastView:
+    """Remove the plan, which has the prompts and the environment of other codons."""
+    if past.state is None:
+        return past
+
+    state = msgspec.structs.replace(past.state, execution_plan=())
+    return msgspec.structs.replace(past, state=state)
 
 
 def _no_room() -> Refused:

@@ -25,12 +25,14 @@ from hankweave_server.clock import Clock
 from hankweave_server.domain.history import newest_run, run_named
 from hankweave_server.domain.query.evaluate import answer
 from hankweave_server.domain.query.parse import Query, checked
+from hankweave_server.execution.codon import confinement
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
 
 
 class Inspect:
     def __init__(self, ctx: ExecutionContext, status: Callable[[], ServerStatus]) -> None:
+        """Create the handlers; `status` lacks what needs the disk or takes long to find out."""
         self._ctx = ctx
         self._status = status
 
@@ -52,11 +54,13 @@ class Inspect:
 
     async def status(self) -> ServerStatus:
         size = await self._ctx.checkpointer.size()
+        probe = await anyio.to_thread.run_sync(self._ctx.confinement.probe)
         return msgspec.structs.replace(
             self._status(),
             store_bytes=size.bytes_on_disk,
             store_packs=size.packs,
             store_loose_objects=size.loose_objects,
+            confinement=confinement.status(self._ctx, probe),
         )
 
 

@@ -9,7 +9,7 @@ A path on the wire is text, and a name in a work tree is bytes. A byte that is n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,14 +23,20 @@ from hankweave_server.api.checkpoint_list import Listings, TreeListing
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain import targets
-from hankweave_server.domain.targets import Checkpoints
+from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.history import Moment
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, shown
 
 
 def the_checkpoint(
-    state: State, known: Checkpoints, name: str, *, at: str, missing: Collection[Sha] = ()
+    state: State,
+    known: Checkpoints,
+    name: str,
+    *,
+    at: str,
+    missing: Collection[Sha] = (),
+    renamed: Mapping[Sha, Sha] = NO_NEW_NAMES,
 ) -> CheckpointRecord:
     """Return the one checkpoint a sha or a prefix means; Refused names the path `at`."""
     record = known.get(Sha(name))
@@ -38,7 +44,7 @@ def the_checkpoint(
         return record
 
     try:
-        return targets.of_prefix(state, known, name, missing).checkpoint
+        return targets.of_prefix(state, known, name, missing, renamed).checkpoint
     except Refused as refusal:
         raise Refused(refusal.code, refusal.message, path=at, hint=refusal.hint) from None
 
@@ -95,8 +101,9 @@ class CheckpointLookup:
     def named(self, name: str, *, at: str) -> CheckpointRecord:
         """Return the checkpoint a name means; `at` is the place of the name in the command."""
         state, known = self.sources.state(), self.sources.known()
+        renamed = self.sources.store.renamed
         try:
-            return the_checkpoint(state, known, name, at=at)
+            return the_checkpoint(state, known, name, at=at, renamed=renamed)
         except Refused as refused:
             if refused.code is not ErrorCode.CHECKPOINT_NOT_FOUND:
                 raise

@@ -55,7 +55,11 @@ class Store:
 
         known = self._checkpointer.known
         target = targets.of_prefix(
-            self._ledger.state, known, command.checkpoint_sha, self._checkpointer.missing
+            self._ledger.state,
+            known,
+            command.checkpoint_sha,
+            self._checkpointer.missing,
+            self._checkpointer.renamed,
         )
         name = None if command.name is None else self._checkpointer.clean(command.name)
         with _refusing("changed", "no pin was changed"), disk_faults(self._layout.root):

@@ -100,8 +100,8 @@ class Rollbacks:
         state, known = self._ctx.state, self._ctx.checkpointer.known
         match command:
             case RollbackToCheckpoint(checkpoint_sha=prefix):
-                missing = self._ctx.checkpointer.missing
-                return targets.of_prefix(state, known, prefix, missing)
+                store = self._ctx.checkpointer
+                return targets.of_prefix(state, known, prefix, store.missing, store.renamed)
             case RollbackToCodon(codon_id=codon_id, checkpoint_type=kind):
                 return targets.of_codon(state, known, codon_id, kind)
             case RollbackToLastSuccess():

@@ -27,5 +27,6 @@ Modules, in reading order:
 - `gc`: pruning: find what stays, move branches and notes, then remove objects
 - `detach`: lost checkpoints, taken out of the history without changing any sha
 - `repair`: damaged objects, rewritten from any source that still has them
+- `rewrite`: the repository without a secret, as a second one beside it
 - `repo_init`: the repository's own files: created crash-safely, checked at each start
 """

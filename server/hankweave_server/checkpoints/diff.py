@@ -106,6 +106,15 @@ class Comparing:
             if is_within(path, selection)
         )
 
+    def new_content(self, old: bytes | None, new: bytes) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the files that have other content than in an older tree, and the blob of each."""
+        found = differences(self._repo.read_tree, old, new)
+        return tuple(
+            (path, after.digest)
+            for path, (before, after) in sorted(found.items())
+            if after is not None and (before is None or before.digest != after.digest)
+        )
+
     def with_work_tree(
         self, old: bytes, selection: frozenset[bytes] | None, *, patch: bool
     ) -> tuple[FileDiff, ...]:

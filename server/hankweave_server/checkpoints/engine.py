@@ -600,6 +600,24 @@ class CheckpointEngine:
             with self._memory.descent.fresh():
                 return self._comparing.with_work_tree(old, paths, patch=patch)
 
+    def new_content(self, sha: Sha) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the files with content that a checkpoint's parent lacks, and the blob of each."""
+        commit = self._commit(sha)
+        parent = self._whole_or_none(commit.parents[0]) if commit.parents else None
+        with self._reading(sha):
+            old = None if parent is None else self._tree_of(parent)
+            return self._comparing.new_content(old, bytes.fromhex(commit.tree))
+
+    def beginning(self, digest: bytes, size: int) -> bytes:
+        """Return at most the first bytes of a blob; raise KeyError for a lost one."""
+        content = bytearray()
+        for piece in Contents(self._repo).pieces(digest):
+            content += piece
+            if len(content) >= size:
+                break
+
+        return bytes(content[:size])
+
     def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
         """Return, line by line, what a restore by this plan would do to the present files."""
         target = self._tree_of(plan.target)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server.fsutil import (
     make_private_directory,
     replace_durably,
@@ -29,7 +30,7 @@ from hankweave_server.fsutil import (
     write_private,
 )
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, Layout
 from hankweave_server.worktree.tree_writer import TEMPORARY
 
 IDENTITY = """\

@@ -42,6 +42,7 @@ from hankweave_server.checkpoints.model import (
 from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.checkpoints.repo_init import StoreMoved
+from hankweave_server.checkpoints.rewrite import renamed_shas
 from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
@@ -114,6 +115,11 @@ class CheckpointStore:
         """Checkpoints that the journal names and the repository does not have."""
         self._highest_epoch = 0
         self._on_planned: list[Callable[[Sha], None]] = []
+
+    @functools.cached_property
+    def renamed(self) -> Mapping[Sha, Sha]:
+        """The present sha of each checkpoint that a redaction has rewritten."""
+        return renamed_shas(self._engine.layout)
 
     def when_planned(self, callback: Callable[[Sha], None]) -> None:
         """Call `callback` with each checkpoint to which a restore was planned."""

@@ -15,6 +15,8 @@ Modules, in reading order:
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`
 - `status`: `status` and `log`
+- `reports/`: `report`: what became of an execution, on one page
+- `notify`: `notify`: try out the destinations of notifications
 - `checkpoint`: `checkpoint`: take a checkpoint now
 - `checkpoints`: `checkpoints`: list them
 - `show`: `show`, `diff`, `replay` and `runs`
@@ -23,6 +25,7 @@ Modules, in reading order:
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
 - `branch`: `branch`: create an execution from a checkpoint
 - `gc`: `gc`, `fsck` and `pin`
+- `redact`: `redact`: remove a secret from journal, logs and checkpoints
 - `init`: `init`: write an example hank
 - `validate`: `validate`: check a hank and show what it would do
 - `config`: `config`: print every setting, its value and its source

@@ -26,7 +26,7 @@ from hankweave_server.agents.self_test import (
     not_started,
     prompt_for,
 )
-from hankweave_server.cli.output.text import console
+from hankweave_server.cli.output.text import confinement_text, console
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
@@ -256,6 +256,11 @@ def _tell(done: SelfTest) -> None:
         may = "may" if done.failure.retriable else "cannot"
         click.echo(f"  why: {one_line(done.failure.message or 'no reason was given')}")
         click.echo(f"  kind: {done.failure.type}; a retry {may} help")
+
+    if done.confinement is not None:
+        click.echo(f"  confinement: {confinement_text(done.confinement)}")
+        for sentence in done.confinement.not_covered:
+            click.echo(one_line(f"    {sentence}"))
 
     written = "written" if done.file_written else "not written"
     click.echo(f"  file: {written}; tools: {', '.join(map(one_line, done.tools)) or 'none'}")

@@ -33,6 +33,7 @@ PLACES = {
     "history": "history",
     **dict.fromkeys(("sessions", "resume"), "sessions"),
     **dict.fromkeys(("gc", "fsck", "pin"), "gc"),
+    "redact": "redact",
     **dict.fromkeys(("permissions", "allow", "deny"), "permissions"),
     "branch": "branch",
     "checkpoint": "checkpoint",
@@ -42,6 +43,8 @@ PLACES = {
     "events": "events",
     "agents": "agents",
     "attach": "attach",
+    "notify": "notify",
+    "report": "reports.command",
     "mcp": "mcp.command",
     "config": "config",
 }

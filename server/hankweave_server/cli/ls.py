@@ -29,6 +29,7 @@ from rich.text import Text
 from hankweave_protocol import instants
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.shapes import Value
+from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server import fsutil
 from hankweave_server.agents.process import leftovers
 from hankweave_server.cli.output.text import AGE_IN_DAYS, console, date, moment, size_text
@@ -44,7 +45,7 @@ from hankweave_server.local.catalog import (
     state_folder_of,
 )
 from hankweave_server.local.executions import executions_root
-from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.held import acquire
@@ -111,7 +112,8 @@ def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
     """
     require_execution(root, managed=managed)
     with _owned(root, clock):
-        state = root / REMOVED_STATE
+        layout = Layout.of_execution(root)
+        state = layout.removed_state
         meta = _meta_in(state)
         in_place = meta is not None and meta.in_place
         freed = 0
@@ -119,6 +121,9 @@ def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
             freed += sum(remove(part) for part in _parts_of(root))
 
         freed += _remove_state(state)
+        if layout.private_folder is not None:
+            freed += remove(layout.private_folder)
+
         stays = tuple(sorted(os.listdir(root)))
         if in_place or stays:
             return Removed(freed, () if in_place else stays)
@@ -138,14 +143,14 @@ def _owned(root: Path, clock: Clock) -> Iterator[None]:
         held = acquire(layout, clock)
         try:
             _end_agents(layout)
-            layout.state_directory.rename(root / REMOVED_STATE)
-            fsutil.sync_directory(root)
+            layout.state_directory.rename(layout.removed_state)
+            fsutil.sync_directory(layout.removed_state.parent)
             yield
         finally:
             held.release()
     else:
         try:
-            guard = granted_guard(root / REMOVED_STATE / layout.lock_guard.name)
+            guard = granted_guard(layout.removed_state / layout.lock_guard.name)
         except GuardBusy:
             raise Stop(f"{root} is being removed by another process.", ExitCode.LOCK_HELD) from None
 

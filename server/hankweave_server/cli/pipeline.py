@@ -18,12 +18,15 @@ from hankweave_server.architect.workspace import has_repository
 from hankweave_server.cli.output.text import complain, complain_of
 from hankweave_server.cli.pipelines.report import Format
 from hankweave_server.cli.pipelines.run import PipelineExit, Telling, run_pipeline
+from hankweave_server.cli.reports.document import SUFFIXES
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.cli.shared.run_settings import (
     configured,
+    confinement_option,
     from_layers,
     log_format_option,
     log_level_option,
+    require_confinement_option,
     variables_of,
 )
 from hankweave_server.config import of_command_line
@@ -100,6 +103,8 @@ _ON_THE_BRANCH = (
     default=0,
     help="Port of the server. Default: any free port.",
 )
+@confinement_option
+@require_confinement_option
 @log_level_option
 @log_format_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing while the steps run.")
@@ -174,10 +179,10 @@ def _format(report: Format | None, as_json: bool, file: Path | None) -> Format |
     if file is None:
         return None
 
-    match file.suffix:
-        case ".json":
+    match SUFFIXES.get(file.suffix):
+        case "json":
             return "json"
-        case ".md" | ".markdown":
+        case "markdown":
             return "markdown"
         case _:
             raise click.UsageError(f"{file.name}: name the format with --report, or .json or .md.")
@@ -297,6 +302,8 @@ def _settings(
     given = {
         "port": server["port"] or None,
         "noAgentCheck": server["no_agent_check"] or None,
+        "confinement": server["confinement"],
+        "requireConfinement": server["require_confinement"] or None,
         "logLevel": server["log_level"],
         "logFormat": server["log_format"],
     }

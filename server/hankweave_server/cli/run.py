@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 import click
@@ -35,10 +35,14 @@ from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
 from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import completions, hank_loading, invocation, run_settings
 from hankweave_server.cli.shared.run_settings import (
+    confinement_option,
     log_format_option,
     log_level_option,
+    notify_option,
+    require_confinement_option,
     settings_of,
     variables_of,
+    webhook_option,
 )
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.config import NO_PROXY
@@ -53,11 +57,17 @@ from hankweave_server.ledger.history import Moments, has_past
 from hankweave_server.local import ephemeral_server, executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.reader import reading_journal
+from hankweave_server.notify import SECRET, destinations
 from hankweave_server.paths import Layout
-from hankweave_server.settings import LOOPBACK, RunSettings, WatchMode, safe_points_named
+from hankweave_server.settings import LOOPBACK, RunSettings, WatchMode, duration, safe_points_named
+from hankweave_server.telemetry.environment import TelemetryUnavailable, wanted
+from hankweave_server.telemetry.subscriber import open_exporter
 from hankweave_server.transport.listener import reserve
 from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_source import read_meta
+
+if TYPE_CHECKING:
+    from hankweave_server.telemetry.otlp import Exporter
 
 
 def plan_on_record(layout: Layout) -> LoadedHank:
@@ -244,6 +254,19 @@ class Interrupts:
     callback=lambda _context, _option, limit: _finite(limit),
     help="Budget of all codons together, in seconds.",
 )
+@click.option(
+    "--max-wait",
+    metavar="DURATION",
+    callback=lambda _context, _option, text: _checked_duration(text),
+    help="Longest wait for the end of a provider's limit: seconds, or 30m, 8h, 2d; 0 for none.",
+)
+@webhook_option
+@notify_option
+@click.option(
+    "--notify-content",
+    is_flag=True,
+    help="Send texts of agents and people with notifications, not only names, numbers and times.",
+)
 @click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @click.option(
     "--output",
@@ -261,6 +284,8 @@ class Interrupts:
     type=click.Choice(get_args(WatchMode)),
     help="auto: compare only files that changed; off: compare all files for each checkpoint.",
 )
+@confinement_option
+@require_confinement_option
 @log_level_option
 @log_format_option
 @click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
@@ -304,7 +329,7 @@ def run(context: click.Context, /, **given: Any) -> None:
     if given["ignore_data_mismatch"]:
         complain("warning: --ignore-data-mismatch is deprecated; use --force instead.")
 
-    sys.exit(serve(settings_of(given, variables_of(context.command))))
+    sys.exit(serve(settings_of(given, variables_of(context.command) | {SECRET})))
 
 
 def _checked_safe_points(text: str | None) -> str | None:
@@ -312,6 +337,13 @@ def _checked_safe_points(text: str | None) -> str | None:
         return None if text is None else (safe_points_named(text), text)[1]
     except ValueError as problem:
         raise click.BadParameter(str(problem)) from None
+
+
+def _checked_duration(text: str | None) -> float | None:
+    try:
+        return None if text is None else duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 def _finite(limit: float | None) -> float | None:
@@ -372,12 +404,26 @@ def _serve_on(
         tell_event=teller.tell,
         port=port,
         interrupts=interrupts,
+        destinations=destinations(settings.webhooks, settings.services, os.environ, clock),
+        exporter=_exporter(chosen.layout, settings),
     )
     try:
         with teller.speaking():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
         raise _first_stop(group) from group
+
+
+def _exporter(layout: Layout, settings: RunSettings) -> Exporter | None:
+    """Return the exporter of traces and metrics; None if none is asked for, or none can be had."""
+    try:
+        asked = wanted(os.environ)
+        return None if asked is None else open_exporter(asked, layout.root.name)
+    except TelemetryUnavailable as error:
+        if not settings.plan_on_record:  # The command that started it reads what this prints.
+            complain(f"warning: No traces and metrics: {error.message}", error.hint)
+
+        return None
 
 
 def _asks_at_ctrl_c(settings: RunSettings) -> bool:
@@ -394,6 +440,7 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
 
     loaded = hank_loading.read(hank, settings.model)
     hank_loading.require(loaded)
+    hank_loading.require_confinement(loaded, settings)
     hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
 

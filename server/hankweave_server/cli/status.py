@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -14,11 +15,12 @@ from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
-from hankweave_protocol.state import State
+from hankweave_protocol.state import CodonWait, State
 from hankweave_server.cli.output.event_lines import RunLines, call_text
 from hankweave_server.cli.output.page_address import page_of
-from hankweave_server.cli.output.text import moment, size_text
+from hankweave_server.cli.output.text import confinement_text, eta_text, moment, size_text, span
 from hankweave_server.cli.remote import (
     ask_running,
     execution_option,
@@ -28,6 +30,7 @@ from hankweave_server.cli.remote import (
 )
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.reader import journal_lines
+from hankweave_server.local.reports import eta_of
 from hankweave_server.local.targeting import require_execution, root_of
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
@@ -52,7 +55,9 @@ def status(execution: Path | None, as_json: bool) -> None:
         print_json(found)
         return
 
-    _print_status(msgspec.convert(found, ServerStatus), state)
+    answer = msgspec.convert(found, ServerStatus)
+    _print_status(answer, state)
+    _print_rest(answer, state)
 
 
 def _print_status(answer: ServerStatus, state: State) -> None:
@@ -76,12 +81,35 @@ def _print_status(answer: ServerStatus, state: State) -> None:
         click.echo(f"  data        {answer.data_path}")
 
     click.echo(f"  agents      held by {answer.containment}")
+    if answer.confinement is not None:
+        click.echo(f"  confinement {confinement_text(answer.confinement)}")
+        for sentence in answer.confinement.not_covered:
+            click.echo(one_line(f"              {sentence}"))
+    if answer.waiting is not None:
+        click.echo(one_line(f"  waits       {_wait_text(answer.waiting, datetime.now(UTC))}"))
+
     for asked in answer.pending_permissions:
         what = call_text(asked.tool_name, asked.tool_input)
         click.echo(one_line(f"  asks        {asked.request_id}  {asked.codon_id}  {what}"))
 
     heartbeat = moment(answer.lock.last_heartbeat)
     click.echo(f"  heartbeat   {heartbeat}, event {answer.last_event_seq}")
+
+
+def _print_rest(answer: ServerStatus, state: State) -> None:
+    """Print how long the plan still takes, while it is running."""
+    if answer.active_codon_id is not None:
+        root = Path(answer.execution_path)
+        left = eta_of(root, state, datetime.now(UTC), is_running=True)
+        click.echo(one_line(f"  left        {eta_text(left)}"))
+
+
+def _wait_text(wait: CodonWait, now: datetime) -> str:
+    left = span((from_text(wait.until) - now).total_seconds())
+    return (
+        f"for the end of a {wait.kind} limit, until {moment(wait.until)} (in {left}); "
+        "`hankweave next` continues now"
+    )
 
 
 def _following(answer: ServerStatus, state: State) -> CodonId | None:

@@ -34,6 +34,7 @@ from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.cli.shared import hank_loading
 from hankweave_server.domain.budget.report import planned_budgets
 from hankweave_server.domain.budget.report import warnings as budget_warnings
+from hankweave_server.domain.confinement import confinement_of
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.plan import initial_plan, tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
@@ -79,6 +80,12 @@ class CodonOutlook(Value, kw_only=True):
     tracks: tuple[str, ...] = ()
     """The patterns that this codon adds to the tracked files."""
     sentinels: tuple[str, ...] = ()
+    confinement: str
+    """The profile of what its agent and commands can reach."""
+    extra_read: tuple[str, ...] = ()
+    extra_write: tuple[str, ...] = ()
+    connect: tuple[int, ...] | None = None
+    """The only TCP ports that they can connect to; null: all but the server's."""
 
 
 class LoopOutlook(Value, kw_only=True):
@@ -198,6 +205,7 @@ def _codon(entry: PlanEntry, loaded: LoadedHank, roster: Roster) -> CodonOutlook
     codon = entry.codon
     words = loaded.prompts[codon.id].text.split()
     more = " …" if len(words) > FIRST_WORDS else ""
+    confinement = confinement_of(codon, loaded.hank.overrides)
     return CodonOutlook(
         codon_id=entry.codon_id,
         name=codon.name,
@@ -211,6 +219,10 @@ def _codon(entry: PlanEntry, loaded: LoadedHank, roster: Roster) -> CodonOutlook
         on_failure=_policy(codon),
         tracks=codon.patterns,
         sentinels=tuple(map(_sentinel, codon.sentinels)),
+        confinement=confinement.profile,
+        extra_read=confinement.extra_read,
+        extra_write=confinement.extra_write,
+        connect=confinement.connect,
     )
 
 
@@ -398,6 +410,7 @@ def _show(found: ValidationReport) -> None:
     _lines("Rigs", (f"{each.codon_id}: {line}" for each in found.plan for line in each.rig))
     watched = (each for each in found.plan if each.sentinels)
     _lines("Sentinels", (f"{each.codon_id}: {', '.join(each.sentinels)}" for each in watched))
+    _lines("Confinement", _confinements(found.plan))
     _show_budgets(found)
     _show_tracked(found)
     states = (f"{each.kind} {each.name}: {_met(each.is_met)}" for each in found.requirements)
@@ -409,6 +422,26 @@ def _show(found: ValidationReport) -> None:
 def _row(codon: CodonOutlook) -> Sequence[str]:
     prompt = f"{codon.prompt} ({codon.prompt_words} words)"
     return codon.codon_id, codon.agent, codon.model, prompt, codon.on_failure
+
+
+def _confinements(plan: Sequence[CodonOutlook]) -> Iterator[str]:
+    """Yield a line for each kind of confinement, with the codons that have it."""
+    codons: dict[str, list[str]] = {}
+    for each in plan:
+        codons.setdefault(_confinement(each), []).append(each.codon_id)
+
+    for said, concerned in codons.items():
+        yield f"{'all codons' if len(codons) == 1 else ', '.join(concerned)}: {said}"
+
+
+def _confinement(codon: CodonOutlook) -> str:
+    lists = (("reads", codon.extra_read), ("changes", codon.extra_write))
+    parts = [f"also {verb} {', '.join(paths)}" for verb, paths in lists if paths]
+    if codon.connect is not None:
+        ports = ", ".join(map(str, codon.connect))
+        parts.append(f"connects to ports {ports}" if ports else "connects to no port")
+
+    return "; ".join([codon.confinement, *parts])
 
 
 def _agent_row(agent: AgentCheck) -> Sequence[str]:

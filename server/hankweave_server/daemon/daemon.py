@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -30,6 +31,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
+from hankweave_server.agents.process import peers
 from hankweave_server.app import App, OpenedExecution
 from hankweave_server.background_tasks import alongside
 from hankweave_server.clock import Clock
@@ -42,11 +44,13 @@ from hankweave_server.daemon.shutdown import (
     require_lock,
 )
 from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
-from hankweave_server.domain.costs import Prices
+from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
+from hankweave_server.domain.tracing.translation import Tracing
 from hankweave_server.errors import ExitCode
 from hankweave_server.execution.codon.run import Halt
+from hankweave_server.execution.context import redactor_of, untraced
 from hankweave_server.execution.event_log import EventLog
 from hankweave_server.execution.runner import Outcome
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
@@ -59,6 +63,7 @@ from hankweave_server.local.executions import (
     hide,
     prepare,
 )
+from hankweave_server.local.redaction import finish_interrupted
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -67,11 +72,16 @@ from hankweave_server.local.takeover import (
     sweep_agents,
 )
 from hankweave_server.logs import logger, server_log
+from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.settings import RunSettings
+from hankweave_server.telemetry.subscriber import Telemetry
 from hankweave_server.transport.listener import ListenerSettings, serve
 from hankweave_server.transport.sockets import Port
+
+if TYPE_CHECKING:
+    from hankweave_server.telemetry.otlp import Exporter
 
 log = logger(__name__)
 
@@ -91,6 +101,10 @@ CLOSING_SECONDS = 7.2
 """Seconds after the request to stop by which clients must have disconnected."""
 
 
+SCAN_SECONDS = 0.5
+"""Seconds for which an orderly end waits for the search for secrets in the last checkpoints."""
+
+
 class Daemon:
     """The life of one server in one execution directory."""
 
@@ -106,6 +120,8 @@ class Daemon:
         tell_event: Callable[[Published], None],
         port: Port | None = None,
         interrupts: AsksAtInterrupt | None = None,
+        destinations: Sequence[Destination] = (),
+        exporter: Exporter | None = None,
     ) -> None:
         """`port` was reserved for this server before anything on the disk was changed.
 
@@ -117,6 +133,8 @@ class Daemon:
         self._hank = hank
         self._clock = clock
         self._prices = prices
+        self._destinations = destinations
+        self._exporter = exporter
         self._tell_ready = tell_ready
         self._tell_event = tell_event
         self._switch = StopSwitch()
@@ -150,28 +168,34 @@ class Daemon:
             lock = await anyio.to_thread.run_sync(acquire, layout, self._clock)
             self._switch.hold(lock)
             stack.callback(lock.release)
+            redacted = finish_interrupted(layout)
             for folder in layout.folders_of_small_files:
                 fsutil.clear_temporaries(folder)
 
             fsutil.make_private_directory(layout.server_log.parent)
             settings = self._settings
+            redactor = redactor_of(self._hank.hank, os.environ)
             stack.enter_context(
                 server_log(
                     layout.server_log,
                     logging.getLevelName(settings.log_level.upper()),
                     as_json=settings.log_format == "json",
+                    clean=redactor.text,
                 )
             )
             log.info("Starting Hankweave %s as pid %d", __version__, os.getpid())
             for sentence in advice(self._hank):
                 log.warning("hank.json: %s", sentence)
 
+            if redacted is not None:
+                log.warning("`hankweave redact --confirm` is due: what was removed is still kept")
+
             stack.callback(self._log_the_end)
             differences = prepare(self._chosen, self._hank, self._settings, self._clock)
             agents = await sweep_agents(layout)
             engine = await open_engine(layout, watches=settings.watch == "auto")
             stack.callback(engine.close)
-            ledger = await open_ledger(layout, self._clock, engine)
+            ledger = await open_ledger(layout, self._clock, engine, redactor)
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
@@ -194,21 +218,40 @@ class Daemon:
                 tasks.start_soon(opened.ledger.run)
                 tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
+                notifier = _notifier(opened, self._destinations)
+                telemetry = _telemetry(opened, self._exporter)
                 app = App(
                     opened,
                     stop=self._switch.flip,
                     kill=kill,
                     require_lock=partial(require_lock, opened.lock),
                     on_rest=self._on_rest,
+                    on_problem=notifier.notice,
+                    traceparent=untraced if telemetry is None else telemetry.traceparent,
                 )
-                await recover(app, opened, past)
-                await self._serve(app, opened, tasks)
+                with ExitStack() as heeding:
+                    heeding.enter_context(opened.ledger.subscribe(notifier.heed))
+                    if telemetry is not None:
+                        heeding.enter_context(opened.ledger.subscribe(telemetry.heed))
+
+                    tasks.start_soon(notifier.run)
+                    await recover(app, opened, past)
+                    await self._serve(app, opened, tasks)
+
+                await self._send_the_rest(notifier, telemetry)
                 await opened.ledger.aclose()
                 tasks.cancel_scope.cancel()
         except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
             raise disk_stop(failures.exceptions[0]) from None
         finally:
             await opened.ledger.space.release()
+
+    async def _send_the_rest(self, notifier: Notifier, telemetry: Telemetry | None) -> None:
+        within = self._switch.left_of(CLOSING_SECONDS)
+        async with anyio.create_task_group() as sending:
+            sending.start_soon(notifier.finish, within)
+            if telemetry is not None:
+                sending.start_soon(telemetry.finish, within)
 
     # --- service -------------------------------------------------------------------------------
 
@@ -220,6 +263,8 @@ class Daemon:
             traffic_log=layout.traffic_log,
             port=self._settings.port,
             no_token=self._settings.no_token,
+            is_unwelcome=peers.is_confined,
+            redactor=opened.ledger.redactor,
         )
         async with serve(app.doors(), settings, self._clock, self._port) as listener:
             app.attach(listener)
@@ -233,9 +278,11 @@ class Daemon:
                 self._tell_ready(app.ready(), lambda: opened.ledger.durable_state)
                 self._exits_at_once = app.exit_policy.is_immediate
                 self._signals.attach(app.runner)
+                await app.prepare_confinement()
                 tasks.start_soon(app.runner.run)
                 tasks.start_soon(app.packing.run)
                 tasks.start_soon(app.git_index.run)
+                tasks.start_soon(app.secret_scan.run)
                 tasks.start_soon(app.checkpointer.progress.run)
                 tasks.start_soon(app.checkpointer.keep_watch)
                 tasks.start_soon(app.store_verifier.run)
@@ -261,6 +308,8 @@ class Daemon:
             )
         elif app.runner.outcome is Outcome.FAILED:
             self._on_rest(Outcome.FAILED)
+        elif app.runner.is_busy:
+            pass  # A codon goes on that an earlier server has left waiting.
         elif self._settings.begin_at is not None:
             await self._await_first_client(app)
             await self._begin_at(self._settings.begin_at, app)
@@ -339,6 +388,9 @@ class Daemon:
                 opened.ledger.leave(ServerStopping(reason=reason))
                 halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
                 await app.runner.close(halt)
+                with anyio.move_on_after(SCAN_SECONDS):
+                    await app.secret_scan.settle()
+
                 await opened.ledger.flush()
 
         if not scope.cancelled_caught:
@@ -360,6 +412,31 @@ class Daemon:
 
     def _log_the_end(self) -> None:
         log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
+
+
+def _notifier(opened: OpenedExecution, destinations: Sequence[Destination]) -> Notifier:
+    overrides = opened.hank.hank.overrides
+    budget = None if overrides is None else overrides.budget
+    limits = (opened.settings.max_cost, None if budget is None else budget.max_dollars)
+    return Notifier(
+        destinations,
+        opened.clock,
+        execution=opened.layout.root.name,
+        with_content=opened.settings.notify_content,
+        spent=total_cost(opened.ledger.state),
+        max_dollars=min(filter(None, limits), default=None),
+    )
+
+
+def _telemetry(opened: OpenedExecution, exporter: Exporter | None) -> Telemetry | None:
+    if exporter is None:
+        return None
+
+    hank = opened.hank
+    name = hank.directory.name if hank.hank.meta is None else hank.hank.meta.name
+    workflow = opened.ledger.redactor.text(name)
+    tracing = Tracing(workflow, with_content=exporter.wanted.with_content)
+    return Telemetry(exporter, tracing, opened.ledger)
 
 
 def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:

@@ -68,7 +68,7 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
     await _validate(app, opened, recorded.pruned)
     recovery = app.recovery(recorded.standing)
     with _refusing_what_cannot_be_restored():
-        recovered = await recovery.recover()
+        recovered = await recovery.recover(keeps_wait=opened.settings.begin_at is None)
 
     await _finish_branch(app, opened.layout)
     other_hank = past.differences.hank_hash is not None
@@ -86,6 +86,7 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
     await opened.ledger.flush()
     take_hank(opened.layout, opened.hank, opened.settings)
     _log_recovery(recovered)
+    app.runner.resume_wait()
     app.is_ready = True
 
 

@@ -10,10 +10,14 @@ Modules, in reading order:
 - `undo`: the undo and redo stacks, and people's edits that a rollback meets
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help
+- `limits`: limits of providers that pass by themselves, and when they end
+- `notifications`: what people are called about, in which words, and how often
+- `tracing/`: events as spans and measurements of OpenTelemetry
 - `conditions`: expressions over a pipeline's variables
 - `variables`: `{{name}}` in texts
 - `permissions`: what an agent may do; deny wins
 - `permission_patterns`: which tool calls a pattern means
+- `confinement`: what a codon's agent can reach, and errors that a refusal causes
 - `model_routes`: which agent runs a model
 - `budget/`: what a codon may use, and what it has used
 - `costs`: costs per codon, sentinel, run and execution; prices of models
@@ -23,5 +27,6 @@ Modules, in reading order:
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive
 - `step_results`: results of a pipeline's steps
+- `reports/`: what became of an execution, and how long its plan still takes
 - `query/`: queries of the journal
 """

@@ -33,6 +33,7 @@ from hankweave_protocol.state import (
     StartingConditions,
     State,
 )
+from hankweave_server.domain.lifecycle import wait_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,16 @@ def active_codon(state: State) -> CodonExecution | None:
 
     newest = run.codons[-1]
     return None if end_state(newest) else newest
+
+
+def suspended_codon(state: State) -> CodonExecution | None:
+    """Return the codon that waits for the end of a limit; it goes on under the next server."""
+    run = newest_run(state)
+    if run is None or run.status != "running" or not run.codons:
+        return None
+
+    newest = run.codons[-1]
+    return None if wait_of(newest) is None else newest
 
 
 def end_state(codon: CodonExecution) -> bool:

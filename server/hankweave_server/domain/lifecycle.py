@@ -18,6 +18,8 @@ What must hold:
   change, because sentinels see the end of their codon last (`reducer._with_sentinels`).
 - Each state has its own type, with exactly the fields that are known by then. Code that needs the
   session ID asks for a `RunningCodon`, and the type checker does the rest.
+- A codon that has met its provider's limit stays in its state and has a `wait`: its agent has
+  ended, and the same conversation continues when the limit ends. This survives the server.
 - Every field survives to the end. Cost, tokens, session ID, log path, process ID and the rig's
   checkpoint are carried into the terminal record, because rollback, retry and conversation resume
   start from them.
@@ -56,7 +58,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import (
     NO_SENTINELS,
     NO_TOKENS,
@@ -66,6 +71,7 @@ from hankweave_protocol.state import (
     Captured,
     CodonExecution,
     CodonStatus,
+    CodonWait,
     CompletedCodon,
     CompletingSentinelsCodon,
     ExecutedSentinels,
@@ -78,6 +84,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     StartingCodon,
     Tokens,
+    WorkingCodon,
 )
 from hankweave_server.domain.failures import classify
 
@@ -200,6 +207,35 @@ def tokens_of(codon: CodonExecution) -> Tokens:
             assert_never(codon)
 
 
+def wait_of(codon: CodonExecution) -> CodonWait | None:
+    """Return the wait of a codon for the end of a limit, if it waits now."""
+    return codon.wait if isinstance(codon, StartingCodon | WorkingCodon) else None
+
+
+def waited_ms_at(codon: CodonExecution, moment: str) -> int:
+    """Return how long a codon has waited for limits until a moment, a wait of now included."""
+    wait = wait_of(codon)
+    if wait is None:
+        return codon.waited_ms
+
+    lasted = milliseconds_between(from_text(wait.since), from_text(moment))
+    return codon.waited_ms + max(0, lasted)
+
+
+def with_wait(
+    codon: CodonExecution, wait: CodonWait | None, waited_ms: int, session_id: str | None
+) -> CodonExecution:
+    """Return the record of a codon that begins or ends a wait; raise Impossible if it cannot."""
+    match codon:
+        case StartingCodon():
+            return replace(codon, wait=wait, waited_ms=waited_ms)
+        case RunningCodon():
+            session = session_id or codon.claude_session_id
+            return replace(codon, wait=wait, waited_ms=waited_ms, claude_session_id=session)
+        case _:
+            raise Impossible(f"Codon {codon.codon_id} is {status_of(codon)}: it cannot wait.")
+
+
 # --- the moves ----------------------------------------------------------------------------------
 
 
@@ -209,6 +245,7 @@ def start_agent(codon: PreparingCodon) -> StartingCodon:
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=codon.waited_ms,
         sentinels=NO_SENTINELS,
     )
 
@@ -221,6 +258,7 @@ def await_session(
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
         claude_pid=pid,
@@ -235,6 +273,7 @@ def begin(codon: InitializingCodon, *, session_id: str) -> RunningCodon:
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
         claude_pid=codon.claude_pid,
@@ -254,6 +293,7 @@ def finish_sentinels(codon: RunningCodon) -> CompletingSentinelsCodon:
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=codon.waited_ms,
         sentinels=codon.sentinels,
         rig_setup_checkpoint=codon.rig_setup_checkpoint,
         claude_pid=codon.claude_pid,
@@ -284,6 +324,7 @@ def complete(
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         claude_session_id=codon.claude_session_id,
         claude_log_path=codon.claude_log_path,
@@ -312,6 +353,7 @@ def complete_unstarted(
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         claude_session_id="",
         claude_log_path="",
@@ -340,6 +382,7 @@ def fail(
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         failed_during=active_status_of(codon),
         exit_code=exit_code,
@@ -372,6 +415,7 @@ def skip(
         start_time=codon.start_time,
         loop_context=codon.loop_context,
         attempt=codon.attempt,
+        waited_ms=waited_ms_at(codon, end_time),
         end_time=end_time,
         skipped_during=active_status_of(codon),
         partial_cost=cost_of(codon),

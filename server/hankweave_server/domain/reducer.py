@@ -39,6 +39,7 @@ from hankweave_protocol.transitions import (
     CheckpointCreated,
     CodonStarted,
     CodonTransitioned,
+    CodonWaitChanged,
     CostsIncremented,
     CostsUpdated,
     CurrentRunCleared,
@@ -64,6 +65,7 @@ from hankweave_server.domain.lifecycle import (
     advance,
     is_active,
     status_of,
+    with_wait,
 )
 from hankweave_server.domain.validation import codon_faults, plan_faults, run_faults
 
@@ -164,6 +166,8 @@ def _changed(state: State, transition: AnyTransition) -> State:
                 transition.codon_id,
                 lambda codon: _counted(codon, transition),
             )
+        case CodonWaitChanged():
+            return _with_wait_changed(state, transition)
         case CheckpointCreated(checkpoint=checkpoint):
             return _with_checkpoint(state, checkpoint)
         case InitialCheckpointSet(checkpoint_sha=sha):
@@ -243,6 +247,15 @@ def _with_codon_moved(state: State, moved: CodonTransitioned) -> State:
         return moved.codon
 
     return _with_active(state, moved.run_id, moved.codon.codon_id, move)
+
+
+def _with_wait_changed(state: State, changed: CodonWaitChanged) -> State:
+    return _with_active(
+        state,
+        changed.run_id,
+        changed.codon_id,
+        lambda codon: with_wait(codon, changed.wait, changed.waited_ms, changed.session_id),
+    )
 
 
 def _with_active(

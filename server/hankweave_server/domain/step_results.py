@@ -75,7 +75,7 @@ def result_of(state: State) -> PipelineResult:
         executions.setdefault(entry.codon.codon_id, []).append(entry.codon)
 
     plan = state.execution_plan
-    steps = tuple(_step(entry.codon_id, executions.get(entry.codon_id, [])) for entry in plan)
+    steps = tuple(step_of(entry.codon_id, executions.get(entry.codon_id, [])) for entry in plan)
     begun = [entry for entry in plan if entry.codon_id in executions]
     newest = executions[begun[-1].codon_id][-1] if begun else None
     has_ended = newest is not None and begun[-1] is plan[-1] and is_done(newest, plan)
@@ -104,7 +104,8 @@ def _status(steps: Iterable[StepResult], *, has_ended: bool) -> Status:
     return "partial" if any(step.status in ("failed", "partial") for step in steps) else "success"
 
 
-def _step(name: CodonId, executions: list[CodonExecution]) -> StepResult:
+def step_of(name: CodonId, executions: list[CodonExecution]) -> StepResult:
+    """Return the result of a step from its executions, oldest first; the last one counts."""
     if not executions:
         return StepResult(name, "not run")
 

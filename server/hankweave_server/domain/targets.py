@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId, RunId, Sha, is_sha_prefix
@@ -38,6 +39,7 @@ from hankweave_server.domain.history import (
 )
 
 Checkpoints = Mapping[Sha, CheckpointRecord]
+NO_NEW_NAMES: Mapping[Sha, Sha] = MappingProxyType({})
 """Every checkpoint on the shadow repository's refs, oldest first."""
 
 
@@ -172,11 +174,16 @@ def _no_codon_checkpoint(
 
 
 def of_prefix(
-    state: State, known: Checkpoints, prefix: str, missing: Collection[Sha] = ()
+    state: State,
+    known: Checkpoints,
+    prefix: str,
+    missing: Collection[Sha] = (),
+    renamed: Mapping[Sha, Sha] = NO_NEW_NAMES,
 ) -> RollbackTarget:
     """Return the only checkpoint whose SHA has this prefix.
 
     `missing` are the ones that the journal names and the repository lacks, for a precise refusal.
+    `renamed` has the present sha of each one that a redaction has rewritten.
     """
     prefix, given = prefix.lower(), prefix
     if not is_sha_prefix(prefix):
@@ -190,6 +197,8 @@ def of_prefix(
     on_thread = _thread_checkpoints(state)
     matches = [sha for sha in known if sha.startswith(prefix) and sha in on_thread]
     matches = matches or [sha for sha in known if sha.startswith(prefix)]
+    former = (new for old, new in renamed.items() if old.startswith(prefix))
+    matches = matches or [sha for sha in dict.fromkeys(former) if sha in known]
     match matches:
         case [] if any(sha.startswith(prefix) for sha in missing):
             raise Refused(

@@ -10,6 +10,7 @@ Modules, in reading order:
 - `codon/`: one codon, from its rig to its last checkpoint
 - `runs`: runs: open, close, and the `state.snapshot` of clients
 - `checkpointer`: checkpoints: take one, journal it; adopt commits that are not in the journal
+- `account_limits`: limits of accounts, shared by all executions on the machine
 - `post_codon`: what follows a success: output files, archiving, commits in the user's git
 - `archive`: files that a codon or loop leaves behind: moved away, and back in a rollback
 - `rollback/`: rollbacks, previews and undo

@@ -157,7 +157,7 @@ def _renamed(entry: ArchiveEntry, names: Mapping[str, str]) -> ArchiveEntry:
 
 
 def _prefix(layout: Layout) -> str:
-    return f"{os.fspath(layout.rig_archive.relative_to(layout.root))}/"
+    return f"{os.fspath(layout.rig_archive.relative_to(layout.private_folder or layout.root))}/"
 
 
 TOLD_WITHIN = 200

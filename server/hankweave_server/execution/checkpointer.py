@@ -84,14 +84,14 @@ class Checkpointer(CheckpointStore):
         """Tracks long operations; reports nothing until it runs and has a receiver."""
         self._ledger = ledger
         self._clock = clock
-        self._on_taken: list[Callable[[], None]] = []
+        self._on_taken: list[Callable[[CheckpointRecord], None]] = []
         self._taken = anyio.Event()
         self._verified_at = clock.monotonic()
         self._must_verify = False
         self._writers: list[Callable[[], Iterable[int]]] = []
 
-    def when_taken(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever a checkpoint has been recorded."""
+    def when_taken(self, callback: Callable[[CheckpointRecord], None]) -> None:
+        """Call `callback` with each checkpoint that has been recorded."""
         self._on_taken.append(callback)
 
     @contextmanager
@@ -259,7 +259,7 @@ class Checkpointer(CheckpointStore):
         self._must_verify |= record.kind == "completed"
         self._taken.set()
         for callback in self._on_taken:
-            callback()
+            callback(record)
 
     async def keep_watch(self) -> None:
         """Settle and verify the watch of the work tree after checkpoints; until cancelled.

@@ -1,43 +1,53 @@
 """The context of one execution: the collaborators and settings that its drivers need.
 
 The composition root builds it once. Also here: the permission requests of agents that wait for a
-client's answer, and the present values of the hank's variables (its own, and answers its codons
-have captured).
+client's answer, the form in which the hank is recorded, and the present values of the hank's
+variables (its own, and answers its codons have captured).
 """
 
 from __future__ import annotations
 
+import random
+import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import msgspec
 
-from hankweave_protocol import instants
+from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.hank import Codon
-from hankweave_protocol.ids import RunId
+from hankweave_protocol.hank import Codon, ConfinementProfile, Hank, Loop
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission
-from hankweave_protocol.state import State, Tokens
+from hankweave_protocol.state import PlanEntry, State, Tokens
 from hankweave_server.agents.base import Agent
 from hankweave_server.clock import Clock
+from hankweave_server.confinement.policy import Level, Probe
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.history import answers_of, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.execution.account_limits import AccountLimits
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from hankweave_server.redaction.redactor import Redactor
+from hankweave_server.redaction.rules import MARKER, named_secrets, secrets_in
 from hankweave_server.sentinels.providers.base import OpensModels
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
 
+MOST_JITTER = 2.0
+NOT_SHARED = AccountLimits(None)
 REMEMBERED = 1000
 """Answered requests for which a second answer is refused as too late."""
 
@@ -112,6 +122,74 @@ class PendingPermissions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ConfinementSettings:
+    """How agents and commands are confined, unless the hank says otherwise."""
+
+    probe: Callable[[], Probe] = lambda: Probe(Level.NONE)
+    """Find the strongest level of this machine; blocks the first time."""
+    chosen: ConfinementProfile | None = None
+    """The profile of the command line; overrides the hank."""
+    default: ConfinementProfile = "workspace"
+    server_ports: Callable[[], tuple[int, ...]] = lambda: ()
+    """The TCP ports of this server, which agents must not reach."""
+
+
+FindsTraceparent = Callable[[RunId, CodonId], str | None]
+
+
+def untraced(_run_id: RunId, _codon_id: CodonId) -> str | None:
+    return None
+
+
+OpensAgentAccess = Callable[[Path], AbstractAsyncContextManager[None]]
+"""Serve one agent on a Unix socket at this path until the block is left; raises OSError."""
+
+
+def _codons(hank: Hank) -> Iterator[Codon]:
+    for step in hank.hank:
+        yield from step.codons if isinstance(step, Loop) else (step,)
+
+
+def redactor_of(hank: Hank, environment: Mapping[str, str]) -> Redactor:
+    """Return a redactor that knows the secrets of the server's environment and of a hank."""
+    redactor = Redactor(secrets_in(environment))
+    for codon in _codons(hank):
+        for name, value in named_secrets(codon.env).items():
+            redactor.add(name, value)
+
+    return redactor
+
+
+class HankRecord:
+    """The hank as state and journal have it: without secrets, which its codons still run with.
+
+    Every plan is made of this hank, so that it compares equal to the recorded one. A codon of the
+    plan is exchanged for the original just before it runs.
+    """
+
+    def __init__(self, hank: Hank, redactor: Redactor) -> None:
+        self.hank = redactor.value(hank)
+        self._originals = {codon.id: codon for codon in _codons(hank)}
+
+    def original(self, codon: Codon) -> Codon:
+        """Return a codon as the hank has it; itself if it is no longer in the hank."""
+        whole = self._originals.get(codon.id, codon)
+        if whole == codon:
+            return codon
+
+        # A marker stands for any value: it may have been set by another start's rules, or by
+        # `hankweave redact`.
+        kept, *rest = MARKER.split(codec.encode(codon))
+        pattern = b".*".join(map(re.escape, (kept, *rest)))
+        return whole if rest and re.fullmatch(pattern, codec.encode(whole), re.DOTALL) else codon
+
+    def original_entry(self, entry: PlanEntry) -> PlanEntry:
+        """Return an entry of the plan with the codon as the hank has it."""
+        codon = self.original(entry.codon)
+        return entry if codon is entry.codon else msgspec.structs.replace(entry, codon=codon)
+
+
 NO_MODELS = Models({})
 EVERYTHING = ("**",)
 
@@ -125,6 +203,7 @@ class ExecutionContext:
     ledger: Ledger
     checkpointer: Checkpointer
     hank: LoadedHank
+    recorded: HankRecord
     agent_for: Callable[[Codon], Agent]
     started_monotonic: float
     models: OpensModels = NO_MODELS
@@ -141,6 +220,8 @@ class ExecutionContext:
     """The moments of automatic checkpoints, besides a codon's end."""
     desk: PendingPermissions = field(default_factory=PendingPermissions)
     """The permission requests of agents that wait for an answer."""
+    confinement: ConfinementSettings = ConfinementSettings()
+    open_agent_access: OpensAgentAccess = lambda _path: nullcontext()
     guard: TreeGuard = field(default_factory=TreeGuard)
     """The claim of a rollback on the work tree."""
     output_directory: Path | None = None
@@ -150,8 +231,16 @@ class ExecutionContext:
     idle_override: timedelta | None = None
     """The idle limit of agents in codons without their own limit; overrides the hank."""
     ignore_rig_failures: bool = False
+    accounts: AccountLimits = NOT_SHARED
+    """The limits that are known of the accounts of agents."""
+    longest_wait: timedelta | None = None
+    """The longest wait for the end of a limit; zero: none is waited for."""
+    jitter: Callable[[], float] = lambda: random.uniform(0, MOST_JITTER)
+    """Seconds to add to the end of a limit, so that not everybody comes back at once."""
     sentinel_persistence: bool | None = None
     """True if sentinels keep their memory; None: as the hank says."""
+    traceparent: FindsTraceparent = untraced
+    """Returns the trace context for the agent of a run's codon; None if nothing is traced."""
 
     @property
     def state(self) -> State:

@@ -102,7 +102,17 @@ def _of_codon(data: EventData) -> LogLine | None:
                 f"Retrying codon {data.codon_id} (attempt {data.attempt}/{data.max_attempts}) "
                 f"in {data.delay_ms / 1000:g} s: {reason}"
             )
-        case events.CodonWarning(codon_id=codon, message=message):
+        case events.CodonWaiting():
+            return _warning(
+                f"Codon {data.codon_id} waits for the end of a {data.reason} limit until "
+                f"{data.until} (wait {data.number}, source: {data.source})"
+            )
+        case events.CodonResumed(codon_id=codon, by=by):
+            return _info(f"Codon {codon} continues after {data.waited_ms / 1000:.0f} s ({by})")
+        case (
+            events.CodonWarning(codon_id=codon, message=message)
+            | events.AgentConfined(codon_id=codon, message=message)
+        ):
             return _warning(f"Codon {codon}: {message}")
         case events.AssistantAction(codon_id=codon, action="tool_use", tool_name=tool):
             return _debug(f"Codon {codon} calls {tool}")
@@ -164,6 +174,11 @@ def _of_rollback(data: EventData) -> LogLine | None:
             of = where.codon_id or where.run_id
             missing = data.skipped_total or len(data.skipped)
             return _warning(f"The checkpoint of {of} is missing {missing} files")
+        case events.CheckpointSecret(checkpoint=where, total=total):
+            found = ", ".join(sorted({each.rule for each in data.secrets}))
+            return _warning(
+                f"Checkpoint {where.checkpoint_sha[:12]} holds {total} secrets: {found}"
+            )
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned):
             return _info(f"Checkpoint {sha[:12]} is {'pinned' if pinned else 'no longer pinned'}")
         case events.CheckpointPruned(checkpoints=pruned):

@@ -59,6 +59,7 @@ from hankweave_server.domain.history import (
     thread,
 )
 from hankweave_server.execution.archive import Archives, Archiving
+from hankweave_server.execution.codon.confinement import command_fence
 from hankweave_server.execution.codon.environment import command_environment
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.codon.record import CodonRecord
@@ -244,7 +245,9 @@ class CodonOutputs:
                 codon_id=entry.codon_id,
             )
 
-        errands = Errands(run_id, entry.codon_id, self._ctx.layout.agent_processes)
+        fence = await command_fence(self._ctx, entry.codon)
+        processes = self._ctx.layout.agent_processes
+        errands = Errands(run_id, entry.codon_id, processes, fence=fence)
         try:
             await run_rig_command(
                 item.command.run,
@@ -451,7 +454,7 @@ class PostCodon:
             return None
 
     def _loop_of(self, entry: PlanEntry) -> Loop | None:
-        return plans.loop_of(self._ctx.hank.hank, entry)
+        return plans.loop_of(self._ctx.recorded.hank, entry)
 
 
 def _patterns(entry: PlanEntry) -> tuple[str, ...]:

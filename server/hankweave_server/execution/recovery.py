@@ -14,9 +14,9 @@ prune before, and an interrupted branch after.) From there, in this order:
 1. Adopt. A checkpoint is committed first and journaled second. A commit that the journal does not
    name was made just before the crash; it is journaled now (`recovered: true`). This comes first
    because all later steps choose among the known checkpoints.
-2. Mark the crash. The codon that was active becomes `failed` (retriable, without an error
-   checkpoint) and its run `crashed`, in one batch. From here on the state never claims that
-   something runs.
+2. Mark the crash, unless the codon that was active waits for the end of a limit: it goes on. Any
+   other becomes `failed` (retriable, without an error checkpoint) and its run `crashed`, in one
+   batch. From here on the state never claims that an agent runs.
 3. Clear the current run, if its server died before doing so.
 4. Finish a rollback whose intent is on disk (see `rollback.rollback`), then an archiving whose
    intent is on disk (see `archive`). The rollback comes first because one that ends a run settles
@@ -67,7 +67,13 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import end_state, next_codon, plan_entry, thread
+from hankweave_server.domain.history import (
+    end_state,
+    next_codon,
+    plan_entry,
+    suspended_codon,
+    thread,
+)
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archive import Archives
@@ -75,7 +81,7 @@ from hankweave_server.execution.codon.agent_turn import NO_PROCESS
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.rollback import Rollback
+from hankweave_server.execution.rollback.rollback import Rollback, standing
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.runs import Runs, new_run
 
@@ -101,10 +107,14 @@ class Recovery:
         self._recorded = recorded
         """The checkpoints that the journal names."""
 
-    async def recover(self) -> Recovered:
-        """Bring state, journal, repository and files into agreement."""
+    async def recover(self, *, keeps_wait: bool = True) -> Recovered:
+        """Bring state, journal, repository and files into agreement.
+
+        Without `keeps_wait`, a codon that waits for the end of a limit has crashed like any other.
+        """
         adopted = await self._ctx.checkpointer.adopt(self._recorded)
-        crashed_run, crashed_codon = await self._mark_crashed()
+        is_kept = keeps_wait and self._is_wait_to_be_kept()
+        crashed_run, crashed_codon = (None, None) if is_kept else await self._mark_crashed()
         await Runs(self._ctx).clear_current()
         finished = await self._rollback.finish_interrupted()
         await Archives(self._ctx).finish_interrupted()
@@ -167,7 +177,7 @@ class Recovery:
     def _plan(
         self, *, other_hank: bool, keep_plan: bool, begin_at: CodonId | None
     ) -> tuple[PlanEntry, ...]:
-        state, hank = self._ctx.state, self._ctx.hank.hank
+        state, hank = self._ctx.state, self._ctx.recorded.hank
         if other_hank and begin_at is not None:
             return begun_again(state, hank, begin_at)
 
@@ -199,6 +209,10 @@ class Recovery:
         """Return all codons' patterns: the initial checkpoint holds what any of them will track."""
         tracked = plans.tracked_patterns(entries, entries[-1].codon_id) if entries else ()
         return tracked or self._ctx.default_patterns
+
+    def _is_wait_to_be_kept(self) -> bool:
+        """Return whether a codon waits for the end of a limit, and no rollback ends that."""
+        return suspended_codon(self._ctx.state) is not None and standing(self._ctx.layout) is None
 
     async def _mark_crashed(self) -> tuple[Run | None, CodonExecution | None]:
         ctx = self._ctx

@@ -135,7 +135,7 @@ class Loops:
 
         Returns the loop if it has ended.
         """
-        loop = plans.loop_of(self._ctx.hank.hank, entry)
+        loop = plans.loop_of(self._ctx.recorded.hank, entry)
         if loop is None or entry.loop_context is None:
             return None
 

@@ -40,6 +40,7 @@ from hankweave_server.domain.history import (
     newest_run,
     next_codon,
     plan_entry,
+    suspended_codon,
     thread,
 )
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
@@ -135,13 +136,35 @@ class Runner:
     def start(self, codon_id: CodonId, *, skip_rig: bool = False) -> None:
         """Request one entry of the plan; refused while a codon is running.
 
-        The plan continues after it only with `autostart`.
+        The plan continues after it only with `autostart`. A codon that waits for the end of a limit
+        continues now.
         """
+        if self._end_wait(codon_id):
+            return
+
         self.refuse_while_running()
         self._guard.refuse_when_closing()
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
         self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
+
+    def _end_wait(self, codon_id: CodonId | None) -> bool:
+        """Let a codon that waits for the end of a limit continue; None: whichever it is."""
+        active = self.active
+        if active is None or not active.is_waiting:
+            return False
+
+        if codon_id not in (None, active.entry.codon_id):
+            return False
+
+        active.end_wait()
+        return True
+
+    def resume_wait(self) -> None:
+        """Request the codon that waits for the end of a limit since an earlier server, if any."""
+        suspended = suspended_codon(self._ctx.state)
+        if suspended is not None:
+            self._want(Wish(suspended.codon_id))
 
     def refuse_where_nothing_may_run(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:
         """Refuse a codon that is not in the plan, and any codon while files are half restored."""
@@ -161,7 +184,10 @@ class Runner:
         self._wake.set()
 
     def start_next(self) -> CodonId:
-        """Request the thread's next codon."""
+        """Request the thread's next codon; one that waits for the end of a limit continues."""
+        if self.active is not None and self._end_wait(None):
+            return self.active.entry.codon_id
+
         self.refuse_while_running()
         codon_id = next_codon(self._ctx.state)
         if codon_id is None:
@@ -242,9 +268,11 @@ class Runner:
     def refuse_while_running(self) -> None:
         if self.is_busy:
             name = self.active.entry.codon_id if self.active is not None else "a codon"
+            is_waiting = self.active is not None and self.active.is_waiting
+            what = "waits for the end of a limit" if is_waiting else "is running"
             raise Refused(
                 ErrorCode.CODON_RUNNING,
-                f"Codon {name} is running.",
+                f"Codon {name} {what}.",
                 hint="Wait for codon.completed, or send codon.skip or codon.forceStop first.",
             )
 
@@ -293,6 +321,12 @@ class Runner:
     async def _serve(self, wish: Wish) -> None:
         entry = plan_entry(self._ctx.state.execution_plan, wish.codon_id)
         assert entry is not None, "a wish names an entry of the plan"
+        if suspended_codon(self._ctx.state) is not None:
+            open_since = self._ctx.state.runs[0].run_id
+            resumed = CodonRun(self._ctx, open_since, entry, restored_rig=None, is_resumed=True)
+            await self._run_codon(open_since, entry, resumed)
+            return
+
         standing_rig = None
         if wish.is_retry:
             try:
@@ -305,20 +339,27 @@ class Runner:
         if run_id is None:
             return
 
-        self.active = CodonRun(
+        run = CodonRun(
             self._ctx,
             run_id,
-            entry,
+            self._ctx.recorded.original_entry(entry),
             restored_rig=standing_rig or self._runs.restored_rig(run_id, wish.codon_id),
             skip_rig=wish.skip_rig,
         )
+        self._loops.begin(entry)
+        await self._run_codon(run_id, entry, run)
+
+    async def _run_codon(self, run_id: RunId, entry: PlanEntry, run: CodonRun) -> None:
+        self.active = run
         self._wish = None
         self.outcome = Outcome.WAITING
-        self._loops.begin(entry)
         try:
-            terminal = await self.active.run()
+            terminal = await run.run()
+            if terminal is None:
+                return  # It goes on under the next server.
+
             failed = await self._settle(run_id, entry, terminal)
-            halted = self.active.was_halted
+            halted = run.was_halted
         finally:
             self.active = None
 

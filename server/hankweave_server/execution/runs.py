@@ -40,6 +40,7 @@ from hankweave_server.domain.history import (
     run_named,
     starting_at,
     starting_conditions,
+    suspended_codon,
     thread,
     waiting_run,
 )
@@ -104,17 +105,20 @@ class Runs:
         conditions = starting_at(ctx.state, plan, codon_id, files.sha)
         run = msgspec.structs.replace(run, starting_conditions=conditions)
         planned = msgspec.structs.replace(ctx.state, execution_plan=plan)
-        grown = reentered_by(run, planned, ctx.hank.hank)
+        grown = reentered_by(run, planned, ctx.recorded.hank)
         plan = plan if plan_entry(grown, codon_id) is None else grown
         changed = () if plan == ctx.state.execution_plan else (PlanSet(execution_plan=plan),)
         await ctx.ledger.record(RunStarted(run=run), *changed, run_id=run.run_id)
         return run.run_id
 
     async def close(self, *, failed: bool = False) -> None:
-        """Close the current run: failed if its newest codon failed for good, else completed."""
+        """Close the current run: failed if its newest codon failed for good, else completed.
+
+        One whose codon waits for the end of a limit stays open, also when the server stops.
+        """
         state = self._ctx.state
         run = open_run(state)
-        if run is None:
+        if run is None or suspended_codon(state) is not None:
             return
 
         ctx = self._ctx

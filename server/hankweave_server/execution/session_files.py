@@ -26,10 +26,18 @@ _BEING_WRITTEN = ".tmp"
 class SessionFiles:
     """The session files of one execution."""
 
-    def __init__(self, layout: Layout, ledger: Ledger, agent_for: Callable[[Codon], Agent]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        ledger: Ledger,
+        agent_for: Callable[[Codon], Agent],
+        original: Callable[[Codon], Codon],
+    ) -> None:
+        """`original` returns a codon of the plan as the hank has it, with its secrets."""
         self._layout = layout
         self._ledger = ledger
         self._agent_for = agent_for
+        self._original = original
 
     def of_checkpoint(self, also: frozenset[str]) -> dict[str, Path]:
         """Return the files that a checkpoint keeps, and those in `also` that any timeline has.
@@ -80,7 +88,8 @@ class SessionFiles:
     def _sessions(self, executions: Iterable[CodonExecution]) -> dict[str, Path]:
         work_tree = self._layout.work_tree
         # An iteration that has left the plan counts like any other of its codon.
-        codons = {entry.codon.id: entry.codon for entry in self._ledger.state.execution_plan}
+        plan = self._ledger.state.execution_plan
+        codons = {entry.codon.id: self._original(entry.codon) for entry in plan}
         found: dict[str, Path] = {}
         for session, codon_id in _sessions_of(executions).items():
             codon = codons.get(codon_id.partition("#")[0])

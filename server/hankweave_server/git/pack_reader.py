@@ -95,6 +95,8 @@ class PackReader:
         self._order: list[_Pack] = []
         self._listed: tuple[int, int] = (0, 0)
         self._lock = Lock()
+        self._located: dict[bytes, _Pack] = {}
+        """The pack of each object, after `locate_all`; a hint, as packs may be replaced."""
 
     def read(self, digest: bytes) -> tuple[str, bytes] | None:
         """Return kind and content of an object, verified; None if libgit2 must be asked."""
@@ -106,10 +108,19 @@ class PackReader:
 
         return None
 
+    def locate_all(self) -> None:
+        """Remember the pack of every object, for a caller that reads all of them.
+
+        It takes some 100 bytes of memory for each object. Otherwise, each read that continues in
+        another pack asks all packs in turn.
+        """
+        self._list_again()
+        self._located = {digest: pack for pack in self._order for digest in pack.digests()}
+
     def forget(self) -> None:
         """Close all packs; later reads look them up on disk again."""
         with self._lock:
-            self._order, self._listed = [], (0, 0)
+            self._order, self._listed, self._located = [], (0, 0), {}
 
     def size(self, digest: bytes) -> int | None:
         """Return an object's size without reading its content; None if libgit2 must be asked."""
@@ -140,6 +151,11 @@ class PackReader:
 
     def _places(self, digest: bytes) -> Iterator[tuple[_Pack, int]]:
         """Yield every pack that has the object, and its offset; the pack used last comes first."""
+        if (pack := self._located.get(digest)) is not None:
+            offset = pack.offset_of(digest)
+            if offset is not None:
+                yield pack, offset
+
         while True:
             order = self._order
             for pack in order:
@@ -226,6 +242,11 @@ class _Pack:
             raise PackDamaged(f"{index} is incomplete")
 
         self._file = _PackFile(self._path) if stays_open else None
+
+    def digests(self) -> Iterator[bytes]:
+        """Yield the names of all objects."""
+        for at in range(_NAMES_FROM, _NAMES_FROM + _NAME * self._count, _NAME):
+            yield self._index[at : at + _NAME]
 
     def offset_of(self, digest: bytes) -> int | None:
         """Return where an object begins; None when it is not in the pack."""

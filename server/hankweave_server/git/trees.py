@@ -45,15 +45,20 @@ _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _AROUND_NAME = len(b" \0") + 20
 
 
-def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
-    """Yield a tree's names and entries in order; raise ValueError if it is not a tree."""
+def raw_entries(content: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    """Return mode, name and digest of a tree's entries; raise ValueError if it is not a tree."""
     found = _ENTRY.findall(content)
     if sum(len(mode) + len(name) for mode, name, _ in found) + _AROUND_NAME * len(found) != len(
         content
     ):
         raise ValueError("not a tree")
 
-    for mode, name, digest in found:
+    return found
+
+
+def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
+    """Yield a tree's names and entries in order; raise ValueError if it is not a tree."""
+    for mode, name, digest in raw_entries(content):
         yield name, Entry(int(mode, 8), digest)
 
 

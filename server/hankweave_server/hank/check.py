@@ -371,6 +371,25 @@ def _of_env(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
             yield Finding(path, "The value contains a NUL character.")
 
 
+def _of_confinement(owner: JsonNode, _: HankContext) -> Iterator[Finding]:
+    confinement = object_at(owner, "confinement")
+    if confinement is None:
+        return
+
+    profile = confinement.raw.get("profile", "workspace")
+    idle = {"readonly": ("extraWrite",), "none": ("extraRead", "extraWrite", "connect")}
+    for key in idle.get(profile, ()) if isinstance(profile, str) else ():
+        if confinement.raw.get(key):
+            message = f"{key!r} has no effect with the profile {profile!r}."
+            yield Finding((*confinement.path, key), message, "Remove one of them.")
+
+    for key in ("extraRead", "extraWrite"):
+        for text, path in texts(confinement, key):
+            fault = references.fault_of_outer_path(text)
+            if fault is not None:
+                yield Finding(path, *fault)
+
+
 def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
     requirements = object_at(root, "requirements")
     if requirements is not None:
@@ -378,10 +397,13 @@ def _of_requirements(root: JsonNode, _: HankContext) -> Iterator[Finding]:
         yield from faults(requirements, "tools", references.fault_of_tool)
 
 
-def _of_overrides(root: JsonNode, _: HankContext) -> Iterator[Finding]:
+def _of_overrides(root: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     overrides = object_at(root, "overrides")
     if overrides is not None and is_blank(overrides.raw.get("model")):
         yield Finding((*overrides.path, "model"), "The value must not be empty.")
+
+    if overrides is not None:
+        yield from _of_confinement(overrides, ctx)
 
 
 _OF_ROOT: dict[str, Rule] = {
@@ -409,4 +431,5 @@ _OF_CODON: dict[str, Rule] = {
     "agent": _of_agent,
     "condition": _of_condition,
     "checks": _of_checks,
+    "confinement": _of_confinement,
 }

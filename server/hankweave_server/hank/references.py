@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hankweave_protocol.hank import Hank
-from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
+from hankweave_protocol.state_directory import STATE_DIRECTORY
+from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,6 +92,27 @@ def fault_of_tool(name: str) -> str | None:
     """Check the name of a program that must be on the PATH."""
     if not name or name in (".", "..") or re.search(r"[\s/\\\0]", name):
         return f"{name!r} is not a plain program name."
+
+    return None
+
+
+def fault_of_outer_path(reference: str) -> tuple[str, str | None] | None:
+    """Check a path outside of the work tree that a hank opens; return the fault and a hint."""
+    if not reference.strip():
+        return "The path is empty.", None
+
+    if "\0" in reference:
+        return "The path contains a NUL character.", None
+
+    if "$" in reference or any(character in reference for character in "*?["):
+        hint = "Name a folder, which includes everything below it; '~' is the home directory."
+        return f"{reference!r} contains a variable or a pattern, which a path here cannot.", hint
+
+    if reference.startswith("~") and reference.split("/")[0] != "~":
+        return f"{reference!r} names another user's home directory.", "Write its absolute path."
+
+    if not reference.strip("/"):
+        return f"{reference!r} is everything.", "Use the profile 'none' instead."
 
     return None
 

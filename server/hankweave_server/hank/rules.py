@@ -136,6 +136,7 @@ _PLACES: dict[type, str] = {
     hank.Loop: "a loop",
     hank.HankMeta: "'meta'",
     hank.Overrides: "'overrides'",
+    hank.Confinement: "'confinement'",
     hank.Requirements: "'requirements'",
     hank.RetryConfig: "a codon's 'retryConfig'",
     hank.CodonBudget: "a codon's 'budget'",

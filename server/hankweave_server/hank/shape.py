@@ -198,7 +198,7 @@ def _of_number(
 
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     match kind:
-        case inspect.StrType():
+        case inspect.StrType() | inspect.LiteralType():
             return isinstance(raw, str)
         case inspect.VarTupleType():
             return isinstance(raw, list)
@@ -228,7 +228,7 @@ def _mismatch(raw: Any, kind: inspect.Type, path: JsonPath) -> Finding:
 
 def _named(kind: inspect.Type) -> str:
     match kind:
-        case inspect.StrType():
+        case inspect.StrType() | inspect.LiteralType():
             return "a string"
         case inspect.VarTupleType():
             return "a list"

@@ -17,6 +17,7 @@ from hankweave_protocol.transitions import (
     CheckpointCreated,
     CodonStarted,
     CodonTransitioned,
+    CodonWaitChanged,
     CostsIncremented,
     CostsUpdated,
     EditsNoticed,
@@ -148,6 +149,8 @@ def _subject(transition: Transition) -> About:
             return About(run_id, codon.codon_id)
         case CodonTransitioned(run_id=run_id, codon=codon):
             return About(run_id, codon.codon_id)
+        case CodonWaitChanged(run_id=run_id, codon_id=codon_id):
+            return About(run_id, codon_id)
         case CheckpointCreated(checkpoint=checkpoint):
             return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
         case InitialCheckpointSet() | PlanSet():

@@ -16,10 +16,10 @@ The second demand wants the state to change at once, the third wants it to chang
 flush. So there are two states: `state` is the state as decided, for decisions; `durable_state` is
 the state as published, for display. An event passes through five steps:
 
-- Decide (`_decide`). `record`, `post` and `leave` number and encode the entries, apply them to
-  `state` and append one batch to the queue. There is no await in between, so two callers cannot
-  decide on the same state. A transition that the state does not allow raises `Impossible`, and
-  nothing changes.
+- Decide (`_decide`). `record`, `post` and `leave` remove secrets from the entries, number and
+  encode them, apply them to `state` and append one batch to the queue. There is no await in
+  between, so two callers cannot decide on the same state. A transition that the state does not
+  allow raises `Impossible`, and nothing changes.
 - Journal. The task in `run` takes whole batches off the queue, up to about `EVENTS_AT_ONCE` events,
   and appends their lines with one write. A power cut may leave a prefix of them; each prefix is a
   valid history.
@@ -93,6 +93,7 @@ from hankweave_server.ledger.history import Moment, Moments
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongJournalLine
 from hankweave_server.ledger.open import KnownShas, OpenedLedger, Rebuild, open_ledger
 from hankweave_server.paths import Layout
+from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 __all__ = ["Entry", "Ledger", "LedgerFailed", "OutOfTime", "Published"]
 
@@ -185,6 +186,7 @@ class Ledger:
         new_id: NewId,
         space: Space,
         digest_file: Path | None = None,
+        redactor: Redactor = NOTHING_KNOWN,
     ) -> None:
         """`digest_file` is where the digest of the journal is saved at the end."""
         self._journal = opened.journal
@@ -195,6 +197,8 @@ class Ledger:
         self._store = opened.store
         self._clock = clock
         self._new_id = new_id
+        self.redactor = redactor
+        """Removes secrets from every entry, before it is decided."""
         self.repair = opened.repair
         """The torn tail that opening cut off, for the daemon to record."""
         self.recovery = opened.recovery
@@ -236,6 +240,7 @@ class Ledger:
         known_shas: KnownShas = tuple,
         new_id: NewId = lambda: str(uuid.uuid4()),
         pause: Pause = anyio.sleep,
+        redactor: Redactor = NOTHING_KNOWN,
     ) -> Ledger:
         """Open the ledger of an execution; start `run` before you await anything on it.
 
@@ -249,7 +254,7 @@ class Ledger:
         )
         opened = await anyio.to_thread.run_sync(work)
         space = Space(Reserve(layout.reserve), pause=pause)
-        return cls(opened, clock, new_id, space, layout.journal_digest)
+        return cls(opened, clock, new_id, space, layout.journal_digest, redactor)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -345,9 +350,12 @@ class Ledger:
 
     def _decide(self, entries: tuple[Entry, ...], about: About, *, urgent: bool = True) -> _Batch:
         self._require_working()
-        published, state = compose(
-            self.state, entries, about, clock=self._clock, new_id=self._new_id
-        )
+        published, state = self._composed(entries, about)
+        if self.redactor.is_needed(b"\n".join(each.frame for each in published)):
+            # State and journal must agree, so the entries are changed and not their encoding.
+            entries = tuple(map(self.redactor.value, entries))
+            published, state = self._composed(entries, about)
+
         self.state = state
         return self._queue(
             _Batch(
@@ -358,6 +366,11 @@ class Ledger:
                 urgent=urgent,
             )
         )
+
+    def _composed(
+        self, entries: tuple[Entry, ...], about: About
+    ) -> tuple[tuple[Published, ...], State]:
+        return compose(self.state, entries, about, clock=self._clock, new_id=self._new_id)
 
     def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)

@@ -8,9 +8,11 @@ Modules, in reading order:
 - `targeting`: which execution a command means if it names none, and what needs consent
 - `catalog`: what the files of an execution tell, for lists
 - `reader`: answers from the server if one runs, else from its files
+- `reports`: the report of an execution, and how long its plan still takes
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens
 - `fsck`: the store checked or repaired without a server
+- `redaction`: a secret removed from an execution without a server, under an intent
 - `progress`: progress of long work, in words
 """

@@ -28,7 +28,7 @@ from hankweave_server.errors import Stop
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.local.reader import journal_lines, reading_store
-from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import lock_file
 from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL
 from hankweave_server.runtime_lock.lock_file import decoded, read_record
@@ -119,8 +119,8 @@ def executions_in(root: Path) -> list[Path]:
 
 def state_folder_of(execution: Path) -> Path | None:
     """Return the state folder of an execution; its other name means a removal in progress."""
-    for name in (STATE_DIRECTORY, REMOVED_STATE):
-        folder = execution / name
+    layout = Layout.of_execution(execution)
+    for folder in (layout.state_directory, layout.removed_state):
         if folder.is_dir() and not folder.is_symlink():
             return folder
 
@@ -129,10 +129,10 @@ def state_folder_of(execution: Path) -> Path | None:
 
 def listed(execution: Path) -> ListedExecution:
     """Return the facts that are quick to read."""
-    if state_folder_of(execution) == execution / REMOVED_STATE:
+    layout = Layout.of_execution(execution)
+    if state_folder_of(execution) == layout.removed_state:
         return ListedExecution(path=str(execution), state="removing", last_used=_touched(execution))
 
-    layout = Layout.of_execution(execution)
     try:
         meta = data_source.read_meta(layout)
         state = _state_of(layout)
@@ -311,9 +311,9 @@ def measured(executions: list[ListedExecution], seconds: float | None) -> Iterat
         if deadline is not None and time.monotonic() > deadline:
             yield each
         else:
-            yield msgspec.structs.replace(
-                each, bytes=size_of(Path(each.path)), checkpoints=_checkpoints(each)
-            )
+            root = Path(each.path)
+            ours = Layout.in_place(root).state_directory if each.in_place else root
+            yield msgspec.structs.replace(each, bytes=size_of(ours), checkpoints=_checkpoints(each))
 
 
 def _checkpoints(each: ListedExecution) -> int | None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from hankweave_client.errors import NotRunning
+from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
@@ -111,7 +112,7 @@ class EphemeralServer:
         return self._root
 
     def _has_execution(self) -> bool:
-        return Layout.of_execution(self._root).state_directory.is_dir()
+        return state_directory_of(self._root).is_dir()
 
     def _see_to_a_server(self) -> None:
         """Start a server unless one is starting already; raise Stop if it could not start."""

@@ -20,11 +20,14 @@ import msgspec
 from hankweave_protocol import instants
 from hankweave_protocol.events import DataChanged
 from hankweave_protocol.records import ExecutionMeta
+from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server import config, fsutil
 from hankweave_server.clock import Clock
+from hankweave_server.confinement.policy import Level
+from hankweave_server.confinement.probe import probe
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.paths import REMOVED_STATE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import DisplacedData
@@ -51,7 +54,21 @@ def layout_in(workspace: Path) -> Layout:
                 hint=f"Serve it with `hankweave run --execution {folder}`.",
             )
 
-    return Layout.in_place(root)
+    return _out_of_reach(Layout.in_place(root))
+
+
+def _out_of_reach(layout: Layout) -> Layout:
+    """Return the layout with a private folder if agents could reach the state of a new project.
+
+    A project keeps the layout that it has.
+    """
+    if layout.state_directory.is_dir() or _configured(_CONFINEMENT) == "none":
+        return layout
+
+    if probe().level is not Level.LANDLOCK:
+        return layout
+
+    return Layout.with_private_folder(layout.root)
 
 
 def _refuse_too_much(root: Path) -> None:
@@ -88,17 +105,22 @@ _BACKUP = re.compile(r".+\.backup-\d{13}")
 
 
 _ROOT = config.SETTINGS["executionBaseDir"]
+_CONFINEMENT = config.SETTINGS["confinement"]
 
 
 def executions_root() -> Path:
     """Return the folder of executions: from the environment, hankweave.json, or the default."""
-    configured = os.environ.get(_ROOT.variable)
-    if configured:
-        return Path(configured).expanduser()
+    found = _configured(_ROOT)
+    return Path(str(found)).expanduser().absolute() if found else DEFAULT_ROOT.expanduser()
+
+
+def _configured(setting: config.Setting) -> object:
+    """Return a setting from the environment or hankweave.json; None if neither has it."""
+    if os.environ.get(setting.variable):
+        return os.environ[setting.variable]
 
     file = config.read_file(Path.cwd() / config.FILE)
-    found = None if file is None else file.layer.values.get(_ROOT.key)
-    return (found if isinstance(found, Path) else DEFAULT_ROOT).expanduser().absolute()
+    return None if file is None else file.layer.values.get(setting.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +225,10 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
     A new execution must not take a name among the managed ones either, because their names encode
     their time and data (Hankweave's safety tiers).
     """
-    if (root / STATE_DIRECTORY).is_dir():
+    if state_directory_of(root).is_dir():
         return
 
-    if (root / REMOVED_STATE).is_dir():
+    if Layout.of_execution(root).removed_state.is_dir():
         raise Stop(
             f"{root} is only partly removed: a cleanup was interrupted there.",
             ExitCode.USAGE,
@@ -459,7 +481,8 @@ def hide(layout: Layout) -> None:
 
     Called before anything else is written there, so that `git status` never shows them.
     """
-    if layout.is_in_place and not layout.ignore_file.exists():
+    is_visible = layout.is_in_place and layout.private_folder is None
+    if is_visible and not layout.ignore_file.exists():
         fsutil.replace_durably(layout.ignore_file, b"*\n")
 
 

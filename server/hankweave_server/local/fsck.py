@@ -34,6 +34,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.progress import ReportProgress, tell_of
 from hankweave_server.local.reader import journal_lines
+from hankweave_server.local.redaction import finish_interrupted
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -103,6 +104,7 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
     with ExitStack() as stack:
         lock = acquire(layout, clock)
         stack.callback(lock.release)
+        finish_interrupted(layout)
         engine = await open_engine(layout)
         stack.callback(engine.close)
         ledger = await open_ledger(layout, clock, engine)

@@ -13,6 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.state import State
+from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server.agents.process import leftovers
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.records import record_of
@@ -25,7 +26,8 @@ from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.local.reader import journal_lines
-from hankweave_server.paths import DATA_SOURCE, STATE_DIRECTORY, Layout
+from hankweave_server.paths import DATA_SOURCE, Layout
+from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 
 def refuse_moved_store(layout: Layout) -> None:
@@ -100,7 +102,12 @@ async def open_engine(layout: Layout, *, watches: bool = False) -> CheckpointEng
         raise disk_stop(error) from None
 
 
-async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) -> Ledger:
+async def open_ledger(
+    layout: Layout,
+    clock: Clock,
+    engine: CheckpointEngine,
+    redactor: Redactor = NOTHING_KNOWN,
+) -> Ledger:
     """Open the ledger of an execution whose lock is held; raise Stop."""
 
     def from_repository() -> State:
@@ -113,6 +120,7 @@ async def open_ledger(layout: Layout, clock: Clock, engine: CheckpointEngine) ->
             clock,
             rebuild=from_repository,
             known_shas=lambda: [facts.sha for facts in engine.commits()],
+            redactor=redactor,
         )
     except (JournalCorrupt, NewerState) as error:
         raise Stop(

@@ -15,10 +15,11 @@ from typing import Literal
 import click
 
 from hankweave_protocol import instants
+from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, executions
 from hankweave_server.local.executions import can_ask, executions_root
-from hankweave_server.paths import STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.worktree import data_source
@@ -48,7 +49,7 @@ def choose(execution: Path | None) -> Choice:
         return Choice(here, "here")
 
     root = executions_root()
-    known = [path for path in _folders_in(root) if (path / STATE_DIRECTORY).is_dir()]
+    known = [path for path in _folders_in(root) if state_directory_of(path).is_dir()]
     if not known:
         raise Stop(
             f"There is no execution in {root}.",
@@ -122,7 +123,7 @@ def require_consent(*, yes: bool, otherwise: str = "") -> None:
 
 def require_execution(root: Path) -> None:
     """Raise Stop for a folder that is not an execution; name the one that contains it."""
-    if (root / STATE_DIRECTORY).is_dir():
+    if state_directory_of(root).is_dir():
         return
 
     outer = executions.enclosing(root)

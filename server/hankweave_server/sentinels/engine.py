@@ -8,7 +8,7 @@ works in its own task, in the caller's task group.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, Event, EventData
 from hankweave_protocol.hank import SentinelEntry, SentinelSettings
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_protocol.state import LoadedSentinels, PlanEntry
+from hankweave_protocol.state import NO_SENTINELS, LoadedSentinels, PlanEntry
 from hankweave_protocol.transitions import SentinelStatesUpdated
 from hankweave_server.clock import Clock
 from hankweave_server.hank.prompts import HankFiles
@@ -94,6 +94,10 @@ class SentinelSetting:
     wait: Wait = field(default=wait_for)
     persists: bool = True
     """If true, histories are written to disk (Hankweave's `enablePersistence`)."""
+    clean: Callable[[str], str] = str
+    """Removes secrets from outputs and histories."""
+    before: LoadedSentinels = NO_SENTINELS
+    """What they had done in this codon under an earlier server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +235,16 @@ class Watch:
 
         model = setting.models.open(config.model)
         milliseconds = instants.epoch_ms(setting.clock.now())
-        outputs = outputs_of(config, loaded.settings, setting.layout, codon_id, milliseconds)
+        outputs = outputs_of(
+            config, loaded.settings, setting.layout, codon_id, milliseconds, setting.clean
+        )
         outputs.begin()
         if config.conversational is None:
             return _Prepared(loaded, model, outputs, None, None)
 
         path = setting.layout.sentinel_history / f"{config.id}-codon-{codon_id}.json"
         trimming = config.conversational.trimming_strategy
-        history = History(path, trimming, persists=setting.persists)
+        history = History(path, trimming, persists=setting.persists, clean=setting.clean)
         try:
             history.load(str(milliseconds))
         except HistoryDamaged as damage:
@@ -249,8 +255,14 @@ class Watch:
     async def _start(
         self, prepared: _Prepared, ctx: SentinelContext, tasks: anyio.abc.TaskGroup
     ) -> None:
+        earlier = self._setting.before.loaded
         sentinel = Sentinel(
-            prepared.loaded, prepared.model, prepared.outputs, prepared.history, ctx
+            prepared.loaded,
+            prepared.model,
+            prepared.outputs,
+            prepared.history,
+            ctx,
+            next((each for each in earlier if each.id == prepared.loaded.config.id), None),
         )
         self._sentinels.append(sentinel)
         tasks.start_soon(sentinel.work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, assert_never
@@ -52,10 +52,19 @@ class Exchange:
 class History:
     """The exchanges of one sentinel in one codon; its methods block."""
 
-    def __init__(self, path: Path, trimming: MaxTurns | MaxTokens, *, persists: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        trimming: MaxTurns | MaxTokens,
+        *,
+        persists: bool,
+        clean: Callable[[str], str] = str,
+    ) -> None:
+        """`clean` removes secrets from a turn."""
         self._path = path
         self._trimming = trimming
         self._persists = persists
+        self._clean = clean
         self._exchanges: tuple[Exchange, ...] = ()
 
     @property
@@ -91,6 +100,7 @@ class History:
 
     def add(self, question: str, answer: str, *, answered: int | None = None) -> None:
         """Add an exchange, trim, and write the file; unknown token counts are estimated."""
+        question, answer = self._clean(question), self._clean(answer)
         exchange = Exchange(
             Turn("user", question, _estimated(question)),
             Turn("assistant", answer, answered or _estimated(answer)),

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,8 @@ class SentinelOutputs:
     is_structured: bool
     is_jsonl: bool
     join: str
+    clean: Callable[[str], str] = str
+    """Removes secrets from what is written."""
 
     @property
     def in_the_work_tree(self) -> bool:
@@ -107,10 +109,11 @@ class SentinelOutputs:
 
     def write(self, content: Any, timestamp: str) -> None:
         """Write one answer."""
-        self.log.append(self._entry(content, timestamp))
+        self.log.append(self.clean(self._entry(content, timestamp)))
         if self.last_value is not None:
             is_text = isinstance(content, str) and not self.is_structured
-            self.last_value.replace(content if is_text else _json(content, indent=2) + "\n")
+            value = content if is_text else _json(content, indent=2) + "\n"
+            self.last_value.replace(self.clean(value))
 
     def _entry(self, content: Any, timestamp: str) -> str:
         if self.is_structured:
@@ -130,6 +133,7 @@ def outputs_of(
     layout: Layout,
     codon_id: CodonId,
     loaded_ms: int,
+    clean: Callable[[str], str] = str,
 ) -> SentinelOutputs:
     """Return the output files: the codon's settings, else the sentinel's own, else a default."""
     own = config.output or SentinelOutputPlace()
@@ -155,6 +159,7 @@ def outputs_of(
         is_structured=is_structured,
         is_jsonl=is_jsonl,
         join=DEFAULT_JOIN if config.join_string is None else _unescaped(config.join_string),
+        clean=clean,
     )
 
 

@@ -64,6 +64,13 @@ class Tally:
     unloaded_at: str | None = None
     unload_reason: str | None = None
 
+    def take_over(self, before: SentinelState) -> None:
+        """Count on from what the sentinel had done under an earlier server."""
+        self.loaded_at = before.loaded_at
+        self.calls, self.failed_calls = before.llm_call_count, before.failed_llm_calls
+        self.triggers, self.dropped = before.total_triggers, before.dropped_triggers
+        self.cost, self.last_call_at = before.total_cost, before.last_llm_call_at
+
     @property
     def state(self) -> SentinelState:
         return SentinelState(
@@ -310,7 +317,9 @@ class Sentinel:
         outputs: SentinelOutputs,
         history: History | None,
         ctx: SentinelContext,
+        before: SentinelState | None = None,
     ) -> None:
+        """`before`: what it had done in this codon under an earlier server."""
         self.config = loaded.config
         self.outputs = outputs
         self.voice = SentinelEvents(loaded, ctx)
@@ -320,6 +329,9 @@ class Sentinel:
         self._strategy = strategy_of(loaded.config, ctx.clock.monotonic())
         self._backlog = Backlog()
         self._tally = Tally(loaded.config.id, loaded.config.model, ctx.now_text())
+        if before is not None:
+            self._tally.take_over(before)
+
         self._answering = Answering(loaded, model, outputs, history, ctx, self._tally)
         self._failures_in_a_row = 0
         self._untold_drops = 0

@@ -1,8 +1,11 @@
-"""Access control: two tokens, two roles, new at each start.
+"""Access control: two tokens and their roles, new at each start, and the role of agents.
 
-The role comes from the token, never from what the client claims. The token files let users who can
-read the execution directory connect. A crash leaves the files behind, but no server accepts those
-tokens any more, and the next start overwrites them.
+The role comes from the token, never from what the client claims. The token files let
+users who can read the execution directory connect. A crash leaves the files behind, but no server
+accepts those tokens any more, and the next start overwrites them.
+
+Agents have no token. Each gets a Unix socket of its own while its codon runs, and every connection
+on it has the role `AGENT`.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ class Role(Enum):
 
     VIEWER = "viewer"
     CONTROLLER = "controller"
+    AGENT = "agent"
+    """Only the commands that the hank's `agentTools` allow; no events, no history."""
 
     def grants(self, wanted: Mode) -> Mode:
         """Return the mode for a client: the requested one, limited by the role."""
         match self:
             case Role.VIEWER:
                 return "readonly"
-            case Role.CONTROLLER:
+            case Role.CONTROLLER | Role.AGENT:
                 return wanted
             case _:
                 assert_never(self)
@@ -103,8 +108,11 @@ class Gate:
         return Rejected() if role is None or roles else Admitted(role)
 
     def role_for(self, token: str | None, admitted: Role | None) -> Role | None:
-        """Return the role for a handshake: of its token if it has one, else of the request."""
-        if self._keyring is None or token is None:
+        """Return the role for a handshake: of its token if it has one, else of the request.
+
+        On an agent's socket a token changes nothing, so a stolen one is useless there.
+        """
+        if self._keyring is None or token is None or admitted is Role.AGENT:
             return admitted
 
         return self._keyring.role_of(token)

@@ -235,10 +235,14 @@ class Connection:
 
     async def _greet(self, hello: HandshakeData) -> None:
         """Grant a mode; the first handshake makes the client live, a later one may change mode."""
-        self._wants_replies = hello.protocol_version is not None
         role = self._gate.role_for(hello.token, self._role)
+        self._wants_replies = hello.protocol_version is not None or role is Role.AGENT
         if role is None:
             self._turn_away()
+            return
+
+        if role is Role.AGENT:
+            await self._greet_agent(hello)
             return
 
         last = self._doors.last_seq()
@@ -267,6 +271,20 @@ class Connection:
         self._caller = caller
         for event in self._doors.greeted(caller):
             self._send_event(event)
+
+    async def _greet_agent(self, hello: HandshakeData) -> None:
+        """Let an agent send commands; it gets replies alone, no state, history or events."""
+        mode = Role.AGENT.grants(hello.mode)
+        response = HandshakeResponseData(
+            client_id=self._client_id, mode=mode, event_history=(), total_events=0
+        )
+        ready = event_frame(self._doors.ready(), self._clock)
+        await self._outlet.stream(
+            chain([handshake_response(HandshakeResponse(data=response), ())], [(ready,)]),
+            self._pages,
+        )
+        self._caller = Caller(self._client_id, mode, wants_replies=True, is_agent=True)
+        self.greeted.set()
 
     def _turn_away(self) -> None:
         refusal = Refused(

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from asyncio.trsock import TransportSocket
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,10 +31,13 @@ from websockets.http11 import Request, Response
 from hankweave_protocol import reference
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.fsutil import bind_private
+from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.settings import LOOPBACK
 from hankweave_server.transport.auth import (
     Gate,
     Keyring,
+    Role,
     is_loopback,
     issued_tokens,
     withdraw_tokens,
@@ -76,6 +82,10 @@ class ListenerSettings:
     grace_seconds: float = 2.0
     """Time that clients have to close when the server stops."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)
+    is_unwelcome: Callable[[TransportSocket], bool] = lambda _socket: False
+    """Returns True for a connection to close before anything is read, as of a confined agent."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Removes secrets from websocket.log; it learns the tokens."""
 
 
 def refuse_open_doors(settings: ListenerSettings) -> None:
@@ -101,6 +111,12 @@ ACCEPTED_AT_ONCE = 16
 
 asyncio accepts as many as the backlog it is given: a thousand at once would delay all others.
 """
+
+AGENT_CONNECTIONS = 16
+"""Connections that one agent may have at a time."""
+
+Judge = Callable[[ServerConnection, Request], Response | None]
+"""Refuse a request by returning a response."""
 
 OUT_OF_DESCRIPTORS: Final = "OUT_OF_DESCRIPTORS"
 _CROWDED = (
@@ -143,8 +159,12 @@ async def serve(
     clock = clock or SystemClock()
     failure: Exception | None = None
     with _tokens(settings) as keyring:
-        secrets = () if keyring is None else (keyring.controller, keyring.viewer)
-        traffic = TrafficLog(settings.traffic_log, clock, secrets=secrets, report=_report_log)
+        redactor = settings.redactor
+        if keyring is not None:
+            redactor.add("server-token", keyring.controller)
+            redactor.add("viewer-token", keyring.viewer)
+
+        traffic = TrafficLog(settings.traffic_log, clock, redactor=redactor, report=_report_log)
         async with anyio.create_task_group() as group:
             group.start_soon(traffic.run)
             listener = Listener(doors, settings, Gate(keyring), clock, traffic, group)
@@ -236,25 +256,8 @@ class Listener:
         port.measure()
         port.on_crowded = self._crowded
         try:
-            server = await serve_websockets(
-                self._attend,
-                sock=port,
-                process_request=self._judge,
-                create_connection=cast("type[ServerConnection]", self._new_socket),
-                compression=None,
-                server_header=None,
-                max_size=HARD_FRAME_LIMIT,
-                # A task that waits for a socket waits until the kernel has everything: a client
-                # that does not read costs one write, not one write and another buffer.
-                write_limit=0,
-                open_timeout=settings.handshake_seconds,
-                ping_interval=20,
-                ping_timeout=20,
-                close_timeout=5,
-                logger=_websockets_log,
-                ssl=settings.tls,
-                start_serving=False,
-                backlog=ACCEPTED_AT_ONCE,
+            server = await self._serve_on(
+                port, self._judge, self._new_socket, ssl=settings.tls, start_serving=False
             )
         except OSError as error:
             port.close()
@@ -272,6 +275,29 @@ class Listener:
         self._front_door = FrontDoor(addresses, self._gate, self._doors)
         self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
+
+    async def _serve_on(
+        self, listening: socket.socket, judge: Judge, create: Callable[..., Socket], **options: Any
+    ) -> Server:
+        return await serve_websockets(
+            self._attend,
+            sock=listening,
+            process_request=judge,
+            create_connection=cast("type[ServerConnection]", create),
+            compression=None,
+            server_header=None,
+            max_size=HARD_FRAME_LIMIT,
+            # A task that waits for a socket waits until the kernel has everything: a client that
+            # does not read costs one write, not one write and another buffer.
+            write_limit=0,
+            open_timeout=self._settings.handshake_seconds,
+            ping_interval=20,
+            ping_timeout=20,
+            close_timeout=5,
+            logger=_websockets_log,
+            backlog=ACCEPTED_AT_ONCE,
+            **options,
+        )
 
     def hurry(self, seconds: float) -> None:
         """Limit the time that clients have to close to at most `seconds`."""
@@ -291,10 +317,41 @@ class Listener:
             return
 
         self._conversations.cancel()
-        for socket in tuple(self._sockets):
-            socket.transport.abort()
+        for client in tuple(self._sockets):
+            client.transport.abort()
 
         await server.wait_closed()
+
+    @asynccontextmanager
+    async def agent_access(self, path: Path) -> AsyncIterator[None]:
+        """Serve one agent on a Unix socket until the block is left; then end its connections.
+
+        Whoever can open the socket is the agent: its folder must be closed to all others. Raises
+        OSError if the socket cannot be created.
+        """
+        clients: set[Socket] = set()
+
+        def admitted(*args: Any, **options: Any) -> Socket:
+            made = Socket(*args, **options)
+            made.all, made.most, made.role = clients, AGENT_CONNECTIONS, Role.AGENT
+            return made
+
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            bind_private(listening, path)
+            server = await self._serve_on(listening, _judge_agent, admitted)
+        except OSError:
+            listening.close()
+            raise
+
+        try:
+            yield
+        finally:
+            server.close(close_connections=False)  # It closes the socket, too.
+            for client in tuple(clients):
+                client.transport.abort()
+
+            withdraw_tokens(path)
 
     # --- running out of descriptors -----------------------------------------------------------
 
@@ -316,34 +373,35 @@ class Listener:
     # --- sessions -------------------------------------------------------------------------------
 
     def _new_socket(self, *args: Any, **options: Any) -> Socket:
-        socket = Socket(*args, **options)
-        socket.all = self._sockets
-        socket.most = self._settings.max_connections
-        return socket
+        made = Socket(*args, **options)
+        made.all = self._sockets
+        made.most = self._settings.max_connections
+        made.is_unwelcome = self._settings.is_unwelcome
+        return made
 
-    def _judge(self, socket: ServerConnection, request: Request) -> Response | None:
-        assert isinstance(socket, Socket)
+    def _judge(self, client: ServerConnection, request: Request) -> Response | None:
+        assert isinstance(client, Socket)
         assert self._front_door is not None
-        verdict = self._front_door.judge(request, socket.peer_host)
+        verdict = self._front_door.judge(request, client.peer_host)
         if isinstance(verdict, Response):
             return verdict
 
-        socket.role = verdict.role
+        client.role = verdict.role
         return None
 
-    async def _attend(self, socket: ServerConnection) -> None:
+    async def _attend(self, client: ServerConnection) -> None:
         """Wait, in websockets' task, for the session, which runs in the listener's group."""
-        assert isinstance(socket, Socket)
+        assert isinstance(client, Socket)
         if self._server is None:
             return
 
         ended = anyio.Event()
-        self._group.start_soon(self._hold, socket, ended)
+        self._group.start_soon(self._hold, client, ended)
         await ended.wait()
 
-    async def _hold(self, socket: Socket, ended: anyio.Event) -> None:
+    async def _hold(self, client: Socket, ended: anyio.Event) -> None:
         try:
-            await self._conversations.hold(socket)
+            await self._conversations.hold(client)
         finally:
             ended.set()
 
@@ -354,6 +412,14 @@ def _tokens(settings: ListenerSettings) -> AbstractContextManager[Keyring | None
 
     withdraw_tokens(settings.controller_token, settings.viewer_token)
     return nullcontext()
+
+
+def _judge_agent(client: ServerConnection, request: Request) -> Response | None:
+    """Refuse all pages: an agent's socket is for the WebSocket alone."""
+    if request.path == "/ws":
+        return None
+
+    return client.respond(HTTPStatus.NOT_FOUND, "This socket serves /ws.\n")
 
 
 def _cannot_listen(host: str, number: int, error: OSError) -> Stop:

@@ -19,6 +19,7 @@ import resource
 import socket
 import socket as sockets
 import time
+from asyncio.trsock import TransportSocket
 from collections.abc import Callable
 
 from websockets.asyncio.server import ServerConnection
@@ -45,12 +46,15 @@ class Socket(ServerConnection):
     """Every connection of the listener, including those that have not sent a request yet."""
     most: int
     """The maximum number of connections."""
+    is_unwelcome: Callable[[TransportSocket], bool] = staticmethod(lambda _socket: False)
+    """Returns True for a connection to close at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.recv_messages.resume = self._read_on
         self.all.add(self)
-        if len(self.all) > self.most:
+        opened = transport.get_extra_info("socket")
+        if len(self.all) > self.most or self.is_unwelcome(opened):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

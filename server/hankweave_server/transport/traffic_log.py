@@ -5,17 +5,20 @@ same for each client and a thousand copies would fill the log. Recording appends
 redaction and writing happen in a worker thread a moment later. Frames not yet written when the
 process is killed are lost: the log is for diagnosis, the journal is the record.
 
-Secrets are removed from frames before they are written. `redact` works on encoded JSON: parsing
-every frame would cost more than the log is worth, and text that a tool printed into a string must
-be cleaned as well. A rule is tried only if its marker occurs in the frame, because most frames hold
-no secret and a search for a few bytes costs next to nothing.
+Secrets are removed from frames before they are written: what the server's redactor finds, as in
+the journal, and in addition the values of fields and variables that are named like a secret. Such a
+rule would be too broad for the journal, which is a record; this log is only for diagnosis, and it
+has the frames of clients that were refused. `redact` works on encoded JSON: parsing every frame
+would cost more than the log is worth, and text that a tool printed into a string must be cleaned as
+well. A rule is tried only if its marker occurs in the frame, because a search for a few bytes costs
+next to nothing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,6 +32,7 @@ from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
 from hankweave_server.fsutil import PRIVATE_FILE, append_whole, make_private_directory
+from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 REDACTED = b"[redacted]"
 
@@ -85,60 +89,21 @@ _RULES = (
         re.compile(rb"(?i)" + _BEGIN + rb"(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"),
         rb"\1 " + REDACTED,
     ),
-    _Rule((b"sk-",), re.compile(_BEGIN + rb"sk-[A-Za-z0-9_-]{16,}"), REDACTED),
-    _Rule(
-        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
-        re.compile(_BEGIN + rb"(?:gh[pousr]_|github_pat_)[A-Za-z0-9_]{20,}"),
-        REDACTED,
-    ),
-    _Rule((b"akia",), re.compile(_BEGIN + rb"AKIA[0-9A-Z]{16}\b"), REDACTED),
-    # To the end marker or, in a truncated text, to the end of the string.
-    _Rule(
-        (b"private key-----",),
-        re.compile(
-            rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END)[^\"])*"
-            rb"(?:-----END [A-Z ]*PRIVATE KEY-----)?"
-        ),
-        REDACTED,
-    ),
 )
 
 
-def redact(frame: bytes, known: tuple[bytes, ...] = ()) -> bytes:
-    """Return the frame without secrets; `known` are values to remove anywhere.
+def redact(frame: bytes, redactor: Redactor = NOTHING_KNOWN) -> bytes:
+    """Return the frame without secrets.
 
     Valid JSON stays valid JSON: only characters inside strings are replaced.
     """
-    for secret in known:
-        frame = frame.replace(secret, REDACTED)
-
+    frame = redactor.data(frame)
     lowered = frame.lower()
     for rule in _RULES:
         if any(marker in lowered for marker in rule.markers):
             frame = rule.pattern.sub(rule.replacement, frame)
 
     return frame
-
-
-_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|password|passwd|credential)s?$")
-SHORTEST_SECRET = 8
-"""Minimum length of a variable's value: a shorter one would match ordinary words."""
-
-
-def secrets_in(environment: Mapping[str, str]) -> tuple[bytes, ...]:
-    """Return the values of variables whose names say that they hold a secret, longest first."""
-    values = {
-        value.encode("utf-8", "surrogateescape")
-        for name, value in environment.items()
-        if _SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET
-    }
-    return tuple(sorted(values, key=len, reverse=True))
-
-
-def redact_text(text: str, known: tuple[bytes, ...] = ()) -> str:
-    """Return a plain text without secrets; `known` as for `redact`."""
-    frame = text.encode("utf-8", "surrogateescape")
-    return redact(frame, known).decode("utf-8", "surrogateescape")
 
 
 ROTATE_AT = 64 * 1024 * 1024
@@ -168,14 +133,14 @@ class TrafficLog:
         path: Path,
         clock: Clock,
         *,
-        secrets: tuple[str, ...] = (),
+        redactor: Redactor = NOTHING_KNOWN,
         rotate_at: int = ROTATE_AT,
         report: Callable[[OSError], None],
     ) -> None:
         """Create a log; `report` is called, in the worker thread, if a batch cannot be written."""
         self._path = path
         self._clock = clock
-        self._secrets = tuple(secret.encode() for secret in secrets)
+        self._redactor = redactor
         self._rotate_at = rotate_at
         self._report = report
         self._pending: list[_Pending] = []
@@ -242,7 +207,7 @@ class TrafficLog:
         return 0
 
     def _line(self, pending: _Pending) -> bytes:
-        message, error = _as_json(redact(pending.frame, self._secrets))
+        message, error = _as_json(redact(pending.frame, self._redactor))
         record = TrafficRecord(
             logged_at=pending.logged_at,
             direction=pending.direction,

@@ -172,7 +172,7 @@ def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
 
     _remove(layout.data_source)
     partial.rename(layout.data_source)
-    fsutil.sync_directory(layout.root)
+    fsutil.sync_directory(layout.data_source.parent)
 
 
 def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:

@@ -9,7 +9,8 @@ import os
 import re
 from collections.abc import Iterable
 
-from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE, STATE_DIRECTORY
+from hankweave_protocol.state_directory import STATE_DIRECTORY
+from hankweave_server.paths import DATA_SOURCE, RIG_ARCHIVE
 
 OUR_PREFIX = os.fsencode(STATE_DIRECTORY)
 """Prefix of all of Hankweave's own names: state, shadow repository, and unfinished restores."""

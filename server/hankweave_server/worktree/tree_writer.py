@@ -375,6 +375,8 @@ class Placing:
         """Use `spares`, the descriptor of a private folder, for new files."""
         self._descent = descent
         self._spares = Spares(spares)
+        self._are_elsewhere = False
+        """The spares are on another disk than a folder of the work tree."""
         self.opened_up: dict[bytes, int] = {}
         """Folders that had to be made writable, and their previous permissions."""
         self.made: list[bytes] = []
@@ -405,11 +407,14 @@ class Placing:
         """Act with the spares; if they are on another disk, with one in the folder itself."""
         parent, name = parent_of(path), _name_of(path)
         folder = self._enter(parent)
-        try:
-            return act(self._spares, folder, name)
-        except OSError as problem:
-            if problem.errno not in _SPARES_CANNOT:
-                raise
+        if not self._are_elsewhere:
+            try:
+                return act(self._spares, folder, name)
+            except OSError as problem:
+                if problem.errno not in _SPARES_CANNOT:
+                    raise
+
+                self._are_elsewhere = problem.errno == errno.EXDEV
 
         def beside() -> T:
             spares = Spares(folder, (TEMPORARY,))

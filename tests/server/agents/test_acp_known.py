@@ -127,7 +127,7 @@ def test_gemini_cli_finds_the_persons_login_and_leaves_their_settings_alone(tmp_
     assert (ours / "settings.json").stat().st_mode & 0o777 == 0o600
     assert json.loads((ours / "settings.json").read_text()) == {
         "security": {"auth": "x//y"},
-        "general": {"vimMode": True, "sessionRetention": {"enabled": False}},
+        "general": {"vimMode": True, "sessionRetention": {"enabled": False}, "maxAttempts": 1},
     }
 
 
@@ -154,7 +154,8 @@ def test_settings_that_are_broken_are_gemini_clis_to_tell(tmp_path, settings) ->
     home.settle({"HOME": str(tmp_path)})
     copied = (home.folder / ".gemini" / "settings.json").read_text()
     if settings is None:
-        assert json.loads(copied) == {"general": {"sessionRetention": {"enabled": False}}}
+        written = {"sessionRetention": {"enabled": False}, "maxAttempts": 1}
+        assert json.loads(copied) == {"general": written}
     else:
         assert copied == settings
 

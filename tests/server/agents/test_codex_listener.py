@@ -9,6 +9,7 @@ import pytest
 
 from hankweave_server.agents.base import (
     ContextExceeded,
+    LimitReported,
     ResultReported,
     SessionStarted,
     TokenCounts,
@@ -17,6 +18,7 @@ from hankweave_server.agents.base import (
     UsageReported,
 )
 from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
+from hankweave_server.domain.limits import LimitFacts
 from support.golden import GOLDEN
 
 RECORDED = GOLDEN / "agents" / "codex"
@@ -130,6 +132,26 @@ def test_a_turn_that_fails_has_cost_what_was_written_down(tmp_path, rollout) -> 
     assert usages(signals) == [TokenCounts(1000)]
     assert signals[-1].tokens is None
     assert not signals[-1].success
+
+
+def test_a_usage_limit_has_the_instant_that_was_written_down(tmp_path, rollout) -> None:
+    """The rollout has the epoch of the exhausted allowance and the error's name; an error only
+    of the output would have a local time."""
+    listener = CodexListener(tmp_path, "gpt-5", None)
+    hear(listener, started())
+    allowances = {
+        "primary": {"used_percent": 100.0, "resets_at": 1795269000},
+        "secondary": {"used_percent": 41.5, "resets_at": 1795500000},
+    }
+    error = {"message": "You\u2019ve hit ...", "codex_error_info": "usage_limit_exceeded"}
+    lines = (
+        {"type": "event_msg", "payload": {"type": "token_count", "rate_limits": allowances}},
+        {"type": "event_msg", "payload": {"type": "task_complete", "error": error}},
+    )
+    rollout.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    signals = hear(listener, {"type": "turn.failed", "error": {"message": "hit"}})
+    facts = LimitFacts(error="usage_limit_exceeded", resets_at=1795269000.0)
+    assert LimitReported(facts) in signals
 
 
 def test_without_a_rollout_the_result_counts_alone(tmp_path) -> None:

@@ -33,6 +33,13 @@ def test_the_task_is_told_in_the_environment(a_task) -> None:
     assert resumed["HANKWEAVE_RESUME_SESSION"] == "s1"
 
 
+def test_an_agent_gets_the_span_of_its_codon(a_task) -> None:
+    """Only that: the server's own context, and where it exports to, stay with the server."""
+    host = {"TRACEPARENT": "the-servers", "OTEL_EXPORTER_OTLP_HEADERS": "authorization=key"}
+    assert compose(a_task(traceparent="the-codons"), host)["TRACEPARENT"] == "the-codons"
+    assert not set(compose(a_task(), host)) & set(host)
+
+
 def test_a_prefixed_variable_reaches_the_agent_without_its_prefix(a_task) -> None:
     """HANKWEAVE_X becomes X for the agent and overrides an inherited X; `unset` removes X."""
     host = {"PATH": "/bin", "TERM": "xterm", "HANKWEAVE_PATH": "/other", "HANKWEAVE_TERM": "unset"}

@@ -11,6 +11,7 @@ from hankweave_server.agents.base import (
     ContextExceeded,
     Forbidden,
     Granted,
+    LimitReported,
     PermissionAsked,
     PermissionWithdrawn,
     PlainOutput,
@@ -27,6 +28,7 @@ from hankweave_server.agents.base import (
     Verdict,
 )
 from hankweave_server.agents.stream_json import answer_to, ask_first, parse, user_message
+from hankweave_server.domain.limits import LimitFacts
 
 
 def assistant(content: object, **message: object) -> dict:
@@ -72,6 +74,26 @@ MESSAGES = [
     ),
     ({"type": "system", "subtype": "init"}, []),
     ({"type": "system", "subtype": "api_retry", "attempt": 2}, []),
+    (
+        {"type": "system", "subtype": "api_retry", "attempt": 2, "retry_delay_ms": 1200},
+        [LimitReported(LimitFacts(retry_ms=1200.0))],
+    ),
+    ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 5}}, []),
+    (
+        {
+            "type": "rate_limit_event",
+            "rate_limit_info": {
+                "status": "rejected",
+                "resetsAt": 1795272870,
+                "rateLimitType": "seven_day_opus",
+            },
+        },
+        [LimitReported(LimitFacts(resets_at=1795272870.0, window="seven_day_opus"))],
+    ),
+    (
+        {"type": "assistant", "error": "billing_error", "message": {"content": []}},
+        [LimitReported(LimitFacts(error="billing_error"))],
+    ),
     (
         {
             "type": "control_request",

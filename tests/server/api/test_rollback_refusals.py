@@ -44,7 +44,9 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
     async def asked(*words: Any) -> Any:
         return known_paths(*words)
 
-    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), known_paths=asked, missing=())
+    checkpointer = SimpleNamespace(
+        known=checkpoints_of(STATE), known_paths=asked, missing=(), renamed={}
+    )
     ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer)
     return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing
 

@@ -64,7 +64,7 @@ async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
     store = Store(
         Layout.of_execution(tmp_path),
         SimpleNamespace(state=STATE),  # type: ignore[arg-type]
-        SimpleNamespace(known=KNOWN, missing=(), clean=str),  # type: ignore[arg-type]
+        SimpleNamespace(known=KNOWN, missing=(), renamed={}, clean=str),  # type: ignore[arg-type]
         Failing(error),  # type: ignore[arg-type]
         SimpleNamespace(),  # type: ignore[arg-type]
     )

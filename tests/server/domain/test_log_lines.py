@@ -55,6 +55,37 @@ def said(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
             "Codon a: Every tool was refused.",
         ),
         (
+            "agent.confined",
+            {
+                "codonId": "a",
+                "path": "/x",
+                "operation": "read",
+                "setting": None,
+                "message": "It may not read /x.",
+            },
+            "WARNING",
+            "Codon a: It may not read /x.",
+        ),
+        (
+            "codon.waiting",
+            {
+                "codonId": "a",
+                "until": "2026-11-22T03:00:00.000Z",
+                "reason": "usage",
+                "source": "event",
+                "number": 1,
+            },
+            "WARNING",
+            "Codon a waits for the end of a usage limit until 2026-11-22T03:00:00.000Z "
+            "(wait 1, source: event)",
+        ),
+        (
+            "codon.resumed",
+            {"codonId": "a", "by": "time", "waitedMs": 7200000},
+            "INFO",
+            "Codon a continues after 7200 s (time)",
+        ),
+        (
             "codon.retrying",
             {
                 "codonId": "a",

@@ -65,7 +65,7 @@ async def test_a_checkpoint_is_announced_once_it_is_recorded(tmp_path: Path) -> 
     """Callbacks run for each checkpoint, in the order of their registration."""
     heard: list[str] = []
     async with a_checkpointer(Layout.of_execution(tmp_path)) as (ledger, checkpointer):
-        checkpointer.when_taken(lambda: heard.append(f"first {ledger.last_seq}"))
-        checkpointer.when_taken(lambda: heard.append("second"))
+        checkpointer.when_taken(lambda _taken: heard.append(f"first {ledger.last_seq}"))
+        checkpointer.when_taken(lambda taken: heard.append(f"second {taken.kind}"))
         await take(checkpointer)
-        assert heard == ["first 2", "second"]
+        assert heard == ["first 2", "second manual"]

@@ -43,7 +43,9 @@ from hankweave_protocol.state import (
     StartingCodon,
 )
 from hankweave_server.agents.base import (
+    AgentAccount,
     AgentKilled,
+    AgentNeeds,
     AgentOutcome,
     AgentSaid,
     AgentSession,
@@ -63,7 +65,7 @@ from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.reducer import fold
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -153,8 +155,14 @@ class HeldAgent:
     async def wait(self) -> AgentOutcome:
         return AgentKilled(9) if self.stopped.is_set() else Exited(self.exit_code)
 
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        return AgentNeeds()
+
     def memory_of(self, *of: object) -> tuple[Path, ...]:
         return ()
+
+    def account(self, *of: object) -> AgentAccount:
+        return AgentAccount(self.name)
 
 
 async def _then(event: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -432,12 +440,14 @@ async def a_scene(folder: Path, *, has_rig: bool) -> AsyncIterator[Scene]:
     ledger = await Ledger.open(layout, clock)
     agent, model = HeldAgent(), Actor()
     agent.may_die.set()
+    hank = load(_hank(folder, has_rig=has_rig))
     ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
         checkpointer=Checkpointer(engine, ledger, clock),
-        hank=load(_hank(folder, has_rig=has_rig)),
+        hank=hank,
+        recorded=HankRecord(hank.hank, ledger.redactor),
         agent_for=lambda codon: agent,
         started_monotonic=clock.monotonic(),
         models=Cast({"play/actor": model}),

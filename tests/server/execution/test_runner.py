@@ -19,7 +19,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.history import active_codon
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -38,12 +38,14 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionConte
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)
     checkpointer = Checkpointer(engine, ledger, clock)
+    loaded = load(hank)
     ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
         checkpointer=checkpointer,
-        hank=load(hank),
+        hank=loaded,
+        recorded=HankRecord(loaded.hank, ledger.redactor),
         agent_for=lambda codon: ScriptedAgent(),
         started_monotonic=clock.monotonic(),
     )

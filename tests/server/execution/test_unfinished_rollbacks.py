@@ -36,7 +36,7 @@ from hankweave_server.checkpoints.model import Damage
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
@@ -46,6 +46,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.copies import copy_execution
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 
@@ -104,12 +105,14 @@ async def served(tmp_path: Path) -> AsyncIterator[Room]:
     layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
     engine = CheckpointEngine.open(layout)
     ledger = await Ledger.open(layout, clock)
+    loaded = load(hank)
     ctx = ExecutionContext(
         layout=layout,
         clock=clock,
         ledger=ledger,
         checkpointer=Checkpointer(engine, ledger, clock),
-        hank=load(hank),
+        hank=loaded,
+        recorded=HankRecord(loaded.hank, ledger.redactor),
         agent_for=lambda codon: ScriptedAgent(),
         started_monotonic=clock.monotonic(),
     )
@@ -249,7 +252,7 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
 
         def copied(*words: Any, **more: Any) -> Any:
             moments.append(tmp_path / f"{len(moments)} {name}")
-            shutil.copytree(tmp_path / "execution", moments[-1] / "execution", symlinks=True)
+            copy_execution(tmp_path / "execution", moments[-1] / "execution")
             return real(*words, **more)
 
         monkeypatch.setattr(place, name, copied)

@@ -478,6 +478,48 @@ def test_what_is_archived_lies_in_the_work_tree(author: Author, field: str) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("confinement", "path", "message", "suggestion"),
+    [
+        ("workspaces", "", "Expected one of none, readonly, workspace", "'workspace'"),
+        (["none"], "", "Expected a string or an object; found a list", None),
+        ({"profil": "none"}, ".profil", "There is no field", "'profile'"),
+        ({"profile": "all"}, ".profile", "Expected one of none", None),
+        ({"extraRead": "~/x"}, ".extraRead", "Expected a list", None),
+        ({"extraRead": [""]}, ".extraRead[0]", "empty", None),
+        ({"extraWrite": ["$HOME/x"]}, ".extraWrite[0]", "variable or a pattern", "'~'"),
+        ({"extraWrite": ["/data/*"]}, ".extraWrite[0]", "variable or a pattern", "folder"),
+        ({"extraWrite": ["~ann/x"]}, ".extraWrite[0]", "another user's", "absolute"),
+        ({"extraWrite": ["/"]}, ".extraWrite[0]", "everything", "'none'"),
+        ({"connect": [0]}, ".connect[0]", "at least 1", None),
+        ({"connect": [65536]}, ".connect[0]", "at most 65535", None),
+        ({"profile": "readonly", "extraWrite": ["/x"]}, ".extraWrite", "no effect", "Remove"),
+        ({"profile": "none", "connect": [80]}, ".connect", "no effect", "Remove"),
+    ],
+)
+def test_a_confinement_that_cannot_be_meant_is_told_at_its_place(
+    author: Author, confinement: Any, path: str, message: str, suggestion: str | None
+) -> None:
+    """Wrong profiles, fields, paths and ports are errors, for a codon as for the whole hank."""
+    for problems, place in (
+        (author.problems(a_codon(confinement=confinement)), "$.hank[0]"),
+        (author.problems(a_codon(), overrides={"confinement": confinement}), "$.overrides"),
+    ):
+        (problem,) = problems
+        assert problem.path == f"{place}.confinement{path}"
+        assert message in problem.message
+        assert suggestion is None or suggestion in (problem.suggestion or "")
+
+
+def test_every_form_of_a_confinement_loads(author: Author) -> None:
+    """A profile alone, and an object with paths and ports, are valid."""
+    full = {"profile": "workspace", "extraRead": ["~/x", "../y"], "extraWrite": ["/z"]}
+    for each in ("workspace", "readonly", "none", {}, full, {"connect": []}, {"connect": [443]}):
+        loaded = author.load(a_codon(confinement=each), overrides={"confinement": each}).hank
+        assert loaded.hank[0].confinement == loaded.overrides.confinement
+        assert loaded.overrides.confinement is not None
+
+
 def test_shares_of_a_budget_fit_it(author: Author) -> None:
     """Shares need a budget and existing members, and add up to at most 1."""
     shares = {"observe": 0.7, "none": 0.7}

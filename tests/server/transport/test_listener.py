@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from asyncio.trsock import TransportSocket
 from pathlib import Path
 
 import anyio
@@ -209,6 +210,31 @@ async def test_more_connections_than_allowed_are_cut_off(tmp_path: Path) -> None
         writer.close()
         for each in kept:
             each.close()
+
+
+async def test_an_unwelcome_connection_is_closed_before_it_is_read(tmp_path: Path) -> None:
+    """It gets no answer, not even to a request that needs no token; others are served."""
+    unwelcome: set[int] = set()
+
+    def is_unwelcome(connection: TransportSocket) -> bool:
+        return connection.getpeername()[1] in unwelcome
+
+    async with small_server(tmp_path, is_unwelcome=is_unwelcome) as server:
+        for answer in (b"HTTP/1.1 200 OK", b""):
+            client = socket.socket()
+            client.bind(("127.0.0.1", 0))
+            if not answer:
+                unwelcome.add(client.getsockname()[1])
+
+            client.setblocking(False)
+            with anyio.fail_after(30), contextlib.suppress(ConnectionResetError):
+                address = ("127.0.0.1", server.listener.port)
+                await asyncio.get_running_loop().sock_connect(client, address)
+                reader, writer = await asyncio.open_connection(sock=client)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % address[1])
+                assert (await reader.read(64)).startswith(answer)
+                assert answer or reader.at_eof()
+                writer.close()
 
 
 async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:

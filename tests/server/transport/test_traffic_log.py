@@ -40,7 +40,7 @@ def test_secrets_are_taken_out_and_json_stays_json(what: str) -> None:
     frame, secret = SECRETS[what]
     redacted = redact(frame)
     assert secret not in redacted
-    assert b"[redacted]" in redacted
+    assert b"[redacted" in redacted
     assert msgspec.json.decode(redacted).keys() == msgspec.json.decode(frame).keys()
 
 

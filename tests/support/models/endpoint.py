@@ -30,6 +30,7 @@ from support.models.turns import (
     Fails,
     Held,
     Reads,
+    Refuses,
     Runs,
     Says,
     Trouble,
@@ -139,6 +140,9 @@ class Endpoint:
             case Fails(trouble=Trouble.DROPPED_STREAM):
                 half = Spoken("This is the first half of an answer that")
                 return _Sending(dialect.answer(asked, half), is_dropped=True)
+            case Refuses(status=status, body=body, headers=headers):
+                sent = {"content-type": "application/json", **headers}
+                return _Sending(Reply(status, (json.dumps(body()).encode(),), sent))
             case Fails(trouble=trouble):
                 return _Sending(dialect.trouble(asked, trouble))
             case Says(text=text, usage=usage):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
 from support.models.dialect import Asked
-from support.models.turns import Fails, Says, Turn
+from support.models.turns import Fails, Refuses, Says, Turn
 
 NOTHING_MORE = Says("The script has no more turns.")
 
@@ -32,6 +33,13 @@ class Script:
         with self._guard:
             self._by_words.setdefault(words, deque()).extend(turns)
 
+    def relent(self) -> None:
+        """Refuse no more: the limit is over earlier than its provider said."""
+        with self._guard:
+            for turns in self._queues():
+                while turns and isinstance(turns[0], Refuses):
+                    turns.popleft()
+
     @property
     def is_done(self) -> bool:
         """Return True if only endless troubles are left."""
@@ -43,13 +51,16 @@ class Script:
         """Return the turn for a model that receives this conversation."""
         with self._guard:
             turns = self._turns_for(shown)
+            while turns and isinstance(turns[0], Refuses) and turns[0].until <= time.time():
+                turns.popleft()
+
             if not turns:
                 self.has_run_over = True
                 return NOTHING_MORE
 
             turn = turns[0]
             match turn:
-                case Fails(times=None):
+                case Fails(times=None) | Refuses():
                     pass
                 case Fails(times=int(times)) if times > 1:
                     turns[0] = replace(turn, times=times - 1)

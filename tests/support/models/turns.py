@@ -109,6 +109,17 @@ class Fails:
     times: int | None = None
 
 
+@dataclass(frozen=True)
+class Refuses:
+    """A refusal of every request until an epoch, as its provider would send it."""
+
+    until: float
+    status: int
+    body: Callable[[], Mapping[str, Any]]
+    """Called for each request: some bodies say how long the limit lasts."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 Act: TypeAlias = Writes | Reads | Edits | Runs | Calls
 Answer: TypeAlias = Says | Act
 
@@ -121,4 +132,4 @@ class Held:
     until: threading.Event
 
 
-Turn: TypeAlias = Answer | Held | Fails
+Turn: TypeAlias = Answer | Held | Fails | Refuses

@@ -19,7 +19,16 @@ from typing import Literal
 
 from hankweave_server.agents.acp import json_lines
 from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools
-from hankweave_server.agents.base import AgentNotFound, AgentSession, AgentTask, is_file_name
+from hankweave_server.agents.base import (
+    AgentAccount,
+    AgentNeeds,
+    AgentNotFound,
+    AgentSession,
+    AgentTask,
+    fingerprint,
+    is_file_name,
+    named_account,
+)
 from hankweave_server.agents.process.environment import common, data_directory
 from hankweave_server.agents.process.own_program import own_program_with
 from hankweave_server.agents.process.program import Program, run_prepared
@@ -47,6 +56,9 @@ _GEMINI_FOLDER = ".gemini"
 _COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _GEMINI_OF_A_WORK_TREE = frozenset({"tmp", "history", "projects.json", "settings.json"})
 """Entries that Gemini CLI writes for its work tree, and the settings, which it changes."""
+
+_GEMINI_LOGINS = ("oauth_creds.json", "google_accounts.json", "mcp-oauth-tokens.json")
+"""Entries that Gemini CLI writes when it renews a login."""
 
 
 def keys_of(command: Sequence[str], model: str) -> tuple[str, ...]:
@@ -114,6 +126,11 @@ class Home:
         return (self.folder / f"{session_id}.{suffix}",)
 
 
+ATTEMPTS = 1
+"""Requests that Gemini CLI makes for one answer. By default it makes ten, and sleeps up to five
+minutes before each; the server waits instead."""
+
+
 def _settings(person: Path, asks: bool, data: str | None) -> bytes:
     """Return the user's settings, without cleanup of sessions and (`asks`) without allowed tools.
 
@@ -129,6 +146,7 @@ def _settings(person: Path, asks: bool, data: str | None) -> bytes:
         settings = json.loads(_COMMENT.sub(lambda found: found[1] or "", text) or "{}")
         general = settings.setdefault("general", {})
         general["sessionRetention"] = {"enabled": False}
+        general.setdefault("maxAttempts", ATTEMPTS)
         if data is not None:
             context = settings.setdefault("context", {})
             context["includeDirectories"] = [*context.get("includeDirectories", []), data]
@@ -157,6 +175,12 @@ _BRIDGE = "hankweave_server.agents.acp.bridge"
 _NEVER = "HANKWEAVE_"
 _GEMINI_CLI = "gemini"
 _OPENCODE = "opencode"
+_OPENCODE_LOGIN = ".local/share/opencode/auth.json"
+_WRITTEN_BY_OPENCODE = frozenset(
+    {".gitignore", "bun.lock", "bun.lockb", "node_modules", "package.json", "package-lock.json"}
+)
+"""Entries of its settings' folder that it writes itself."""
+
 _READS = ("read", "list", "glob", "grep", "webfetch", "websearch", "todowrite", "todoread")
 _ASKS_FOR_CHANGES = json.dumps({"*": "ask"} | dict.fromkeys(_READS, "allow"))
 _ASKS_FOR_ALL = '{"*":"ask"}'
@@ -199,6 +223,20 @@ class AcpAgent:
     def waits_before_tools(self) -> bool:
         return self.asks_first and self.can_ask
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account of the keys that it gets; without any, of the user's login."""
+        known = known_as(self.command)
+        if known is None:
+            return named_account("acp", environment)
+
+        wanted = self.keys if self.keys is not None else keys_of(self.command, model)
+        given = {name: value for name, value in os.environ.items() if _is_among(name, wanted)}
+        seen = {**common(os.environ, given), **environment}
+        secrets = (f"{n}={v}" for n, v in sorted(seen.items()) if n.endswith(("_KEY", "_TOKEN")))
+        provider = model.partition("/")[0] if "/" in model else ""
+        home = seen.get("HOME", "~")
+        return AgentAccount(known, fingerprint(known, provider, home, *secrets))
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         return run_prepared(self._prepared, task, self.clock)
 
@@ -210,6 +248,24 @@ class AcpAgent:
             extra_environment=self._environment(task),
             takes_answers=True,
             needs=self.command[0],
+        )
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return its home and login if it is a known agent, else its program alone."""
+        seen = {**common(os.environ, {}), **environment}
+        person = Path(seen.get("HOME", "/"))
+        home = home_of(self.command, self.homes)
+        read, write = _logins(known_as(self.command), person)
+        if home is not None and home.memory == "lines":
+            gemini = Path(os.environ.get(home.variable) or person) / _GEMINI_FOLDER
+            read = tuple(gemini / name for name in _names_in(gemini, _GEMINI_OF_A_WORK_TREE))
+            write = tuple(gemini / name for name in _GEMINI_LOGINS)
+
+        return AgentNeeds(
+            home=None if home is None else home.folder,
+            read=(*read, *_paths_among(self.command)),
+            write=write,
+            programs=self.command[:1],
         )
 
     def memory_of(
@@ -259,13 +315,80 @@ class AcpAgent:
             home.settle(os.environ, asks=self._is_to_ask(task), data=data_directory(task))
             given.pop(home.variable, None)  # The server's value is not for this execution.
 
-        return given if known_as(self.command) != _OPENCODE else given | self._for_opencode(task)
+        if known_as(self.command) != _OPENCODE:
+            return given
+
+        if home is not None and task.fence is not None:
+            given |= _settle_opencode(home.folder, Path(os.environ.get("HOME", "/")))
+
+        return given | self._for_opencode(task)
 
     def _for_opencode(self, task: AgentTask) -> dict[str, str]:
         """Return OpenCode's variables; permissions given here override the user's settings."""
         asks = _ASKS_FOR_ALL if task.asks else _ASKS_FOR_CHANGES if self.asks_first else None
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
         return quiet if asks is None else quiet | {"OPENCODE_PERMISSION": asks}
+
+
+def _logins(agent: str | None, person: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what a known agent reads, and writes, in the user's home.
+
+    It may not write its settings there: what an agent leaves in them would run outside the fence
+    the next time that the user starts it.
+    """
+    match agent:
+        case "opencode":
+            return (person / ".config" / agent,), (person / _OPENCODE_LOGIN,)
+        case "pi":
+            own = person / ".pi"
+            return (own,), (own / "agent" / "auth.json", own / "agent" / "sessions")
+        case "claude":
+            own = person / ".claude"
+            return (own, person / ".claude.json"), (own / ".credentials.json", own / "projects")
+        case "codex":
+            own = person / ".codex"
+            return (own,), (own / "auth.json", own / "sessions")
+        case _:
+            return (), ()
+
+
+def _settle_opencode(folder: Path, person: Path) -> dict[str, str]:
+    """Prepare OpenCode's folders in the execution; return the variables that name them.
+
+    It writes to all of them at each start, and its usual ones cannot be changed inside a fence. The
+    user's settings and login are links.
+    """
+    config, data = folder / "config" / _OPENCODE, folder / "data" / _OPENCODE
+    for each in (config, data, folder / "state"):
+        make_private_directory(each)
+
+    theirs = person / ".config" / _OPENCODE
+    names = _names_in(theirs, _WRITTEN_BY_OPENCODE)
+    links = {config / name: theirs / name for name in names}
+    for link, target in (links | {data / "auth.json": person / _OPENCODE_LOGIN}).items():
+        if not os.path.lexists(link):
+            link.symlink_to(target)
+
+    return {
+        "XDG_CONFIG_HOME": str(config.parent),
+        "XDG_DATA_HOME": str(data.parent),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+
+
+def _names_in(folder: Path, but: frozenset[str]) -> list[str]:
+    """Return the names in a folder of the user's, without some; none if it cannot be read."""
+    try:
+        return sorted({entry.name for entry in folder.iterdir()} - but)
+    except OSError:
+        return []
+
+
+def _paths_among(command: Sequence[str]) -> tuple[Path, ...]:
+    """Return the files that the arguments name, such as the script of an interpreter."""
+    return tuple(
+        Path(word) for word in command[1:] if word.startswith("/") and os.path.isfile(word)
+    )
 
 
 def _is_among(name: str, wanted: Sequence[str]) -> bool:

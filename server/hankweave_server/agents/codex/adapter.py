@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hankweave_server.agents.base import AgentSession, AgentTask, McpServer
+from hankweave_server.agents.base import (
+    AgentAccount,
+    AgentNeeds,
+    AgentSession,
+    AgentTask,
+    McpServer,
+    fingerprint,
+)
 from hankweave_server.agents.codex.stream import CodexListener, Rollout, rollouts_of
 from hankweave_server.agents.hook_server import SUFFIX, hook_command
 from hankweave_server.agents.process.environment import common
@@ -135,6 +142,17 @@ class CodexAgent:
     def waits_before_tools(self) -> bool:
         return self.asks_first
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account of the key in the environment, else of the login in the home."""
+        seen = {**common(os.environ, _own_variables()), **environment}
+        login = os.path.realpath(home_of(self.home, environment) / _LOGIN)
+        key = next(filter(None, (seen.get(name) for name in sorted(_PREFERRED))), None)
+        if key is None and not os.path.isfile(login):
+            key = seen.get(_API_KEY) or os.path.realpath(persons_home(environment) / _LOGIN)
+
+        where = seen.get("OPENAI_BASE_URL", "")
+        return AgentAccount("codex", fingerprint("codex", where, key or login))
+
     @asynccontextmanager
     async def start(self, task: AgentTask) -> AsyncIterator[AgentSession]:
         absent = _absent(task.work_tree / name for name in _MOUNT_POINTS)
@@ -145,6 +163,15 @@ class CodexAgent:
             for folder in absent:
                 with suppress(OSError):  # Usually absent; or not empty because Codex wrote there.
                     folder.rmdir()
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return its home, and the login behind the link in it, which Codex renews in place."""
+        return AgentNeeds(
+            home=home_of(self.home, environment),
+            write=(persons_home(environment) / _LOGIN,),
+            programs=(self.program,),
+            may_change_files=self.sandbox != "read-only",
+        )
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]
@@ -167,7 +194,8 @@ class CodexAgent:
         keys = _keys(task, home)
         hooks = None
         if self.asks_first and is_ours:  # Another home may have hooks without the user's approval.
-            hooks = task.processes_dir / f"{secrets.token_hex(8)}{SUFFIX}"
+            folder = task.access_folder or task.processes_dir
+            hooks = folder / f"{secrets.token_hex(8)}{SUFFIX}"
 
         return Program(
             command=(self.program, *self._arguments(task, keys, hooks)),
@@ -182,7 +210,9 @@ class CodexAgent:
         self, task: AgentTask, keys: Mapping[str, str], hooks: Path | None
     ) -> Iterator[str]:
         yield from ("exec", "--json", "--skip-git-repo-check")
-        yield from ("--sandbox", self.sandbox)
+        # Codex's own sandbox cannot be set up inside another one, which takes its place.
+        is_confined = task.fence is not None and not task.fence.is_open
+        yield from ("--sandbox", "danger-full-access" if is_confined else self.sandbox)
         if task.model:
             yield from ("--model", task.model)
 
@@ -248,17 +278,21 @@ def _keys(task: AgentTask, home: Path) -> dict[str, str]:
 
     Like Codex itself, this prefers a login to an OPENAI_API_KEY that merely happens to be set.
     """
-    keys = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(_OWN_PREFIXES) and name not in _PLACES
-    }
+    keys = _own_variables()
     seen = _seen(task, keys)
     is_meant = _API_KEY in task.environment or not has_login(home)
     if is_meant and _API_KEY in seen and not seen.keys() & _PREFERRED:
         keys[_CODEX_KEY] = seen[_API_KEY]
 
     return keys
+
+
+def _own_variables() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_OWN_PREFIXES) and name not in _PLACES
+    }
 
 
 def _seen(task: AgentTask, keys: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,8 @@ with 0.169.0). The file only grows while Codex works.
 
 The output alone is not enough. Codex prints token counts only at the end of a turn, and then those
 of the whole thread, including earlier processes; for a turn that fails it prints none. The rollout
-has them after each answer of the model. Codex also numbers its items from the start in each
+has them after each answer of the model. It also has the instant at which a usage limit ends, while
+the output has only a local time. Codex also numbers its items from the start in each
 process, so `CodexListener` adds a prefix that makes their ids unique.
 """
 
@@ -34,6 +35,7 @@ from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
     ContextExceeded,
+    LimitReported,
     PlainOutput,
     ResultReported,
     SessionStarted,
@@ -48,12 +50,14 @@ from hankweave_server.agents.base import (
 from hankweave_server.agents.stream_json import (
     Object,
     as_count,
+    as_number,
     as_object,
     as_objects,
     as_text,
     object_in,
 )
 from hankweave_server.domain.failures import is_context_full
+from hankweave_server.domain.limits import LimitFacts
 
 _UNSUCCESSFUL = ("failed", "declined")
 
@@ -279,6 +283,8 @@ class Rollout:
         self.tokens = NOTHING
         """Tokens that the thread has used since its beginning, in this and earlier processes."""
         self.compactions = 0
+        self.limits = LimitFacts()
+        """The last error's name, and the end of the allowance that is used up."""
         self.is_found = False
         self._home = home
         self._path: Path | None = None
@@ -325,19 +331,37 @@ class Rollout:
         return whole
 
     def _take_in(self, line: bytes) -> TokenCounts | None:
-        if b'"token_count"' not in line and b'"compacted"' not in line:
+        if not any(word in line for word in _READ):
             return None  # Skip the parser for most lines, including the long ones.
 
         entry = object_in(line)
         payload = as_object(entry.get("payload"))
         if entry.get("type") == "compacted":
             self.compactions += 1
+        elif error := as_text(as_object(payload.get("error")).get("codex_error_info")):
+            self.limits = self.limits.merged(LimitFacts(error=error))
         elif payload.get("type") == "token_count":
+            resets_at = _reset_in(as_object(payload.get("rate_limits")))
+            self.limits = self.limits.merged(LimitFacts(resets_at=resets_at))
             usage = as_object(payload.get("info")).get("total_token_usage")
             self.tokens = tokens_in(usage) or self.tokens
             return self.tokens
 
         return None
+
+
+_READ = (b'"token_count"', b'"compacted"', b'"codex_error_info"')
+
+
+def _reset_in(limits: Object) -> float | None:
+    """Return the epoch at which the last exhausted allowance is renewed; None if none is."""
+    windows = (as_object(limits.get(name)) for name in ("primary", "secondary"))
+    exhausted = (w for w in windows if (as_number(w.get("used_percent")) or 0) >= _ALL)
+    return max(filter(None, (as_number(w.get("resets_at")) for w in exhausted)), default=None)
+
+
+_ALL = 100
+"""Percent."""
 
 
 class CodexListener:
@@ -413,6 +437,9 @@ class CodexListener:
 
     def _concluded(self, result: ResultReported) -> Iterator[AgentSignal]:
         yield from self._news()
+        if not result.success and self._rollout is not None:
+            yield LimitReported(self._rollout.limits)
+
         if result.tokens is None:
             yield result
             return

@@ -22,13 +22,15 @@ import msgspec
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.base import AgentKilled, AgentStartFailed, Exited
-from hankweave_server.agents.process import keeper, process_table
+from hankweave_server.agents.process import keeper, peers, process_table
 from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
+from hankweave_server.confinement.policy import Fence
+from hankweave_server.confinement.probe import prepared
 
 _ORDER_DEADLINE = 5.0  # Seconds; a keeper that the agent has stopped or killed answers nothing.
-_LONGEST_REPORT = 64
+_LONGEST_REPORT = 8192
 _BETWEEN_LOOKS = 1.0  # Seconds between two checks that the keeper is not stopped.
 _MOST_STOPS = 3
 """Number of times a stopped keeper is continued; an agent that stops it again is ended."""
@@ -46,6 +48,8 @@ class Launch:
     mark: str
     run_id: RunId
     codon_id: CodonId
+    fence: Fence | None = None
+    """What confines the program; None leaves it unconfined."""
 
 
 class AgentProcess:
@@ -53,7 +57,8 @@ class AgentProcess:
 
     def __init__(self, launch: Launch) -> None:
         """Start the keeper, which starts the agent. Raises AgentStartFailed."""
-        group = process_table.make(launch.mark)
+        is_confined = launch.fence is not None and not launch.fence.is_open
+        group = process_table.make(launch.mark, is_confined=is_confined)
         try:
             self._keeper, own_ends = _start_keeper(launch, group)
         except AgentStartFailed:
@@ -69,7 +74,7 @@ class AgentProcess:
         self._answers: deque[anyio.Event] = deque()
         self._started = anyio.Event()
         self._has_ended = anyio.Event()
-        self._start_error: int | None = None
+        self._start_error: str | None = None
         self._following = anyio.CancelScope(shield=True)
         self._ending_once = anyio.Lock()
         self._is_tree_empty = False
@@ -84,9 +89,7 @@ class AgentProcess:
         """Wait until the program runs. Raises AgentStartFailed if the kernel refused it."""
         await self._started.wait()
         if self._start_error is not None:
-            raise AgentStartFailed(
-                f"The agent's program could not be run: {os.strerror(self._start_error)}"
-            )
+            raise AgentStartFailed(self._start_error)
 
         if self.record.pid == 0:
             raise AgentStartFailed(
@@ -219,9 +222,11 @@ class AgentProcess:
                 self.record = _with_agent(self.record, int(pid))
                 self._started.set()
             case [b"failed", number]:
-                self._start_error = int(number)
-                self._is_tree_empty = True
-                self._started.set()
+                reason = os.strerror(int(number))
+                self._note_failure(f"The agent's program could not be run: {reason}")
+            case [b"unconfined", *words]:
+                reason = b" ".join(words).decode(errors="replace")
+                self._note_failure(f"The program could not be confined and was not run: {reason}")
             case [b"exited", code]:
                 self.ending = Exited(int(code))
             case [b"killed", number]:
@@ -230,6 +235,11 @@ class AgentProcess:
                 self._answers.popleft().set()
             case [b"empty"]:
                 self._is_tree_empty = True
+
+    def _note_failure(self, message: str) -> None:
+        self._start_error = message
+        self._is_tree_empty = True
+        self._started.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +259,17 @@ def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[
         own_report, report = _pipe(kept, handed_over)
         orders, own_orders = _pipe(handed_over, kept)
         try:
+            is_recognized = group is not None and peers.can_recognize()
+            confinement = handed_over.enter_context(
+                prepared(launch.fence, is_recognized=is_recognized)
+            )
             process = subprocess.Popen(
                 [
                     *own_program(keeper.__name__),
                     str(report),
                     str(orders),
                     str(group or ""),
+                    ",".join(map(str, confinement)),
                     *launch.command,
                 ],
                 stdin=stdin,
@@ -262,10 +277,10 @@ def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[
                 stderr=stderr,
                 cwd=launch.work_tree,
                 env=launch.environment,
-                pass_fds=(report, orders),
+                pass_fds=(report, orders, *confinement),
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise AgentStartFailed(f"The agent could not be started: {error}") from error
 
         kept.pop_all()  # From here on the pipes' readers and writers own them.

@@ -13,6 +13,12 @@ MARK = "HANKWEAVE_AGENT_MARK"
 `leftovers` finds escaped processes by it.
 """
 
+AGENT_SOCKET = "HANKWEAVE_AGENT_SOCKET"
+"""The variable with the socket on which the agent may send commands to the server."""
+
+TRACEPARENT = "TRACEPARENT"
+"""The variable with the span that the agent's own spans are children of."""
+
 _INHERITED = frozenset({"PATH", "HOME", "USER", "SHELL", "TMPDIR", "LANG", "TERM"})
 _PREFIX = "HANKWEAVE_"
 _REMOVES = "unset"
@@ -79,7 +85,13 @@ def _own_names(task: AgentTask) -> dict[str, str]:
         "HANKWEAVE_MODEL": task.model,
         "HANKWEAVE_NOTICES": str(task.notices_path),
     }
+    if task.socket is not None:
+        names[AGENT_SOCKET] = str(task.socket)
+
     if task.resume_session is not None:
         names["HANKWEAVE_RESUME_SESSION"] = task.resume_session
+
+    if task.traceparent is not None:
+        names[TRACEPARENT] = task.traceparent
 
     return names

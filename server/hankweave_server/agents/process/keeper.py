@@ -42,13 +42,17 @@ What can still go wrong, and what catches it:
 - SIGINT, SIGTERM or SIGHUP arrives, say from a terminal. These only wake the keeper up. It ends
   when its tree is empty, not before.
 
+The fence. The keeper itself stays outside the agent's fence, so that it can signal and watch all of
+the tree. The forked process applies the fence to itself (`confinement.fence`) right before exec; if
+it cannot, it does not become the agent.
+
 The protocol. Orders are single bytes (INTERRUPT, TERMINATE, PAUSE, RESUME), each answered with
-`done`. Reports are lines: `started PID` or `failed ERRNO`, then `exited CODE` or `killed SIGNAL`
-for the agent itself, and `empty` when nothing of its tree is left.
+`done`. Reports are lines: `started PID`, `failed ERRNO` or `unconfined REASON`, then `exited CODE`
+or `killed SIGNAL` for the agent itself, and `empty` when nothing of its tree is left.
 
 Read `Keeper.keep` first (the life of an agent), then `_obey`, `_end_tree` and `_reap`, then
 `_start` and `_become` (what happens between fork and exec). The module runs in an isolated
-interpreter, so it imports the standard library and `process_table` only (see `own_program`).
+interpreter, so it imports the standard library and modules that do the same (see `own_program`).
 """
 
 from __future__ import annotations
@@ -61,9 +65,14 @@ import select
 import signal
 import time
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from hankweave_server.agents.process import process_table
-from hankweave_server.agents.process.process_table import ProcessFacts
+from hankweave_server.confinement import fence
+from hankweave_server.confinement.fence import Plan
+from hankweave_server.confinement.kernel import FenceError
+
+if TYPE_CHECKING:
+    from hankweave_server.agents.process.process_table import ProcessFacts
 
 INTERRUPT, TERMINATE, PAUSE, RESUME = b"I", b"T", b"P", b"R"
 
@@ -78,25 +87,30 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> int:
-    report, orders, group, *command = arguments
-    Keeper(int(report), int(orders), group).keep(command)
+    report, orders, group, confinement, *command = arguments
+    descriptors = tuple(int(descriptor) for descriptor in confinement.split(",") if descriptor)
+    Keeper(int(report), int(orders), group, descriptors).keep(command)
     return 0
 
 
 class Keeper:
     """The parent of one agent's processes."""
 
-    def __init__(self, report: int, orders: int, group: str = "") -> None:
+    def __init__(
+        self, report: int, orders: int, group: str = "", confinement: tuple[int, ...] = ()
+    ) -> None:
         """Become a subreaper and install the signal handlers.
 
         `report` and `orders` are descriptors of pipes. `group` is the folder of the agent's control
-        group, empty if there is none.
+        group, empty if there is none. `confinement` has the descriptors of the fence's plan and its
+        rules of ports; without any the agent runs unconfined.
         """
         self._group = group
+        self._confinement = confinement
         self._report = report
         self._orders = orders
         self._agent: int | None = None
-        for descriptor in (report, orders):
+        for descriptor in (report, orders, *confinement):
             os.set_inheritable(descriptor, False)
 
         os.set_blocking(orders, False)
@@ -105,13 +119,14 @@ class Keeper:
 
     def keep(self, command: list[str]) -> None:
         """Run the agent until it ends or the server closes its pipe, then end its tree."""
-        self._agent, error = _start(command, self._group)
+        self._agent, error = _start(command, self._group, self._confinement)
         if error:
-            self._tell(f"failed {error}")
+            self._tell(error)
             return
 
         self._tell(f"started {self._agent}")
         _let_go_of_standard_streams()
+        self._tree()  # Loads modules for which the agent does not have to wait.
         while self._agent is not None and self._obey():
             self._reap()
 
@@ -189,6 +204,8 @@ class Keeper:
         return False
 
     def _tree(self) -> list[ProcessFacts]:
+        from hankweave_server.agents.process import process_table
+
         table = process_table.scan()
         return [table[pid] for pid in process_table.descendants(table, [os.getpid()])]
 
@@ -207,19 +224,17 @@ class Keeper:
             os.write(self._report, report.encode() + b"\n")
 
 
-def _start(command: list[str], group: str) -> tuple[int, int]:
-    """Start the agent in its own session; return its pid and the errno, 0 if exec succeeded."""
+def _start(command: list[str], group: str, confinement: tuple[int, ...]) -> tuple[int, str]:
+    """Start the agent in its own session; return its pid and a report if it could not start."""
     keeper = os.getpid()
     error_read, error_write = os.pipe()  # A successful exec closes the write end: no error.
     agent = os.fork()
     if agent == 0:
-        _become(command, keeper, group, error_write)
+        _become(command, keeper, group, confinement, error_write)
 
     os.close(error_write)
     with open(error_read, "rb") as errors:
-        error = errors.read()
-
-    return agent, int(error) if error else 0
+        return agent, errors.read().decode()
 
 
 def _hear_all_signals() -> None:
@@ -233,30 +248,57 @@ def _hear_all_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _become(command: list[str], keeper: int, group: str, errors: int) -> None:
+def _become(
+    command: list[str], keeper: int, group: str, confinement: tuple[int, ...], errors: int
+) -> None:
     """Turn the forked process into the agent; does not return."""
     try:
         os.setsid()
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:
-            os._exit(1)
-
-        _join(group)
+        _die_with(keeper)
+        has_joined = _join(group)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _offer_to_oom_killer()
         _hear_all_signals()
+        if confinement:
+            descriptor, *port_rules = confinement
+            plan = Plan.read_from(descriptor)
+            if plan.must_join and not has_joined:
+                raise FenceError("its control group did not accept it")
+
+            command = fence.apply(plan, command, *port_rules)
+            _die_with(keeper)  # Again, because a change of credentials can clear it.
+
         os.execvp(command[0], command)
+    except FenceError as error:
+        os.write(errors, f"unconfined {error}".encode())
     except OSError as error:
-        os.write(errors, str(error.errno).encode())
+        os.write(errors, f"failed {error.errno}".encode())
     finally:
         os._exit(127)
 
 
-def _join(group: str) -> None:
-    if group:
-        # If the group does not accept the process, the keeper alone has to hold it.
-        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs", "wb") as file:
+def _die_with(keeper: int) -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        os._exit(1)
+
+
+def _join(group: str) -> bool:
+    """Enter the group; return False if it does not accept this process, or if there is none.
+
+    The keeper alone has to hold it then.
+    """
+    if not group:
+        return False
+
+    try:
+        # Without a buffer, so that it fails here.
+        with open(f"{group}/cgroup.procs", "wb", buffering=0) as file:
             file.write(b"0")
+    except OSError:
+        return False
+
+    return True
 
 
 def _offer_to_oom_killer() -> None:

@@ -111,6 +111,7 @@ Containment: TypeAlias = Literal["cgroup", "subreaper"]
 """How an agent's processes are held together; the keeper (a subreaper) is used in any case."""
 
 _PREFIX = "hankweave-"
+_CONFINED = "confined-"
 
 
 def containment() -> Containment:
@@ -123,13 +124,16 @@ def containment() -> Containment:
     return "cgroup"
 
 
-def make(mark: str) -> Path | None:
-    """Create a group below this process's own; None if there is none or it is not permitted."""
+def make(mark: str, *, is_confined: bool = False) -> Path | None:
+    """Create a group below this process's own; None if there is none or it is not permitted.
+
+    `is_confined`: `confined_groups` includes it.
+    """
     own = _own_group()
     if own is None or not os.access(own / "cgroup.procs", os.W_OK):
         return None
 
-    group = own / f"{_PREFIX}{mark}"
+    group = own / f"{_PREFIX}{_CONFINED if is_confined else ''}{mark}"
     try:
         group.mkdir()
     except OSError:
@@ -140,6 +144,19 @@ def make(mark: str) -> Path | None:
 
     remove(group)
     return None
+
+
+def confined_groups() -> set[int]:
+    """Return the inodes of the groups of confined programs below this process's own group."""
+    own = _own_group()
+    groups = () if own is None else own.glob(f"{_PREFIX}{_CONFINED}*")
+    found = set()
+    for group in groups:
+        for folder in _below(group):
+            with contextlib.suppress(FileNotFoundError):  # Its program has just ended.
+                found.add(folder.stat().st_ino)
+
+    return found
 
 
 def members(group: Path | None) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,7 +27,15 @@ from hankweave_server.agents.process.child import AgentProcess, Launch
 from hankweave_server.agents.process.environment import agent_environment
 from hankweave_server.agents.session import Session
 from hankweave_server.clock import Clock
-from hankweave_server.fsutil import is_broken, is_full
+from hankweave_server.confinement.namespaces import is_below
+from hankweave_server.confinement.policy import (
+    Fence,
+    environment_of,
+    granting,
+    program_files,
+)
+from hankweave_server.confinement.probe import own_programs
+from hankweave_server.fsutil import append_private, is_broken, is_full
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +72,30 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
     """Run a program for a task; leaving the context always ends all its processes.
 
     Raises AgentNotFound and AgentStartFailed, OSError if the log cannot be opened, and
-    AgentUnkillable on leaving.
+    AgentUnkillable on leaving. A task's fence is opened for what this program needs: itself, its
+    hooks and its notices.
     """
     mark = secrets.token_hex(16)
-    environment = agent_environment(task, os.environ, mark=mark, extra=program.extra_environment)
-    for needed in filter(None, (program.command[0], program.needs)):
-        if not _is_there(needed, environment.get("PATH"), task.work_tree):
-            raise AgentNotFound(f"{needed!r} was not found.", hint=program.hint)
-
-    launch = Launch(program.command, environment, task.work_tree, mark, task.run_id, task.codon_id)
+    moved = {} if task.fence is None else environment_of(task.fence)
+    extra = {**program.extra_environment, **moved}
+    environment = agent_environment(task, os.environ, mark=mark, extra=extra)
+    found = [
+        _find(needed, environment.get("PATH"), task.work_tree, program.hint)
+        for needed in filter(None, (program.command[0], program.needs))
+    ]
     with (
-        AgentLog(task.log_path, limit=task.limits.log_bytes) as log,
+        AgentLog(task.log_path, limit=task.limits.log_bytes, redactor=task.redactor) as log,
         _listening(program.hook_socket) as hooks,
     ):
+        launch = Launch(
+            program.command,
+            environment,
+            task.work_tree,
+            mark,
+            task.run_id,
+            task.codon_id,
+            fence=_own_fence(program, task, found),
+        )
         process = AgentProcess(launch)
         session = Session(
             process,
@@ -137,9 +156,28 @@ def _ready(prepare: Callable[[AgentTask], Program], task: AgentTask) -> Program:
         ) from error
 
 
-def _is_there(program: str, search_path: str | None, work_tree: Path) -> bool:
+def _find(program: str, search_path: str | None, work_tree: Path, hint: str) -> str:
     """Search where exec(3) will search; a name with a slash is relative to the work tree."""
     if "/" in program:
-        return shutil.which(work_tree / program) is not None
+        found = shutil.which(os.path.normpath(work_tree / program))
+    else:
+        found = shutil.which(program, path=search_path)
 
-    return shutil.which(program, path=search_path) is not None
+    if found is None:
+        raise AgentNotFound(f"{program!r} was not found.", hint=hint)
+
+    return found
+
+
+def _own_fence(program: Program, task: AgentTask, found: Sequence[str]) -> Fence | None:
+    if task.fence is None or task.fence.is_open:
+        return None
+
+    # Nothing can be granted that does not exist, and the first notice may come later.
+    append_private(task.notices_path, b"")
+    # What an agent can write is readable already, and may be a link that an agent has planted.
+    writable = task.fence.policy.write
+    foreign = (path for path in found if not any(is_below(path, folder) for folder in writable))
+    files = (file for path in foreign for file in (path, *program_files(os.path.realpath(path))))
+    hooks = () if program.hook_socket is None else (str(program.hook_socket),)
+    return granting(task.fence, read=(*own_programs(), *files, str(task.notices_path)), write=hooks)

@@ -20,6 +20,7 @@ from hankweave_server.agents.base import AgentStartFailed, AgentUnkillable, Exit
 from hankweave_server.agents.process.child import AgentProcess, Launch
 from hankweave_server.agents.process.environment import MARK
 from hankweave_server.agents.process.stdio import PipeReader
+from hankweave_server.confinement.policy import Fence, environment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Errands:
     run_id: RunId
     codon_id: CodonId
     processes_dir: Path
+    fence: Fence | None = None
+    """What confines the commands; None leaves them unconfined."""
 
     @asynccontextmanager
     async def start(
@@ -39,8 +42,9 @@ class Errands:
         Its stdin is empty. Raises AgentStartFailed, and AgentUnkillable on leaving.
         """
         mark = secrets.token_hex(16)
-        marked = {**environment, MARK: mark}
-        launch = Launch(command, marked, folder, mark, self.run_id, self.codon_id)
+        moved = {} if self.fence is None else environment_of(self.fence)
+        marked = {**environment, **moved, MARK: mark}
+        launch = Launch(command, marked, folder, mark, self.run_id, self.codon_id, fence=self.fence)
         try:
             process = AgentProcess(launch)
         except ValueError as error:  # A NUL in an argument, or a variable name with `=` in it.

@@ -8,7 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hankweave_server.agents.base import AgentSession, AgentTask, is_file_name
+from hankweave_server.agents.base import (
+    AgentAccount,
+    AgentNeeds,
+    AgentSession,
+    AgentTask,
+    is_file_name,
+    named_account,
+)
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.program import Program, run_program
 from hankweave_server.agents.scripted import player
@@ -47,6 +54,10 @@ class ScriptedAgent:
     def waits_before_tools(self) -> bool:
         return self.asks_first
 
+    def account(self, model: str, environment: Mapping[str, str]) -> AgentAccount:
+        """Return the account that its `env` names; it has no provider."""
+        return named_account("scripted", environment)
+
     def start(self, task: AgentTask) -> AbstractAsyncContextManager[AgentSession]:
         named = str(self.script) if self.script else os.environ.get(player.SCRIPT)
         extra = {player.SCRIPT: named} if named else {}
@@ -71,6 +82,12 @@ class ScriptedAgent:
             takes_answers=True,
         )
         return run_program(program, task, self.clock)
+
+    def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
+        """Return its sessions and its script."""
+        named = environment.get(player.SCRIPT) or os.environ.get(player.SCRIPT)
+        scripts = [self.script] if self.script else [Path(named)] if named else []
+        return AgentNeeds(home=self.sessions, read=tuple(scripts))
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]

@@ -14,6 +14,7 @@ A script is `{"steps": [step, …]}`; a step is an object with one of these name
 | `{"cost": usd}` | is added to the cost that the result reports |
 | `{"stderr": text}`, `{"raw": line}` | a line is printed verbatim |
 | `{"fail": {"message", "exitCode"?}}` | an error result, and exit |
+| `{"limit": {"resetsIn"?, "resetsAt"?}}` | a usage limit, and exit; a resumed session goes on |
 | `{"exit": code}`, `{"crash": signal}` | immediate exit without a result |
 
 Every file step is a tool call and its result. With `{"steps": …, "asks": true}`, or if the codon
@@ -137,6 +138,7 @@ class Player:
             "stderr": lambda text: _print(text, sys.stderr),
             "raw": lambda line: _print(line, sys.stdout),
             "fail": self.fail,
+            "limit": self._meet_limit,
             "exit": os._exit,
             "crash": _crash,
         }
@@ -207,9 +209,23 @@ class Player:
         self.end(failure["message"], is_error=True)
         sys.exit(failure.get("exitCode", 1))
 
-    def end(self, text: str, *, is_error: bool) -> None:
+    def _meet_limit(self, limit: dict[str, float]) -> NoReturn:
+        self._remember()
+        resets_at = limit.get("resetsAt")
+        if resets_at is None and "resetsIn" in limit:
+            resets_at = time.time() + limit["resetsIn"]
+
+        known = {} if resets_at is None else {"resetsAt": resets_at}
+        info = {"status": "rejected", "rateLimitType": "five_hour"} | known
+        _emit({"type": "rate_limit_event", "rate_limit_info": info})
+        error = {"api_error_status": 429, "api_error": "usage_limit_reached"}
+        self.end("You've hit your usage limit.", is_error=True, **error)
+        sys.exit(1)
+
+    def end(self, text: str, *, is_error: bool, **more: object) -> None:
         _emit(
-            {
+            more
+            | {
                 "type": "result",
                 "subtype": "error_during_execution" if is_error else "success",
                 "is_error": is_error,

@@ -28,7 +28,7 @@ from hankweave_protocol.events import (
     SentinelOutput,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.instants import from_text
+from hankweave_protocol.instants import from_text, to_text
 from hankweave_protocol.state import (
     NO_TOKENS,
     CodonExecution,
@@ -40,6 +40,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.cli.output.event_lines import asking_line
+from hankweave_server.cli.output.text import span
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import (
@@ -48,6 +49,8 @@ from hankweave_server.domain.lifecycle import (
     sentinel_cost_of,
     status_of,
     tokens_of,
+    wait_of,
+    waited_ms_at,
     was_stopped,
 )
 from hankweave_server.plain_text import one_line
@@ -233,8 +236,12 @@ def _row(
 
 def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> str:
     if retry is not None and retry.codon_id == codon.codon_id and not is_active(codon):
-        wait = max(0.0, (retry.at - now).total_seconds())
-        return f"retry in {wait:.0f} s"
+        left = max(0.0, (retry.at - now).total_seconds())
+        return f"retry in {left:.0f} s"
+
+    if (wait := wait_of(codon)) is not None:
+        ahead = (from_text(wait.until) - now).total_seconds()
+        return f"waits {span(ahead)} ({wait.kind} limit)"
 
     if isinstance(codon, FailedCodon) and was_stopped(codon.failure_reason):
         return "stopped"
@@ -262,7 +269,8 @@ def _seconds(codon: CodonExecution, now: datetime) -> float:
         case _:
             end = now
 
-    return max(0.0, (end - from_text(codon.start_time)).total_seconds())
+    waited = waited_ms_at(codon, to_text(end)) / 1000
+    return max(0.0, (end - from_text(codon.start_time)).total_seconds() - waited)
 
 
 def _seconds_of_run(state: State, now: datetime) -> float:

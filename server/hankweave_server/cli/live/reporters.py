@@ -127,8 +127,10 @@ def greeting(layout: Layout, ready: ServerReady) -> str:
     """Return the first lines of output, with the addresses; the last line stays visible."""
     page = f"http://{LOOPBACK}:{ready.port}/"
     others = token_in(layout.viewer_token)
+    apart = f"  state, out of agents' reach: {one_line(str(layout.state_directory))}"
     lines = (
         f"Hankweave serves {one_line(ready.execution_path)}",
+        *([apart] * (layout.private_folder is not None)),
         *([f"  read-only, to share: {page}{others}"] * bool(others)),
         f"  watch it: {page_of(layout.root, ready.port)}   WebSocket: {ready.url}",
     )

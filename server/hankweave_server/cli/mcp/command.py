@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from hankweave_server.agents.process.environment import AGENT_SOCKET
 from hankweave_server.cli.remote import execution_option, root_of
 from hankweave_server.errors import ExitCode, Stop
 
 
 @click.command()
 @execution_option
-def mcp(execution: Path | None) -> None:
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    help="Socket of an agent that the server runs. Default in an agent: its own.",
+)
+def mcp(execution: Path | None, socket: Path | None) -> None:
     """Serve checkpoint tools to an agent over MCP.
 
     The command speaks the Model Context Protocol on stdin and stdout, and passes every call to the
-    running server of the execution. The server offers the tools to the agents that it starts; you
-    can also configure your own agent to start this command.
+    running server of the execution. The server offers the tools to the agents that it starts, each
+    over a socket of its own; you can also configure your own agent to start this command.
 
     \b
     hankweave mcp --workspace ~/my-project
@@ -32,10 +39,19 @@ def mcp(execution: Path | None) -> None:
         )
 
     # Imported here because the SDK takes most of a second to load.
+    from hankweave_client.client import connect_agent, connect_to
     from hankweave_server.cli.mcp.daemon import DaemonProxy
     from hankweave_server.cli.mcp.server import serve
 
-    serve(DaemonProxy(root_of(execution), codon=os.environ.get("HANKWEAVE_CODON_ID")))
+    own = os.environ.get(AGENT_SOCKET)
+    if socket is None and execution is None and own:
+        socket = Path(own)
+
+    codon = os.environ.get("HANKWEAVE_CODON_ID")
+    if socket is not None:
+        serve(DaemonProxy(partial(connect_agent, socket), codon=codon))
+    else:
+        serve(DaemonProxy(partial(connect_to, root_of(execution)), codon=codon))
 
 
 COMMANDS = (mcp,)

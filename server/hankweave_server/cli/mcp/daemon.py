@@ -8,12 +8,12 @@ own call may lose the connection, and still gets the answer.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from hankweave_client.client import Client, connect_to
+from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused, ConnectionLost, NotRunning, Unauthorized
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.replies import AgentToolsGranted
@@ -25,12 +25,18 @@ LONGEST_CODON = 100
 _BACKOFF = Backoff(longest=1.0, attempts=10)
 
 
+class OpensSession(Protocol):
+    """Open a session with the server, as `connect_to` and `connect_agent` do."""
+
+    def __call__(self, *, reconnect: Backoff, name: str) -> AbstractAsyncContextManager[Client]: ...
+
+
 class DaemonProxy:
     """Connections to the server, one per call; every failure is a ToolError with a code."""
 
-    def __init__(self, execution: Path, *, codon: str | None) -> None:
+    def __init__(self, connect: OpensSession, *, codon: str | None) -> None:
         """Connect on behalf of the agent of `codon`; None for an agent outside of a hank."""
-        self._execution = execution
+        self._connect = connect
         self._codon = None if codon is None else one_line(codon, LONGEST_CODON)
         self._name = f"{NAME}:{self._codon}" if self._codon else NAME
 
@@ -63,7 +69,7 @@ class DaemonProxy:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Client]:
         try:
-            async with connect_to(self._execution, reconnect=_BACKOFF, name=self._name) as client:
+            async with self._connect(reconnect=_BACKOFF, name=self._name) as client:
                 yield client
         except CommandRefused as refused:
             hint = f" Hint: {refused.hint}" if refused.hint else ""

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from hankweave_protocol import codec, events
 from hankweave_protocol.events import Event, EventData, PermissionRequested
 from hankweave_protocol.records import PendingPermission, RollbackReport
-from hankweave_server.cli.output.text import clock, date, precise_moment, zone
+from hankweave_server.cli.output.text import clock, date, moment, precise_moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.plain_text import one_line
@@ -93,7 +93,15 @@ def _of_codon(data: EventData) -> EventLine | None:
         case events.CodonRetrying(codon_id=codon, delay_ms=delay):
             attempt = f"attempt {data.attempt} of {data.max_attempts}"
             return EventLine(f"retrying in {delay / 1000:g} s, {attempt}", codon)
-        case events.CodonWarning(codon_id=subject, message=message):
+        case events.CodonWaiting(codon_id=codon, until=until, reason=reason):
+            text = f"waits for the end of a {reason} limit, until {moment(until)}"
+            return EventLine(text, codon, severity="warning")
+        case events.CodonResumed(codon_id=codon, waited_ms=waited):
+            return EventLine(f"continues after {span(waited / 1000)} of waiting", codon)
+        case (
+            events.CodonWarning(codon_id=subject, message=message)
+            | events.AgentConfined(codon_id=subject, message=message)
+        ):
             return EventLine(message, subject, severity="warning")
         case events.SentinelError(sentinel_id=subject, message=message):
             return EventLine(message, subject, severity="warning")
@@ -162,6 +170,8 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"rolling back to {sha[:12]} ({kind})")
         case events.RollbackCompleted(report=report):
             return EventLine(f"rolled back{'' if report is None else f': {_counts(report)}'}")
+        case events.CheckpointSecret(checkpoint=where):
+            return EventLine(secrets_text(data), where.codon_id, severity="warning")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
             called = f" as {name!r}" if name else ""
             return EventLine(f"{sha[:12]} is {'' if pinned else 'not '}pinned{called}")
@@ -173,6 +183,16 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")
         case _:
             return None
+
+
+def secrets_text(flagged: events.CheckpointSecret) -> str:
+    """Return which secret a checkpoint holds, and what to do about it."""
+    first = flagged.secrets[0]
+    others = f" and {flagged.total - 1} more" if flagged.total > 1 else ""
+    return (
+        f"checkpoint {flagged.checkpoint.checkpoint_sha[:12]} holds a secret: {first.rule} in "
+        f"{first.path}:{first.line}{others} (hankweave redact removes it)"
+    )
 
 
 def _counts(report: RollbackReport) -> str:

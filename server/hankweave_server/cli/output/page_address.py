@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hankweave_server.paths import Layout
+from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import LOOPBACK
 
 
@@ -13,6 +14,18 @@ def page_of(root: Path, port: int) -> str:
     layout = Layout.of_execution(root)
     token = token_in(layout.controller_token) or token_in(layout.viewer_token)
     return f"http://{LOOPBACK}:{port}/{token}"
+
+
+def address_in_lock(root: Path) -> str | None:
+    """Return the address of the page without a token, as the last server there has noted it."""
+    record = read_record(Layout.of_execution(root).runtime_lock)
+    port = None if record is None else record.port
+    return None if port is None else f"http://{LOOPBACK}:{port}/"
+
+
+def viewer_token(root: Path) -> str:
+    """Return the part of a fragment with the viewer's token; empty if there is none."""
+    return token_in(Layout.of_execution(root).viewer_token).removeprefix("#")
 
 
 def token_in(path: Path) -> str:

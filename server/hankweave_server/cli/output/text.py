@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -20,6 +20,8 @@ from hankweave_protocol import instants
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hankweave_protocol.replies import ConfinementStatus
+    from hankweave_server.domain.reports.eta import Eta
     from hankweave_server.hank.problems import HankInvalid
 
 PIPE_WIDTH = 10_000
@@ -120,6 +122,44 @@ def size_text(count: int) -> str:
     return f"{amount / 1024:.1f} TiB"
 
 
+def span(seconds: float) -> str:
+    """Return `45 s`, `12 min`, `2 h 10 min` or `3 d 4 h`; no less than `0 s`."""
+    whole = max(0, round(seconds))
+    if whole < 120:
+        return f"{whole} s"
+
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def eta_text(eta: Eta | None) -> str:
+    """Return how long a plan still takes: `12 min to 25 min, probably 18 min`."""
+    if eta is None:
+        return "unknown: no codon that is left has finished before"
+
+    shortest = span(eta.shortest_ms / 1000)
+    if eta.longest_ms is None or eta.likely_ms is None:
+        missing = f"how long {', '.join(eta.unknown)} will take is unknown"
+        return missing if eta.shortest_ms < 1000 else f"at least {shortest}; {missing}"
+
+    longest = span(eta.longest_ms / 1000)
+    if shortest == longest:
+        text = f"about {longest}"
+    else:
+        text = f"{shortest} to {longest}, probably {span(eta.likely_ms / 1000)}"
+
+    if eta.earliest is None or eta.latest is None:
+        return text
+
+    is_one_day = date(eta.earliest) == date(eta.latest) == date(instants.to_text(datetime.now(UTC)))
+    first, last = (clock, clock_with_zone) if is_one_day else (moment, moment)
+    return f"{text} (done between {first(eta.earliest)} and {last(eta.latest)})"
+
+
 def moment(timestamp: str) -> str:
     """Return `2026-11-21 15:44:34 CET`; return a text that is not a timestamp unchanged."""
     at = _local(timestamp)
@@ -172,3 +212,12 @@ def _local(timestamp: str) -> datetime | None:
         return instants.from_text(timestamp).astimezone()
     except (ValueError, OverflowError):
         return None
+
+
+def confinement_text(status: ConfinementStatus) -> str:
+    """Return what confines agents, without what that does not cover."""
+    if status.level == "none":
+        return "none, because this machine offers no way to confine agents"
+
+    landlock = f", Landlock ABI {status.landlock_abi}" if status.landlock_abi else ""
+    return f"{status.profile}, level {status.level}{landlock}"

@@ -11,6 +11,7 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.events import CheckCompleted
 from hankweave_protocol.ids import CodonId
+from hankweave_server.cli.reports.document import markdown_table, markdown_text
 from hankweave_server.domain.step_results import PipelineResult, StepResult
 from hankweave_server.plain_text import one_line
 
@@ -18,6 +19,8 @@ Format: TypeAlias = Literal["json", "markdown", "github"]
 
 DIFF_LIMIT = 50_000
 """Maximum characters of the diff in a report (Architect: 50 KB)."""
+
+_COLUMNS = ("step", "status", "checks", "cost", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,17 @@ class Report:
         }
 
     def _markdown(self) -> str:
-        lines = [f"# {_plain(self.task)}", "", *self._summary(), "", *self._table()]
+        lines = [f"# {markdown_text(self.task)}", "", *self._summary(), "", *self._table()]
         if self.errors:
-            lines += ["", "## Errors", "", *(f"- {_plain(error)}" for error in self.errors)]
+            lines += ["", "## Errors", "", *(f"- {markdown_text(error)}" for error in self.errors)]
 
         if self.warnings:
-            lines += ["", "## Warnings", "", *(f"- {_plain(each)}" for each in self.warnings)]
+            lines += [
+                "",
+                "## Warnings",
+                "",
+                *(f"- {markdown_text(each)}" for each in self.warnings),
+            ]
 
         if self.files:
             lines += ["", "## Files", "", *self._files()]
@@ -106,12 +114,12 @@ class Report:
 
     def _github(self) -> str:
         mark = {"success": "✅", "partial": "⚠️", "failed": "❌"}[self.result.status]
-        lines = [f"## {mark} {_plain(self.task)}", "", *self._summary(), "", *self._table()]
+        lines = [f"## {mark} {markdown_text(self.task)}", "", *self._summary(), "", *self._table()]
         if self.errors:
-            lines += ["", *(f"> {_plain(error)}" for error in self.errors)]
+            lines += ["", *(f"> {markdown_text(error)}" for error in self.errors)]
 
         if self.warnings:
-            lines += ["", *(f"> ⚠️ {_plain(each)}" for each in self.warnings)]
+            lines += ["", *(f"> ⚠️ {markdown_text(each)}" for each in self.warnings)]
 
         if self.files:
             lines += ["", *_folded(f"{len(self.files)} files changed", self._files())]
@@ -126,29 +134,23 @@ class Report:
         return [f"**{self.result.status}** · {seconds} · ${self.result.cost:.4f}"]
 
     def _table(self) -> list[str]:
-        rows = ["| step | status | checks | cost | time |", "|---|---|---|---:|---:|"]
+        rows = []
         for step in self.result.steps:
             checks = self.checks.get(step.name, [])
             passed = f"{sum(check.passed for check in checks)}/{len(checks)}" if checks else ""
             cells = [
-                _plain(step.name),
+                markdown_text(step.name),
                 step.status,
                 passed,
                 f"${step.cost:.4f}",
                 f"{step.duration_ms / 1000:.1f} s",
             ]
-            rows.append(f"| {' | '.join(cells)} |")
+            rows.append(cells)
 
-        return rows
+        return markdown_table(_COLUMNS, rows, frozenset({"cost", "time"}))
 
     def _files(self) -> list[str]:
-        return [f"- {action}: {_plain(path)}" for path, action in self.files]
-
-
-def _plain(text: str) -> str:
-    """Return untrusted text as one line, with Markdown and HTML characters escaped."""
-    line = one_line(" ".join(text.split()))
-    return re.sub(r"([\\`*_{}\[\]<>|#~@!])", r"\\\1", line)
+        return [f"- {action}: {markdown_text(path)}" for path, action in self.files]
 
 
 def _fenced(text: str) -> list[str]:

@@ -21,6 +21,7 @@ import click
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
 from hankweave_protocol.events import (
+    AgentConfined,
     AgentOutput,
     AssistantAction,
     CheckCompleted,
@@ -49,6 +50,7 @@ from hankweave_server.cli.live.reporters import greeting
 from hankweave_server.cli.output.event_lines import asking_line, event_line, short
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.pipelines.report import DIFF_LIMIT, Format, Report
+from hankweave_server.cli.reports.document import hand_over, unwritten
 from hankweave_server.cli.run import serve
 from hankweave_server.domain.history import end_checkpoint, restored_checkpoint, thread
 from hankweave_server.domain.step_results import (
@@ -57,7 +59,7 @@ from hankweave_server.domain.step_results import (
     is_of_authentication,
     result_of,
 )
-from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.errors import ExitCode
 from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep, ScriptedAgentSettings
 from hankweave_server.ledger.writer import Published
 from hankweave_server.local.reader import on_files
@@ -195,7 +197,10 @@ class Banners:
                 self.has_burst |= source.kind in ("tool_use", "codon-end")
             case ErrorEvent(fatal=False, message=message):
                 self.warnings.append(message)
-            case CodonWarning(codon_id=codon, message=message):
+            case (
+                CodonWarning(codon_id=codon, message=message)
+                | AgentConfined(codon_id=codon, message=message)
+            ):
                 self.warnings.append(f"{codon}: {message}")
             case CheckCompleted(codon_id=codon) as check:
                 self.checks.setdefault(codon, []).append(check)
@@ -229,7 +234,7 @@ def _lines_of(event: Event) -> Iterator[str]:
             yield f"   {asking_line(asked)}"
         case PermissionResolved(tool_name=tool, by=by) if line is not None:
             yield f"   {short(tool)} is {line.word} by {by}"
-        case CodonRetrying() | CodonWarning() if line is not None:
+        case CodonRetrying() | CodonWarning() | AgentConfined() if line is not None:
             yield f"   {one_line(line.message)}"
         case CodonCompletedEvent() as done:
             yield _ended(done)
@@ -297,27 +302,15 @@ class Telling:
 
         folder = self.file.absolute().parent
         if not folder.is_dir():
-            raise _unwritten(self.file, "the directory does not exist", "Nothing was run.")
+            raise unwritten(self.file, "the directory does not exist", "Nothing was run.")
 
         if not os.access(self.file if self.file.exists() else folder, os.W_OK):
-            raise _unwritten(self.file, os.strerror(errno.EACCES), "Nothing was run.")
+            raise unwritten(self.file, os.strerror(errno.EACCES), "Nothing was run.")
 
     def hand_over(self, report: str) -> None:
         """Write the report to the file or stdout; raise Stop if the file cannot be written."""
-        if self.file is None:
-            click.echo(report, nl=False)
-            return
-
-        try:
-            self.file.write_text(report, encoding="utf-8")
-        except OSError as error:
-            hint = "The pipeline itself has ended; `hankweave sessions` shows the result."
-            raise _unwritten(self.file, error.strerror, hint) from None
-
-
-def _unwritten(file: Path, why: str | None, hint: str) -> Stop:
-    message = f"The report could not be written to {file}: {why}."
-    return Stop(message, ExitCode.IO_ERROR, hint=hint)
+        hint = "The pipeline itself has ended; `hankweave sessions` shows the result."
+        hand_over(report, self.file, hint)
 
 
 def _agent_of(meant: Pipeline, step: PipelineStep) -> str:

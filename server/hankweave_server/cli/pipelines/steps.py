@@ -14,6 +14,7 @@ import click
 from hankweave_protocol.codec import decode_value
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.shapes import Value
+from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.architect import (
     Checkpoint,
     CheckpointError,
@@ -25,7 +26,6 @@ from hankweave_server.cli.remote import root_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.local.executions import is_in_git
-from hankweave_server.paths import STATE_DIRECTORY
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
 Repository = Literal["auto", "workspace", "shadow"]
@@ -56,7 +56,7 @@ def place_of(execution: Path | None, repository: Repository = "auto") -> StepPla
     if repository != "auto":
         return StepPlace(root, repository)
 
-    return StepPlace(root, "shadow" if (root / STATE_DIRECTORY).is_dir() else "workspace")
+    return StepPlace(root, "shadow" if state_directory_of(root).is_dir() else "workspace")
 
 
 def listed_in(place: StepPlace, repository: Repository) -> StepPlace:

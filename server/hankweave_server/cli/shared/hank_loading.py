@@ -17,6 +17,9 @@ from hankweave_protocol.hank import Codon, Hank, Loop
 from hankweave_protocol.state import State
 from hankweave_server.agents.preflight import AgentCheck, AgentFault, check_agents
 from hankweave_server.agents.registry import Roster
+from hankweave_server.confinement.policy import Level
+from hankweave_server.confinement.probe import probe
+from hankweave_server.domain.confinement import confinement_of
 from hankweave_server.domain.history import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
@@ -117,6 +120,33 @@ def require_agents(hank: LoadedHank, layout: Layout, settings: RunSettings) -> N
     codons = codons_to_run(hank.hank, state)
     roster = roster_of(hank, settings.agent, settings.model)
     refuse(check_agents(codons, roster, hank.hank.overrides))
+
+
+def require_confinement(hank: LoadedHank, settings: RunSettings) -> None:
+    """Raise Stop if confinement is required, and a codon of the hank would run without it."""
+    if not settings.require_confinement:
+        return
+
+    overrides, chosen = hank.hank.overrides, settings.confinement
+    for codon in _codons(hank.hank):
+        wanted = confinement_of(
+            codon, overrides, chosen=chosen, default=settings.default_confinement
+        )
+        if wanted.profile == "none":
+            raise Stop(
+                f"Codon {codon.id} is not to be confined, but confinement is required.",
+                ExitCode.CONFIGURATION,
+                hint='Remove its "confinement": "none", or use --confinement workspace.',
+            )
+
+    found = probe()
+    if found.level is Level.NONE:
+        reasons = "".join(f"\n  {level}: {why}" for level, why in found.reasons.items())
+        raise Stop(
+            f"Agents cannot be confined on this machine, but confinement is required:{reasons}",
+            ExitCode.CONFIGURATION,
+            hint="Run on a kernel with Landlock (5.13), or install bubblewrap.",
+        )
 
 
 def refuse(checks: Sequence[AgentCheck]) -> None:

@@ -26,7 +26,8 @@ _WITH_VALUE: Final = frozenset(
     {
         *("--config", "--data", "--execution", "-e", "--anthropic-base-url", "--port", "-p"),
         *("--model", "-m", "--idle-timeout", "--shim-idle-timeout", "--input", "-i"),
-        *("--output", "-o", "--replay", "--max-cost", "--max-time"),
+        *("--output", "-o", "--replay", "--max-cost", "--max-time", "--max-wait"),
+        *("--webhook", "--notify"),
         *("--restore-journal", "--diet-journal"),
     }
 )

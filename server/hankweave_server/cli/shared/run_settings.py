@@ -26,12 +26,13 @@ from typing import Any, TypeVar, cast, get_args
 import click
 
 from hankweave_protocol import instants
+from hankweave_protocol.hank import ConfinementProfile
 from hankweave_protocol.ids import CodonId
 from hankweave_server import config, fsutil
 from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, invocation
 from hankweave_server.clock import Clock
-from hankweave_server.config import Config, Layer
+from hankweave_server.config import Config, Layer, Resolved
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.paths import Layout
@@ -76,8 +77,36 @@ T = TypeVar("T")
 log_level_option = click.option(
     "--log-level", type=click.Choice(get_args(LogLevel)), help="Minimum level of server.log."
 )
+confinement_option = click.option(
+    "--confinement",
+    type=click.Choice(get_args(ConfinementProfile)),
+    help="What agents and commands can change: the work tree, nothing (readonly) or everything "
+    "(none). Default: workspace, or as the hank says.",
+)
+require_confinement_option = click.option(
+    "--require-confinement",
+    is_flag=True,
+    help="Refuse to start if agents would run unconfined.",
+)
 log_format_option = click.option(
     "--log-format", type=click.Choice(get_args(LogFormat)), help="Format of server.log."
+)
+
+webhook_option = click.option(
+    "--webhook",
+    "webhooks",
+    metavar="URL",
+    multiple=True,
+    envvar="HANKWEAVE_RUNTIME_WEBHOOK",
+    help="Call people: POST signed JSON to this URL. Repeatable.",
+)
+notify_option = click.option(
+    "--notify",
+    "services",
+    metavar="URL",
+    multiple=True,
+    envvar="HANKWEAVE_RUNTIME_NOTIFY",
+    help="Call people through a service, such as mailto:// or ntfy:// (see apprise). Repeatable.",
 )
 
 KEYS = {
@@ -89,7 +118,9 @@ KEYS = {
     "idle_timeout": "idleTimeout",
     "max_cost": "budget.maxDollars",
     "max_time": "budget.maxTimeSeconds",
+    "max_wait": "maxWait",
     "safe_points": "safePoints",
+    "confinement": "confinement",
     "without_proxy": "withoutProxy",
     "exit_on_complete": "exitOnComplete",
     "log_level": "logLevel",
@@ -102,6 +133,7 @@ FLAGS = {
     "no_autostart": ("autostart", False),
     "ignore_rig_failures": ("ignoreRigFailures", True),
     "no_agent_check": ("noAgentCheck", True),
+    "require_confinement": ("requireConfinement", True),
 }
 """Options of `run` without a value, and the settings and values they set."""
 
@@ -250,6 +282,9 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         agent=given["agent"],
         no_token=given["no_token"],
         prices=given["prices"],
+        webhooks=given["webhooks"],
+        services=given["services"],
+        notify_content=given["notify_content"],
         overwrite_output=given["overwrite_output"],
         plain=given["plain"],
         json_output=given["as_json"],
@@ -269,6 +304,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
 
     idle = _optional(found, "shimIdleTimeout", int)
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
+    profile = found["confinement"]
     persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value
     return replace(
         settings,
@@ -278,8 +314,12 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         model=_model(found),
         agent_check=not _value(found, "noAgentCheck", bool),
         safe_points=safe_points_named(_value(found, "safePoints", str)),
+        confinement=_profile(profile) if profile.source in _ABOVE_HANK else None,
+        default_confinement="workspace" if _is_of_hank(profile) else _profile(profile),
+        require_confinement=_value(found, "requireConfinement", bool),
         max_cost=_optional(found, "budget.maxDollars", float),
         max_time=_optional(found, "budget.maxTimeSeconds", float),
+        max_wait=_optional(found, "maxWait", float),
         output=output.absolute() if isinstance(output, Path) else None,
         idle_seconds=idle if is_above_hank else None,
         default_idle_seconds=idle,
@@ -312,8 +352,15 @@ def _model(found: Config) -> str | None:
 
     None if it comes from the hank's overrides: loading the hank applies those.
     """
-    model = found["model"]
-    return None if (model.name or "").startswith("overrides.") else _optional(found, "model", str)
+    return None if _is_of_hank(found["model"]) else _optional(found, "model", str)
+
+
+def _is_of_hank(resolved: Resolved) -> bool:
+    return (resolved.name or "").startswith("overrides.")
+
+
+def _profile(resolved: Resolved) -> ConfinementProfile:
+    return cast(ConfinementProfile, resolved.value)
 
 
 def _value(found: Config, key: str, kind: type[T]) -> T:

@@ -88,24 +88,25 @@ def counted(state: State) -> tuple[Execution, ...]:
     on_thread = {id(entry.codon) for entry in thread(state)}
     return tuple(
         each
-        for each in _ended(state)
+        for each in ended(state)
         if id(each.codon) in on_thread or isinstance(each.codon, FailedCodon)
     )
 
 
-def total(executions: Iterable[Execution]) -> Spending:
-    return sum((each.spent for each in executions), NOTHING)
-
-
-def _ended(state: State) -> Iterator[Execution]:
+def ended(state: State) -> Iterator[Execution]:
+    """Yield every ended execution, work that a rollback discarded included, oldest run first."""
     for run in reversed(state.runs):
         for codon in run.codons:
             if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
                 yield Execution(run, codon)
 
 
+def total(executions: Iterable[Execution]) -> Spending:
+    return sum((each.spent for each in executions), NOTHING)
+
+
 def _seconds_of(execution: Execution) -> float:
-    """Return the seconds from start to end.
+    """Return the seconds from start to end, without waits for the end of limits.
 
     0 for a codon that crashed with its server: its end time is only when the next server started.
     """
@@ -115,4 +116,4 @@ def _seconds_of(execution: Execution) -> float:
         return 0.0
 
     start, end = from_text(codon.start_time), from_text(codon.end_time)
-    return max(0, milliseconds_between(start, end)) / 1000
+    return max(0, milliseconds_between(start, end) - codon.waited_ms) / 1000

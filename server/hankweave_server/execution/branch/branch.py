@@ -252,7 +252,7 @@ class Branching:
         state, known = self._ctx.state, self._ctx.checkpointer.known
         history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
         run = self._first_run(draft)
-        plan = reentered_by(run, state, self._ctx.hank.hank)
+        plan = reentered_by(run, state, self._ctx.recorded.hank)
         return inherited(state, draft.target, history, plan, run)
 
     def _first_run(self, draft: Draft) -> Run:

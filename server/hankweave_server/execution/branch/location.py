@@ -17,10 +17,11 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ExecutionOrigin
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import BranchIntent
+from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server import fsutil
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.fsutil import make_private_directory
-from hankweave_server.paths import STATE_DIRECTORY, Layout
+from hankweave_server.paths import Layout
 
 _PATH = "$.data.path"
 

@@ -6,11 +6,13 @@ Modules, in reading order:
 - `record`: its record in the ledger: states, checkpoints, and its three ends
 - `setup`: rig and checks
 - `agent_turn`: prompts, sessions and extensions: the agent's conversations
+- `waits`: waits for the end of a provider's limit, and how a conversation goes on after one
 - `event_recorder`: the agent's signals, turned into events, costs and checkpoints
 - `costs`: tokens and USD, by message and by conversation
 - `file_changes`: changed files, and who changed them
 - `permissions`: permission requests, answered by lists, a client or a timeout
 - `limits`: budget limits, and agents that are refused every tool
 - `sentinels`: the codon's sentinels, connected to the ledger
+- `confinement`: the fence of agents and commands, and reports of what it refuses
 - `environment`: the environment of agents and commands: tool server and data
 """

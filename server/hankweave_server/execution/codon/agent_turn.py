@@ -11,7 +11,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from typing import assert_never
+
+import msgspec
 
 from hankweave_protocol.events import CodonExtended, CodonStartedEvent, RollbackTold
 from hankweave_protocol.hank import Codon
@@ -20,6 +23,7 @@ from hankweave_protocol.records import Conversation, Notice
 from hankweave_protocol.state import InitializingCodon, PlanEntry, StartingCodon
 from hankweave_protocol.transitions import AgentTold, ExtensionCountUpdated
 from hankweave_server.agents.base import (
+    Agent,
     AgentError,
     AgentKilled,
     AgentLimits,
@@ -33,16 +37,26 @@ from hankweave_server.agents.base import (
     WordReceived,
 )
 from hankweave_server.background_tasks import alongside
+from hankweave_server.confinement.policy import Fence
 from hankweave_server.domain import lifecycle, variables
 from hankweave_server.domain.history import previous_session
 from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending, judge
+from hankweave_server.domain.limits import Limit, NoWait
 from hankweave_server.domain.permissions import can_refuse, permissions_of
 from hankweave_server.domain.plan import awaits_full_context
-from hankweave_server.execution.codon.environment import offered
+from hankweave_server.execution.codon.confinement import FenceReporter, agent_fence
+from hankweave_server.execution.codon.environment import AgentAccess, agent_access, offered
 from hankweave_server.execution.codon.event_recorder import EventRecorder
 from hankweave_server.execution.codon.limits import BudgetWatch, Refusals
 from hankweave_server.execution.codon.permissions import Permits
 from hankweave_server.execution.codon.record import CodonRecord
+from hankweave_server.execution.codon.waits import (
+    LimitWaits,
+    Subject,
+    continued,
+    limit_in,
+    subjects_of,
+)
 from hankweave_server.execution.context import ExecutionContext, known
 from hankweave_server.execution.resume import taken_up
 from hankweave_server.hank.prompts import ResolvedPrompt, render
@@ -93,7 +107,9 @@ KILL_GRACE = timedelta(seconds=1.5)
 """Between INT and TERM, and between TERM and KILL: an orderly end has eight seconds in all."""
 
 
-def assignment(ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> AgentTask:
+def assignment(
+    ctx: ExecutionContext, run_id: RunId, entry: PlanEntry, access: AgentAccess
+) -> AgentTask:
     """Return the codon's own task; raise AgentError if the hank or the thread lacks a part."""
     codon, prompt = entry.codon, prompt_of(ctx, entry)
     system_prompt = _rendered(ctx, prompt.system_prompt) if prompt.system_prompt else None
@@ -116,7 +132,11 @@ def assignment(ctx: ExecutionContext, run_id: RunId, entry: PlanEntry) -> AgentT
         fork_at=None if conversation is None else conversation.message_id,
         goes_on=conversation is not None,
         asks=_asks(ctx, entry),
-        tools=offered(ctx, run_id, entry.codon_id),
+        tools=offered(ctx, run_id, entry.codon_id, access.socket),
+        access_folder=access.folder,
+        socket=access.socket,
+        redactor=ctx.ledger.redactor,
+        traceparent=ctx.traceparent(run_id, entry.codon_id),
     )
 
 
@@ -209,6 +229,16 @@ def _session_to_resume(
 NO_PROCESS = -1
 """The exit code of a codon whose agent never ran, or was ended by a time limit."""
 
+NOT_STARTED = Ending(
+    exit_code=NO_PROCESS,
+    timed_out=None,
+    request_timed_out=False,
+    had_session=False,
+    result_success=None,
+    text="",
+)
+"""The end of an agent that a command interrupted before it was started."""
+
 
 class AgentWork:
     """The work of a codon's agent: its start, its signals, and the extensions the hank asks for."""
@@ -222,6 +252,7 @@ class AgentWork:
         *,
         permits: Permits,
         refusals: Refusals,
+        waits: LimitWaits,
         is_interrupted: Callable[[], bool],
     ) -> None:
         self._ctx = ctx
@@ -230,26 +261,126 @@ class AgentWork:
         self._budget = budget
         self._permits = permits
         self._refusals = refusals
+        self._waits = waits
+        self._chosen: Subject | None = None
+        """The model that works now, if not the codon's own."""
+        self._no_wait = NoWait("")
+        """Why the last limit is not waited for."""
         self._is_interrupted = is_interrupted
         self._awaits_full_context = awaits_full_context(ctx.hank.hank, record.entry)
+        self._fence = FenceReporter(ctx, record.entry.codon, record.entry.codon_id)
         self._notice: Notice | None = None
         """The notice that the agent is given at its start."""
         self.session: AgentSession | None = None
 
     async def do(self) -> Ending:
-        """Let the agent work, and extend its work while the hank asks for that."""
+        """Let the agent work, and extend its work while the hank asks for that.
+
+        Raises Suspended if the server stops while the codon waits for the end of a limit.
+        """
         self._notice = self._ctx.state.notice
-        task = assignment(self._ctx, self._record.run_id, self._record.entry)
-        ending = await self._converse(task)
-        while (prompt := self._further_prompt(ending)) is not None:
-            session_id = await self._extend(prompt)
-            ending = await self._converse(extension(self._ctx, task, session_id, prompt))
+        run_id, entry = self._record.run_id, self._record.entry
+        log_path = self._ctx.layout.agent_log(run_id, entry.codon_id)
+        async with agent_access(self._ctx, log_path) as access:
+            fence = await agent_fence(self._ctx, entry.codon, access)
+            task = replace(assignment(self._ctx, run_id, entry, access), fence=fence)
+            subject = await self._waits.before_first(self._subjects)
+            if subject is None:
+                return NOT_STARTED
+
+            self._chosen = subject
+            task = replace(task, model=subject.model)
+            return await self._carry_on(task, await self._converse(task))
+
+    async def resume(self) -> Ending:
+        """Continue the wait of an earlier server, then the agent's work."""
+        self._notice = self._ctx.state.notice
+        run_id, entry = self._record.run_id, self._record.entry
+        log_path = self._ctx.layout.agent_log(run_id, entry.codon_id)
+        async with agent_access(self._ctx, log_path) as access:
+            fence = await agent_fence(self._ctx, entry.codon, access)
+            task = replace(assignment(self._ctx, run_id, entry, access), fence=fence)
+            session_id = self._narrator.session_id
+            subject = await self._waits.go_on(self._subjects, session_id)
+            if subject is None:
+                return NOT_STARTED
+
+            self._chosen = subject
+            task = replace(task, model=subject.model)
+            if session_id is not None:
+                task = continued(task, self._agent, session_id, subject)
+
+            return await self._carry_on(task, await self._converse(task))
+
+    async def _carry_on(self, task: AgentTask, ending: Ending) -> Ending:
+        """Continue after limits, and after clean ends while the hank asks for that."""
+        first = task
+        while not self._is_interrupted():
+            if (again := await self._after_limit(task, ending)) is not None:
+                task = again
+            elif (prompt := self._further_prompt(ending)) is not None:
+                session_id = await self._extend(prompt)
+                task = extension(self._ctx, first, session_id, prompt)
+                task = replace(task, model=self._subject.model)
+            else:
+                break
+
+            ending = await self._converse(task)
 
         return ending
 
+    async def _after_limit(self, task: AgentTask, ending: Ending) -> AgentTask | None:
+        """Wait if the agent has met a limit, and return the task that continues then."""
+        limit = self._limit_in(ending)
+        if limit is None or self._budget.look() is not None:
+            self._waits.release()
+            return None
+
+        session_id = self._session_id()
+        chosen = await self._waits.after(
+            limit,
+            self._subject,
+            self._subjects,
+            message=ending.text.strip(),
+            session_id=session_id,
+            has_worked=self._narrator.conversation.has_worked,
+        )
+        if isinstance(chosen, NoWait):
+            self._no_wait = chosen
+
+        if not isinstance(chosen, Subject):
+            return None
+
+        self._chosen = chosen
+        return continued(task, self._agent, session_id, chosen)
+
+    def _limit_in(self, ending: Ending) -> Limit | None:
+        """Return the limit that ended the agent's conversation, if it was one."""
+        has_failed = isinstance(self.judged(ending), CodonFailure)
+        if not (self._record.is_running and has_failed) or ending.timed_out is not None:
+            return None
+
+        facts = self._narrator.conversation.facts
+        return limit_in(ending, facts, self._agent, self._record.entry.codon.env, self._ctx.clock)
+
+    @cached_property
+    def _subjects(self) -> tuple[Subject, ...]:
+        return subjects_of(self._ctx, self._record.entry.codon)
+
+    @property
+    def _subject(self) -> Subject:
+        return self._chosen or self._subjects[0]
+
+    @property
+    def _agent(self) -> Agent:
+        return self._ctx.agent_for(self._subject.codon)
+
+    def _session_id(self) -> str:
+        return self._narrator.session_id or self._record.working().claude_session_id
+
     async def _converse(self, task: AgentTask) -> Ending:
         """Start the agent with one prompt and handle its signals until it has ended."""
-        agent = self._ctx.agent_for(self._record.entry.codon)
+        agent = self._agent
         self._narrator.begin_conversation(waits=agent.waits_before_tools or task.asks)
         task = replace(task, budget_usd=self._budget.dollars_left)
         async with AsyncExitStack() as stack:
@@ -270,6 +401,10 @@ class AgentWork:
             ):
                 async for signal in session.signals():
                     await self._heed(signal)
+                    await self._report_refusals(signal, task.fence)
+                    if self._waits.is_first and self._narrator.conversation.has_worked:
+                        self._waits.answered(self._subject)
+
                     await self._permits.heed(signal, session, waits)
 
                 outcome = await session.wait()
@@ -291,6 +426,11 @@ class AgentWork:
                 pass
 
         await self._narrator.tell(signal)
+
+    async def _report_refusals(self, signal: AgentSignal, fence: Fence | None) -> None:
+        events = await self._fence.in_signal(signal, fence)
+        if events:
+            await self._record.tell(*events)
 
     async def _await_session(self, session: AgentSession, task: AgentTask) -> None:
         if self._record.is_running:
@@ -362,7 +502,7 @@ class AgentWork:
         """Record one more extension; return the id of the session that continues."""
         working = self._record.working()
         tokens, number = working.current_tokens, working.extension_count + 1
-        session_id = self._narrator.session_id or working.claude_session_id
+        session_id = self._session_id()
         await self._record.tell(
             ExtensionCountUpdated(
                 run_id=self._record.run_id,
@@ -384,7 +524,13 @@ class AgentWork:
 
     def judged(self, ending: Ending) -> CodonSuccess | ContextFull | CodonFailure:
         now = self._ctx.clock.now()
-        return judge(ending, awaits_full_context=self._awaits_full_context, now=now)
+        verdict = judge(ending, awaits_full_context=self._awaits_full_context, now=now)
+        if isinstance(verdict, CodonFailure) and self._no_wait.sentence:
+            reason = verdict.reason
+            message = f"{reason.message} {self._no_wait.sentence}"
+            return CodonFailure(msgspec.structs.replace(reason, message=message, retriable=False))
+
+        return verdict
 
 
 @asynccontextmanager

@@ -32,6 +32,10 @@ class CodonCosts:
         """Cost and tokens of the conversations of this codon that have ended."""
         self._spent: tuple[float, Tokens] = (0.0, NO_TOKENS)
 
+    def carry_over(self, cost: float, tokens: Tokens) -> None:
+        """Count on from what the codon had cost under an earlier server."""
+        self._spent = (cost, tokens)
+
     def begin_conversation(self) -> None:
         self._before = self._spent
         self._message = ("", NO_TOKENS)

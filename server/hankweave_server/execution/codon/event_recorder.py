@@ -27,6 +27,7 @@ from hankweave_server.agents.base import (
     AgentSaid,
     AgentSignal,
     ContextExceeded,
+    LimitReported,
     MessageNamed,
     PermissionAsked,
     PermissionWithdrawn,
@@ -42,6 +43,7 @@ from hankweave_server.agents.base import (
     UsageReported,
     WordReceived,
 )
+from hankweave_server.domain.limits import LimitFacts
 from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
 from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
@@ -89,18 +91,29 @@ class AgentSteps:
 LIMIT = 64 * 1024
 """Characters of an answer that go into the state; the codon's log has all of it."""
 
+LONGEST_SECRET = 4096
+"""Characters beyond a limit that are read to recognize a secret that the limit would cut."""
+
 LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
 
 
 class Conversation:
-    """The result of one conversation with the agent: its answer, and how it ended."""
+    """The result of one conversation with the agent: its answer, and how it ended.
 
-    def __init__(self) -> None:
+    `clean` removes secrets from its answer.
+    """
+
+    def __init__(self, clean: Callable[[str], str] = str) -> None:
+        self._clean = clean
         self.result: ResultReported | None = None
         self.request_timed_out = False
         self.context_exceeded = False
         self.compacted = False
+        self.facts = LimitFacts()
+        """What the agent has reported about limits of its provider."""
+        self.has_worked = False
+        """The model has answered: it called a tool, thought, or spent tokens on an answer."""
         self._said = ""
         self._printed: list[str] = []
         self._printed_characters = 0
@@ -113,6 +126,14 @@ class Conversation:
             return self.result.text
 
         return "\n".join(self._complaints)
+
+    def worked(self) -> None:
+        """Note that the model has answered; an error that was reported before is over."""
+        self.has_worked = True
+        self.facts = LimitFacts()
+
+    def reported(self, facts: LimitFacts) -> None:
+        self.facts = self.facts.merged(facts)
 
     def said(self, text: str) -> None:
         self._said = text or self._said
@@ -131,6 +152,7 @@ class Conversation:
         """Return the answer as a variable's value."""
         result = self.result.text if self.result is not None and self.result.success else ""
         text = result or self._said or "\n".join(self._printed)
+        text = self._clean(text)  # Before it is cut, as a part would not be recognized.
         return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
 
 
@@ -166,7 +188,7 @@ class EventRecorder:
         """`saves_before_tools` overrides the settings for an agent that asks for permission."""
         overrides = ctx.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
-        self.conversation = Conversation()
+        self.conversation = Conversation(ctx.ledger.redactor.text)
         self.files = anyio.Lock()
         """Held while the work tree is scanned, and by any task that needs it to stand still."""
         self._saving = anyio.Lock()
@@ -207,6 +229,11 @@ class EventRecorder:
         self._naming: str | None = None
         """The message that signals belong to now."""
 
+    def take_over(self, session_id: str, cost: float, tokens: Tokens) -> None:
+        """Continue a codon of an earlier server, which was in this conversation."""
+        self.session_id = session_id
+        self._costs.carry_over(cost, tokens)
+
     def begin_conversation(self, *, waits: bool = False) -> None:
         """Reset what belongs to a conversation; the cost of earlier ones stays counted.
 
@@ -217,7 +244,7 @@ class EventRecorder:
         self._pace = LookPace(anyio.current_time())
         self._called_at.clear()
         self._costs.begin_conversation()
-        self.conversation = Conversation()
+        self.conversation = Conversation(self._ctx.ledger.redactor.text)
 
     async def tell(self, signal: AgentSignal) -> None:
         """Record the events of one signal; the caller handles a session's start."""
@@ -234,6 +261,7 @@ class EventRecorder:
                 await self._act("message", text)
                 await self._message_ended()
             case Thought(text=text):
+                self.conversation.worked()
                 self._note_message()
                 await self._act("thinking", text)
             case ToolAnnounced(tool_use_id=tool_use_id, name=name):
@@ -242,7 +270,12 @@ class EventRecorder:
                 await self._tool_called(signal)
             case ToolReturned():
                 await self._tool_returned(signal)
+            case LimitReported(facts=facts):
+                self.conversation.reported(facts)
             case UsageReported():
+                if signal.tokens.output_tokens:
+                    self.conversation.worked()
+
                 if entries := self._costs.count(signal):
                     await self._post(*entries)
                     self._on_turn(tokens_of(signal.tokens))
@@ -383,6 +416,7 @@ class EventRecorder:
                 await self._on_safe_point(point, label)
 
     async def _tool_called(self, call: ToolCalled) -> None:
+        self.conversation.worked()
         await self._look_ahead_of(call.tool_use_id, call.name)
         self._called_at[call.tool_use_id] = self._ctx.clock.monotonic()
         self._steps.called(call.tool_use_id)
@@ -405,13 +439,16 @@ class EventRecorder:
 
         self._note_message()
         limit = self._ctx.tool_result_limit
-        cut = len(done.result) > limit
+        result, cut = done.result, len(done.result) > limit
+        if cut:  # A secret at the limit would not be recognized later.
+            result = self._ctx.ledger.redactor.text(result[: limit + LONGEST_SECRET])
+
         await self._post(
             ToolResult(
                 codon_id=self._codon_id,
                 tool_use_id=done.tool_use_id,
                 tool_name=done.name,
-                result=done.result[:limit] + "..." if cut else done.result,
+                result=result[:limit] + "..." if cut else result,
                 truncated=cut,
                 original_length=len(done.result),
                 execution_time_ms=round((self._ctx.clock.monotonic() - called_at) * 1000),

@@ -12,6 +12,7 @@ from typing import NoReturn, TypeVar
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CodonCompletedEvent, CodonWarning, ExitStatus
 from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import (
     BudgetExceeded,
@@ -44,13 +45,34 @@ class CodonRecord:
         self.run_id = run_id
         self.entry = entry
         self._begun = ctx.clock.monotonic()
+        self._held_at: float | None = None
         self.first_seq = ctx.ledger.last_seq
         """An event after this one may belong to the codon, whatever the wall clock says."""
 
     @property
     def elapsed_ms(self) -> int:
-        """Milliseconds since the codon began, by the monotonic clock."""
-        return round((self._ctx.clock.monotonic() - self._begun) * 1000)
+        """Milliseconds since the codon began, by the monotonic clock, without waits for limits."""
+        until = self._ctx.clock.monotonic() if self._held_at is None else self._held_at
+        return round((until - self._begun) * 1000)
+
+    def take_over(self) -> None:
+        """Count on from the time that the codon had worked under an earlier server."""
+        codon = self.current
+        wait = lifecycle.wait_of(codon)
+        if wait is not None:
+            whole = milliseconds_between(from_text(codon.start_time), from_text(wait.since))
+            worked = max(0, whole - codon.waited_ms)
+            self._begun = self._ctx.clock.monotonic() - worked / 1000
+
+    def hold_time(self) -> None:
+        """Stop counting time: the codon waits for the end of a limit."""
+        if self._held_at is None:
+            self._held_at = self._ctx.clock.monotonic()
+
+    def count_time(self) -> None:
+        if self._held_at is not None:
+            self._begun += self._ctx.clock.monotonic() - self._held_at
+            self._held_at = None
 
     @property
     def current(self) -> CodonExecution:

@@ -23,9 +23,12 @@ tracked then are not edits. The rig's checkpoint comes before the agent. At the 
 comes before the terminal state, so that every terminal state has files to go back to, and terminal
 state and `codon.completed` event are one batch. Only then do sentinels and clients see the end.
 
-After a crash the record stands in some non-terminal state. No code here resumes it: `recovery`
-marks it failed and rolls the files back to the last success, and the plan runs the codon again.
-This is why nothing in this module has to be idempotent.
+A codon whose agent has met a limit of its provider waits, in the state that it is in (`waits`). It
+is the only one that goes on under another server: `_resume` continues the conversation.
+
+After a crash the record stands in some non-terminal state. Unless it waits, it is not resumed:
+`recovery` marks it failed and rolls the files back to the last success, and the plan runs the codon
+again. This is why nothing in this module has to be idempotent.
 
 However a codon ends, `run` returns its terminal record. There are five ways:
 
@@ -97,6 +100,7 @@ from hankweave_server.execution.codon.sentinels import (
     sentinels_of,
 )
 from hankweave_server.execution.codon.setup import Checks, RigFailed, set_up_rig
+from hankweave_server.execution.codon.waits import Attention, LimitWaits, Suspended
 from hankweave_server.execution.context import ExecutionContext, holds
 from hankweave_server.execution.post_codon import publish
 from hankweave_server.execution.resume import taken_up
@@ -131,9 +135,12 @@ class CodonRun:
         *,
         restored_rig: Sha | None,
         skip_rig: bool = False,
+        is_resumed: bool = False,
     ) -> None:
+        """`is_resumed`: the codon waits for the end of a limit since an earlier server."""
         self._ctx = ctx
         self._entry = entry
+        self._is_resumed = is_resumed
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
         self._interruption: Interruption | None = None
@@ -153,6 +160,9 @@ class CodonRun:
             on_turn=self._budget.after_turn,
             saves_before_tools=permissions is not None,
         )
+        self._waits = LimitWaits(
+            ctx, self._record, attention=self._attention, before=self._before_wait
+        )
         self._refusals = Refusals()
         self._permits = Permits(
             ctx, self._record, permissions, self._narrator.files, on_denied=self._refusals.deny
@@ -164,6 +174,7 @@ class CodonRun:
             self._budget,
             permits=self._permits,
             refusals=self._refusals,
+            waits=self._waits,
             is_interrupted=lambda: self._interruption is not None,
         )
         self._ends = CodonEnds(
@@ -195,6 +206,21 @@ class CodonRun:
         return isinstance(ended, Halt) and ended.checkpoint_kind == "exit"
 
     @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits for the end of a limit, without an agent."""
+        return self._waits.is_waiting
+
+    def end_wait(self) -> None:
+        """Let the agent continue now, although the limit may not have ended."""
+        self._waits.end()
+
+    def _attention(self) -> Attention:
+        if self._interruption is None:
+            return "stay"
+
+        return "suspend" if self._is_last else "leave"
+
+    @property
     def _attending(self) -> SentinelWatch:
         assert self._sentinels is not None, "they are there before the codon begins"
         return self._sentinels
@@ -209,11 +235,15 @@ class CodonRun:
 
         self._permits.end("The codon is ending.")
         self._commands.cancel()
+        self._waits.wake()
         if self._work.session is not None:
             await self._work.session.stop()
 
     def refuse_unless_pausable(self) -> None:
         """Raise Refused unless the agent works now."""
+        if self.is_waiting:
+            self._record.refuse_to_freeze("waits for a limit", "Send codon.start to continue it")
+
         if self._work.session is None or not self._record.is_running:
             self._record.refuse_to_freeze("is still starting", "Wait for codon.started")
 
@@ -249,11 +279,20 @@ class CodonRun:
         if notice is not None and self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
-    async def run(self) -> TerminalCodon:
-        """Run the codon to its end and return its terminal record."""
+    async def run(self) -> TerminalCodon | None:
+        """Run the codon to its end and return its terminal record.
+
+        None if the server stops while the codon waits for the end of a limit: it goes on later.
+        """
         async with sentinels_of(self._ctx, self._record, self._ctx.models) as sentinels:
             self._sentinels = sentinels
-            terminal = await self._run()
+            try:
+                terminal = await (self._resume() if self._is_resumed else self._run())
+            except Suspended:
+                terminal = None
+            finally:
+                self._waits.release()
+
             reason: UnloadReason = "shutdown" if self._is_last else "codon-complete"
             await sentinels.finish(self._narrator.announce_files, reason=reason)
             return terminal
@@ -277,12 +316,30 @@ class CodonRun:
         except RigFailed as failed:
             return await self._ends.fail(failed.reason, NO_PROCESS)
         except AgentError as error:
-            message = error.message if error.hint is None else f"{error.message} {error.hint}"
-            return await self._ends.fail(
-                FailureReason(type="unknown", retriable=False, message=message), NO_PROCESS
-            )
+            return await self._ends.fail(_reason_of(error), NO_PROCESS)
 
         return await self._end_interrupted(NO_PROCESS)
+
+    async def _resume(self) -> TerminalCodon:
+        """Continue a codon that waits since an earlier server."""
+        await FileChangeReporter(self._ctx).scan_and_report(PERSON, self._record.run_id, None)
+        self._record.take_over()
+        current = self._record.current
+        if isinstance(current, RunningCodon):
+            self._narrator.take_over(
+                current.claude_session_id, current.current_cost, current.current_tokens
+            )
+
+        if (overrun := self._budget.open()) is not None:
+            return await self._end_over_budget(overrun, NO_PROCESS)
+
+        try:
+            await self._attending.load()
+            return await self._conclude(await self._work.resume())
+        except SentinelsNotLoaded as missing:
+            return await self._ends.fail(missing.reason, NO_PROCESS)
+        except AgentError as error:
+            return await self._ends.fail(_reason_of(error), NO_PROCESS)
 
     # --- before the agent ----------------------------------------------------------------------
 
@@ -414,6 +471,11 @@ class CodonRun:
 
     # --- checkpoints ---------------------------------------------------------------------------
 
+    async def _before_wait(self, label: str) -> None:
+        await self._restore_data_link()
+        await self._narrator.announce_files(FileSource(kind="codon-end"))
+        await self._checkpoint("turn", label)
+
     async def _safe_point(self, point: SafePoint, label: str | None) -> None:
         await self._checkpoint("tool" if point == "before-tool" else point, label)
         await publish(self._ctx, self._record, label)
@@ -426,3 +488,8 @@ class CodonRun:
         sha = await self._record.take(kind, label, message_id=self._narrator.message_id)
         self._narrator.has_saved()
         return sha
+
+
+def _reason_of(error: AgentError) -> FailureReason:
+    message = error.message if error.hint is None else f"{error.message} {error.hint}"
+    return FailureReason(type="unknown", retriable=False, message=message)

@@ -16,7 +16,13 @@ import anyio
 import anyio.abc
 
 from hankweave_protocol.events import FileSource, Info
-from hankweave_protocol.state import FailureReason, RunningCodon
+from hankweave_protocol.state import (
+    NO_SENTINELS,
+    FailureReason,
+    LoadedSentinels,
+    RunningCodon,
+    StartingCodon,
+)
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
@@ -156,6 +162,13 @@ class SentinelWatch:
             *entries, run_id=self._record.run_id, codon_id=self._record.entry.codon_id
         )
 
+    def _before(self) -> LoadedSentinels:
+        """Return what the sentinels have done in a codon that goes on under another server."""
+        current = self._record.current
+        return (
+            current.sentinels if isinstance(current, StartingCodon | RunningCodon) else NO_SENTINELS
+        )
+
     def _setting(self) -> SentinelSetting:
         ctx, record = self._ctx, self._record
         overrides = ctx.hank.hank.overrides
@@ -177,6 +190,8 @@ class SentinelWatch:
             price=ctx.price,
             tell=self._tell,
             persists=persists,
+            clean=ctx.ledger.redactor.text,
+            before=self._before(),
         )
 
 

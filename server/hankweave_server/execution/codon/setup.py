@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +28,11 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import FailureReason, PlanEntry
 from hankweave_server.agents.base import AgentError, AgentStartFailed
 from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.confinement.policy import Fence
+from hankweave_server.execution.codon.confinement import (
+    FenceReporter,
+    command_fence,
+)
 from hankweave_server.execution.codon.environment import command_environment
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
@@ -60,6 +67,7 @@ class _Rig:
         self._run_id = run_id
         self._entry = entry
         self._errands = Errands(run_id, entry.codon_id, ctx.layout.agent_processes)
+        self._refusals = FenceReporter(ctx, entry.codon, entry.codon_id)
         self._last_copied: Path | None = None
 
     async def set_up(self) -> None:
@@ -96,24 +104,23 @@ class _Rig:
             case RigCommand(command=spec):
                 copied = self._last_copied
                 in_copied = spec.working_directory == "lastCopied" and copied is not None
+                fence = await command_fence(self._ctx, self._entry.codon)
                 await run_rig_command(
                     spec.run,
-                    start=below_a_keeper(self._errands),
+                    start=below_a_keeper(replace(self._errands, fence=fence)),
                     cwd=copied if in_copied and copied is not None else work_tree,
                     env=command_environment(self._ctx.layout, self._entry.codon),
                     timeout_seconds=spec.timeout_seconds,
-                    on_line=lambda stream, line: self._line(index, stream, line),
+                    on_line=partial(self._line, index, fence),
                 )
 
-    async def _line(self, index: int, stream: Literal["stdout", "stderr"], line: str) -> None:
-        await self._post(
-            RigOutput(
-                codon_id=self._entry.codon_id,
-                stream=stream,
-                line=line[:500],
-                command_index=index,
-            )
+    async def _line(
+        self, index: int, fence: Fence | None, stream: Literal["stdout", "stderr"], line: str
+    ) -> None:
+        output = RigOutput(
+            codon_id=self._entry.codon_id, stream=stream, line=line[:500], command_index=index
         )
+        await self._post(output, *await self._refusals.in_text(line, fence))
 
     async def _failed(self, item: RigItem, index: int, error: RigError) -> None:
         is_ignored = item.allow_failure or self._ctx.ignore_rig_failures
@@ -168,6 +175,7 @@ class Checks:
     def __init__(self, ctx: ExecutionContext, record: CodonRecord) -> None:
         self._ctx = ctx
         self._record = record
+        self._refusals = FenceReporter(ctx, record.entry.codon, record.entry.codon_id)
 
     async def failure(self) -> FailureReason | None:
         """Run the checks up to the first failure that counts; return why the codon has failed."""
@@ -183,16 +191,21 @@ class Checks:
     async def _run(self, check: Check, index: int) -> RigError | None:
         """Run one check and report the result; return what went wrong."""
         begun, output = self._ctx.clock.monotonic(), _Output()
-        errands = Errands(
-            self._record.run_id, self._record.entry.codon_id, self._ctx.layout.agent_processes
-        )
+        codon, fence = self._record.entry.codon, None
         fault: RigError | None = None
         try:
+            fence = await command_fence(self._ctx, codon)
+            errands = Errands(
+                self._record.run_id,
+                self._record.entry.codon_id,
+                self._ctx.layout.agent_processes,
+                fence=fence,
+            )
             await run_rig_command(
                 check.run,
                 start=below_a_keeper(errands),
                 cwd=self._ctx.layout.work_tree,
-                env=command_environment(self._ctx.layout, self._record.entry.codon),
+                env=command_environment(self._ctx.layout, codon),
                 timeout_seconds=check.timeout_seconds,
                 on_line=output.take,
             )
@@ -200,6 +213,7 @@ class Checks:
             fault = error
 
         await self._record.tell(
+            *await self._refusals.in_text(output.text, fence),
             CheckCompleted(
                 codon_id=self._record.entry.codon_id,
                 check_index=index,
@@ -210,7 +224,7 @@ class Checks:
                 exit_code=_exit_code(fault),
                 message=None if fault is None else str(fault),
                 ignored=check.allow_failure,
-            )
+            ),
         )
         return fault
 

@@ -6,6 +6,7 @@ Modules, in reading order:
 - `repack`: packing, in short steps, in the background or for a gc
 - `fsck`: the whole store, read and compared with the journal
 - `git_index`: the index of the shadow repository, for stock git
+- `secret_scan`: new content of checkpoints, searched for secrets after the reply
 - `progress`: progress of long work, observed and published
 - `health_monitor`: problems of the server, published; jumps of the clock
 """

@@ -44,7 +44,7 @@ class Repacker:
         self.is_stopping = False
         self.alone = anyio.Lock()
         """Held by a task that packs, prunes, or reads the store beside the engine (fsck)."""
-        checkpointer.when_taken(self.wake)
+        checkpointer.when_taken(lambda _taken: self.wake())
 
     def wake(self) -> None:
         """Look soon whether there is something to pack."""

@@ -183,7 +183,7 @@ class RollbackStory:
         yield _completed(intent, intent.to_run, report)
 
     def _replanned(self, run: Run, before: State) -> Iterator[PlanSet]:
-        plan = reentered_by(run, before, self._ctx.hank.hank)
+        plan = reentered_by(run, before, self._ctx.recorded.hank)
         if plan != before.execution_plan:
             yield PlanSet(execution_plan=plan)
 

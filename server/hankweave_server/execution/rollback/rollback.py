@@ -262,6 +262,9 @@ class Rollback:
     def _refuse_if_running(self, request: RollbackRequest) -> None:
         """Raise Refused while a codon runs that the request neither ends nor may freeze."""
         active = self._runner.active
+        if active is not None and active.is_waiting and request.on_running != "pause":
+            return  # No agent works: the wait ends with the rollback.
+
         if request.on_running == "refuse" or (request.on_running == "pause" and active is None):
             self._runner.refuse_while_running()
         elif active is not None and self._keeps(active, request):

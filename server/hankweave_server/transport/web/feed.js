@@ -20,7 +20,11 @@ export const FEED_TYPES = [
   "codon.started",
   "codon.completed",
   "codon.retrying",
+  "codon.waiting",
+  "codon.resumed",
   "codon.warning",
+  "checkpoint.secret",
+  "agent.confined",
   "codon.extended",
   "loop.iteration.completed",
   "check.completed",
@@ -150,8 +154,17 @@ function entryOf(event) {
         "note",
         `Attempt ${data.attempt} of ${data.maxAttempts} starts in ${Math.round(data.delayMs / 1000)} s.`,
       );
+    case "codon.waiting": {
+      const until = new Date(data.until).toLocaleString();
+      return base(event, "note", `Waits for the end of a ${data.reason} limit, until ${until}.`);
+    }
+    case "codon.resumed":
+      return base(event, "note", "The wait is over; the conversation continues.");
     case "codon.warning":
+    case "agent.confined":
       return base(event, "bad", `Warning: ${data.message}`);
+    case "checkpoint.secret":
+      return base(event, "bad", secretsIn(data));
     case "codon.extended":
       return base(event, "note", `The agent was told to continue: ${data.exhaustWithPrompt}`);
     case "loop.iteration.completed":
@@ -216,6 +229,13 @@ function action(event) {
   }
 
   return content.trim() ? base(event, kind === "thinking" ? "thought" : "words", content) : null;
+}
+
+function secretsIn({ checkpoint, secrets, total }) {
+  const [first] = secrets;
+  const others = total > 1 ? ` and ${total - 1} more` : "";
+  const sha = checkpoint.checkpointSha.slice(0, 12);
+  return `Checkpoint ${sha} holds a secret: ${first.rule} in ${first.path}:${first.line}${others}.`;
 }
 
 function ending({ success, skipped, exitStatus, failureReason, condition }) {

@@ -3,6 +3,7 @@ import { Client, Refused } from "./client.js";
 import { Store } from "./store.js";
 
 const NOTE_STAYS = 12_000;
+const TABS = ["live", "time", "events", "cost"];
 
 /**
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
@@ -21,6 +22,7 @@ export class Session {
     this.listeners = new Set();
     this.wasOpen = false;
     this.noteTimer = 0;
+    this.wanted = location.hash; // What the address wants shown, until there is a connection.
     this.store = new Store(this.ask);
     this.client = new Client(`${scheme}//${location.host}/ws`, {
       token,
@@ -31,6 +33,10 @@ export class Session {
       onConnection: (connection) => this.#connected(connection),
     });
     this.client.open();
+    addEventListener("hashchange", () => {
+      this.wanted = location.hash;
+      if (this.wasOpen) this.#showWanted();
+    });
   }
 
   /** @type {import("./client.js").Ask} */
@@ -111,10 +117,29 @@ export class Session {
 
     const first = !this.wasOpen;
     this.wasOpen = true;
+    if (first) this.#showWanted();
     (first ? store.load() : store.refresh()).catch((error) => {
       if (first) this.wasOpen = false; // The next connection begins anew.
       this.say(error.message);
     });
+  }
+
+  /** Shows what the address names: `view=cost`, `checkpoint=SHA` or `event=SEQ`. */
+  #showWanted() {
+    const wanted = new URLSearchParams(this.wanted.slice(1));
+    this.wanted = "";
+    const [tab, sha, seq] = ["view", "checkpoint", "event"].map((name) => wanted.get(name));
+    if (tab !== null && TABS.includes(tab)) this.look({ tab, dialog: null });
+    if (sha !== null && /^[0-9a-f]{4,40}$/.test(sha))
+      this.look({ tab: "time", moment: { sha }, dialog: null });
+    if (seq !== null && /^[1-9]\d{0,14}$/.test(seq)) this.try(() => this.#showEvent(Number(seq)));
+  }
+
+  /** @param {number} seq */
+  async #showEvent(seq) {
+    const { events = [] } = await this.ask("events.query", { since: seq - 1, until: seq, limit: 1 });
+    if (events.length === 0) this.say(`There is no event ${seq}.`);
+    else this.look({ tab: "events", dialog: { kind: "event", event: events[0] } });
   }
 }
 

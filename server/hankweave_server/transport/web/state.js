@@ -63,6 +63,12 @@ export function fold(state, { type, data }) {
         currentTokens: data.tokens,
       });
       break;
+    case "CodonWaitChanged":
+      Object.assign(activeOf(state, data) ?? {}, {
+        wait: data.wait ?? null,
+        waitedMs: data.waitedMs ?? 0,
+      });
+      break;
     case "SentinelStatesUpdated":
       Object.assign(newest(state, data.runId, data.codonId) ?? {}, { sentinels: data.sentinels });
       break;

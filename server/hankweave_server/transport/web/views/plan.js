@@ -87,7 +87,7 @@ const isDone = (codon) => codon !== undefined && !isActive(codon);
 function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
   const status = codon?.status ?? "waiting";
   const sha = codon && endCheckpoint(codon);
-  const words = retry && retry.at > now ? `again in ${duration(retry.at - now)}` : status;
+  const words = doing(codon, retry, now);
   const figures = codon
     ? [duration(took(codon, now)), dollars(costOf(codon)), `${compact(tokensOf(codon))} tokens`]
     : [];
@@ -119,6 +119,14 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
         >
           Look
         </button>`}
+      ${codon?.wait && html`
+        <${Act}
+          session=${session}
+          onClick=${() =>
+            session.act(`${entry.codonId} continues.`, "codon.start", { codonId: entry.codonId })}
+        >
+          Continue now
+        <//>`}
       ${!codon && !isWorking && html`
         <${Act}
           session=${session}
@@ -131,6 +139,14 @@ function Codon({ session, entry, codon, retry, now, isLive, isWorking }) {
   </li>`;
 }
 
+function doing(codon, retry, now) {
+  const { wait, status } = codon ?? {};
+  if (wait) return `waits ${duration(Date.parse(wait.until) - now)} for a ${wait.kind} limit`;
+  return retry && retry.at > now ? `again in ${duration(retry.at - now)}` : (status ?? "waiting");
+}
+
 function took(codon, now) {
-  return (codon.endTime ? Date.parse(codon.endTime) : now) - Date.parse(codon.startTime);
+  const end = codon.endTime ? Date.parse(codon.endTime) : now;
+  const waits = codon.wait ? now - Date.parse(codon.wait.since) : 0;
+  return end - Date.parse(codon.startTime) - (codon.waitedMs ?? 0) - Math.max(0, waits);
 }

@@ -1,0 +1,488 @@
+"""Translate the events of an execution into spans and measurements. Pure.
+
+Each run is one trace. Its root span is the run; the children of that are the attempts of codons,
+and their children the calls of tools. Everything else that is exported (waits, checkpoints,
+rollbacks, retries) is an event of the span that it happens in. A new run is a trace of its own,
+linked to the run that it continues and to the one before it.
+
+A span is handed out once, by the server in which it ends; until then its children name a parent
+that follows later. `recall` restores the open spans from the state and the journal.
+
+Names, numbers and times are exported always. What agents and people wrote, and paths of files, are
+content, and exported on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from hankweave_protocol import events, transitions
+from hankweave_protocol.codec import decode_transition_body
+from hankweave_protocol.events import Event, EventData, StateTransition
+from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_protocol.state import (
+    CodonExecution,
+    CompletedCodon,
+    FailedCodon,
+    Run,
+    SkippedCodon,
+    State,
+    TerminalCodon,
+    Tokens,
+)
+from hankweave_server.domain.costs import run_cost
+from hankweave_server.domain.history import plan_entry, run_named
+from hankweave_server.domain.lifecycle import (
+    cost_of,
+    is_active,
+    sentinel_cost_of,
+    status_of,
+    tokens_of,
+)
+from hankweave_server.domain.tracing import conventions as names
+from hankweave_server.domain.tracing.spans import (
+    LONGEST,
+    Attribute,
+    Exported,
+    Measurement,
+    OpenSpan,
+    SpanEvent,
+    attributes_of,
+    duration,
+    hashed,
+    links_of,
+    nanoseconds,
+    span_id_of_codon,
+    span_id_of_run,
+    trace_id_of,
+    usage_of,
+    used_by,
+)
+
+MOST_CALLS = 1000
+"""Tool calls of one codon without a result that are remembered."""
+
+MOST_TOOLS = 200
+"""Different names of tools; further ones are exported as `OTHER`.
+
+Each value of an attribute is a time series of its own, and agents choose these names.
+"""
+
+OTHER = "other"
+
+LONGEST_NAME = 100
+
+CALLS_A_SECOND = 50
+"""Tool calls in one second that get a span and a measured duration; the others are counted.
+
+A span takes about 0.1 ms of the processor until it is sent. No agent works as fast as this, but one
+that prints as fast as it is read must not be slowed down.
+"""
+
+MOST_UNPLACED = 16
+"""Events between two runs, which the next run gets."""
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    span: OpenSpan
+    tokens: Tokens | None = None
+
+
+@dataclass(slots=True)
+class _OpenCodon:
+    span: OpenSpan
+    agent: str
+    model: str | None
+    calls: dict[str, OpenSpan] = field(default_factory=dict)
+    call_count: int = 0
+    left_out: int = 0
+    """The number of calls without a span."""
+    checkpoints: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How an event becomes an event of a span."""
+
+    place: Literal["run", "codon"]
+    fields: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+
+
+_TOLD: Mapping[type[EventData], _Told] = {
+    events.ServerStarted: _Told("run", ("server_version",)),
+    events.ServerStopping: _Told("run"),
+    events.ServerDegraded: _Told("run", ("code",), ("message",)),
+    events.ServerRecovered: _Told("run", ("code",), ("message",)),
+    events.CodonRetrying: _Told("run", ("codon_id", "attempt", "max_attempts", "delay_ms")),
+    events.CodonWaiting: _Told(
+        "codon", ("until", "reason", "source", "number", "model"), ("message",)
+    ),
+    events.CodonResumed: _Told("codon", ("by", "waited_ms")),
+    events.CodonExtended: _Told("codon", ("extension_number",), ("exhaust_with_prompt",)),
+    events.CodonWarning: _Told("codon", ("kind",), ("message",)),
+    events.PermissionRequested: _Told("codon", ("request_id", "tool_name"), ("reason",)),
+    events.PermissionResolved: _Told(
+        "codon", ("request_id", "tool_name", "decision", "by"), ("message",)
+    ),
+    events.CheckCompleted: _Told(
+        "codon", ("check_index", "passed", "duration_ms", "exit_code"), ("command", "output")
+    ),
+    events.RigSetupCompleted: _Told("codon", ("command_count", "duration_ms")),
+    events.RigSetupFailed: _Told(
+        "codon", ("failure_type", "command_index", "exit_code", "ignored"), ("message",)
+    ),
+    events.RollbackStarted: _Told(
+        "run", ("from_run", "from_codon", "to_codon", "to_checkpoint", "checkpoint_type")
+    ),
+    events.RollbackFailed: _Told("run", (), ("message",)),
+    events.RollbackCompleted: _Told(
+        "run", ("from_run", "to_run", "checkpoint", "codon_id", "direction"), ("reason",)
+    ),
+    events.CheckpointRollback: _Told("codon", ("checkpoint", "direction"), ("reason",)),
+}
+
+_FOLLOWED = frozenset(
+    {
+        *("RunStarted", "RunCompleted", "RunFailed", "RunCrashed"),
+        *("CodonStarted", "CodonTransitioned", "CheckpointCreated"),
+    }
+)
+"""Transitions that matter here; the others, which come with every message, are not decoded."""
+
+_STEPS = frozenset({"tool", "turn"})
+"""Kinds of checkpoints that a codon makes by the hundred: they are counted."""
+
+_Heed: TypeAlias = Callable[[Event, State], Sequence[Exported]]
+
+
+class Tracing:
+    """The open spans of one execution."""
+
+    def __init__(self, workflow: str, *, with_content: bool = False) -> None:
+        """`workflow` is the name of the hank."""
+        self._workflow = workflow
+        self._with_content = with_content
+        self._runs: dict[RunId, _OpenRun] = {}
+        self._codons: dict[CodonId, _OpenCodon] = {}
+        self._unplaced: list[SpanEvent] = []
+        """Events while no run was open."""
+        self._tools: set[str] = set()
+        self._second = ""
+        self._calls_in_second = 0
+        self._heeds: dict[type[EventData], _Heed] = {
+            StateTransition: self._transition,
+            events.AssistantAction: self._action,
+            events.ToolResult: self._result,
+            events.SentinelUnloaded: self._sentinel,
+            **dict.fromkeys(_TOLD, self._told),
+        }
+
+    def recall(self, state: State, history: Iterable[Event]) -> None:
+        """Open the spans of a run that an earlier server has left open.
+
+        `history` are the last events; if it does not reach back to the beginning of the run, some
+        of what the spans tell is missing.
+        """
+        run = state.runs[0] if state.runs else None
+        if run is None or run.status != "running":
+            return
+
+        known = tuple(history)
+        if not any(event.run_id == run.run_id and _is_start(event) for event in known):
+            self._open_from(run, state)
+
+        for event in known:
+            self.heed(event, state)
+
+        self._open_from(run, state)
+        self._runs = {run.run_id: self._runs[run.run_id]}
+
+    def _open_from(self, run: Run, state: State) -> None:
+        self._open_run(run, state)
+        for codon in run.codons[-1:]:
+            if is_active(codon):
+                self._open_codon(run.run_id, codon, state)
+
+    def heed(self, event: Event, state: State) -> Sequence[Exported]:
+        """Return what is to be exported after an event; `state` is the one that it has led to."""
+        heed = self._heeds.get(type(event.data))
+        return () if heed is None else heed(event, state)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def _transition(self, event: Event, state: State) -> Sequence[Exported]:
+        data = event.data
+        assert isinstance(data, StateTransition)
+        if data.transition_type not in _FOLLOWED:
+            return ()
+
+        match decode_transition_body(data.transition):
+            case transitions.RunStarted(run=run):
+                self._open_run(run, state)
+            case transitions.RunCompleted(run_id=run_id, end_time=end_time):
+                return self._end_run(run_id, end_time, "completed", state)
+            case transitions.RunFailed(run_id=run_id, end_time=end_time):
+                return self._end_run(run_id, end_time, "failed", state)
+            case transitions.RunCrashed(run_id=run_id, end_time=end_time):
+                return self._end_run(run_id, end_time, "crashed", state)
+            case transitions.CodonStarted(run_id=run_id, codon=codon):
+                self._open_codon(run_id, codon, state)
+            case transitions.CodonTransitioned(run_id=run_id, codon=codon):
+                if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
+                    return tuple(self._end_codon(run_id, codon))
+            case transitions.CheckpointCreated(checkpoint=checkpoint):
+                self._checkpoint(event, checkpoint)
+            case _:
+                pass
+
+        return ()
+
+    def _open_run(self, run: Run, state: State) -> None:
+        span_id, trace_id = span_id_of_run(run), trace_id_of(run.run_id)
+        known = self._runs.get(run.run_id)
+        if run.status != "running" or (known is not None and known.span.span_id == span_id):
+            return
+
+        span = OpenSpan(
+            name=f"{names.INVOKE_WORKFLOW} {self._workflow}",
+            trace_id=trace_id,
+            span_id=span_id,
+            parent_id=None,
+            start=nanoseconds(run.start_time),
+            attributes={
+                names.OPERATION: names.INVOKE_WORKFLOW,
+                names.AGENT: self._workflow,
+                names.RUN: run.run_id,
+            },
+            links=tuple(links_of(run, state)),
+        )
+        span.events, self._unplaced = self._unplaced, []
+        self._runs[run.run_id] = _OpenRun(span)
+
+    def _end_run(
+        self, run_id: RunId, end_time: str, status: str, state: State
+    ) -> Sequence[Exported]:
+        opened = self._runs.pop(run_id, None)
+        if opened is None:
+            self._unplaced.clear()  # They belong to this run, of whose beginning nothing is known.
+            return ()
+
+        run = run_named(state, run_id)
+        span = opened.span
+        span.attributes[names.RUN_STATUS] = status
+        span.attributes[names.COST] = 0.0 if run is None else run_cost(run)
+        if opened.tokens is not None:
+            span.attributes.update(usage_of(opened.tokens))
+
+        error = "" if status == "completed" else status
+        finished = span.ended(nanoseconds(end_time), error=error)
+        return finished, duration(names.INVOKE_DURATION, finished, names.OPERATION, names.AGENT)
+
+    # --- codons ----------------------------------------------------------------------------------
+
+    def _open_codon(self, run_id: RunId, codon: CodonExecution, state: State) -> None:
+        span_id = span_id_of_codon(run_id, codon)
+        known = self._codons.get(codon.codon_id)
+        if known is not None and known.span.span_id == span_id:
+            return
+
+        entry = plan_entry(state.execution_plan, codon.codon_id)
+        agent = codon.codon_id if entry is None else entry.codon.id
+        model = None if entry is None else entry.codon.model
+        run = run_named(state, run_id)
+        attributes: dict[str, Attribute] = {
+            names.OPERATION: names.INVOKE_AGENT,
+            names.AGENT: agent,
+            names.CODON: codon.codon_id,
+            names.ATTEMPT: codon.attempt,
+            names.RUN: run_id,
+        }
+        if model:
+            attributes[names.MODEL] = model
+
+        span = OpenSpan(
+            name=f"{names.INVOKE_AGENT} {agent}",
+            trace_id=trace_id_of(run_id),
+            span_id=span_id,
+            parent_id=None if run is None else span_id_of_run(run),
+            start=nanoseconds(codon.start_time),
+            attributes=attributes,
+        )
+        self._codons[codon.codon_id] = _OpenCodon(span, agent, model)
+
+    def _end_codon(self, run_id: RunId, codon: TerminalCodon) -> Iterator[Exported]:
+        opened = self._codons.pop(codon.codon_id, None)
+        if opened is None:
+            return
+
+        span, end, tokens = opened.span, nanoseconds(codon.end_time), tokens_of(codon)
+        for call in opened.calls.values():
+            yield call.ended(end, error="unfinished")
+
+        if (run := self._runs.get(run_id)) is not None:
+            run.tokens = tokens if run.tokens is None else run.tokens + tokens
+
+        span.attributes |= {
+            names.CODON_STATUS: status_of(codon),
+            names.COST: cost_of(codon) + sentinel_cost_of(codon),
+            names.CHECKPOINTS: opened.checkpoints,
+            **usage_of(tokens),
+        }
+        if opened.left_out:
+            span.attributes[names.CALLS_LEFT_OUT] = opened.left_out
+
+        if codon.claude_session_id:
+            span.attributes[names.CONVERSATION] = codon.claude_session_id
+
+        if codon.waited_ms:
+            span.attributes[names.WAITED] = codon.waited_ms / 1000
+
+        error, message = "", None
+        if isinstance(codon, FailedCodon):
+            error = codon.failure_reason.type
+            message = codon.failure_reason.message if self._with_content else None
+
+        finished = span.ended(end, error=error, message=message)
+        yield finished
+        yield duration(names.INVOKE_DURATION, finished, names.OPERATION, names.AGENT)
+        yield from used_by(codon, opened.agent, opened.model, opened.call_count)
+
+    def _sentinel(self, event: Event, _state: State) -> Sequence[Exported]:
+        data = event.data
+        assert isinstance(data, events.SentinelUnloaded)
+        # A codon that waits into another server is still open; its sentinels count on there.
+        if data.codon_id in self._codons and data.reason == "shutdown":
+            return ()
+
+        if not data.final_cost:
+            return ()
+
+        attributes = {names.COST_SOURCE: "sentinel", names.AGENT: data.sentinel_id}
+        return (Measurement(names.DOLLARS, data.final_cost, attributes),)
+
+    # --- tools -----------------------------------------------------------------------------------
+
+    def _action(self, event: Event, _state: State) -> Sequence[Exported]:
+        data = event.data
+        assert isinstance(data, events.AssistantAction)
+        codon = self._codons.get(data.codon_id)
+        if codon is None or data.tool_use_id is None or data.action != "tool_use":
+            return ()
+
+        if len(codon.calls) >= MOST_CALLS or not self._has_room(event):
+            return ()
+
+        call = self._call(codon, event, data.tool_use_id, data.tool_name or OTHER)
+        if data.external:
+            call.attributes[names.EXTERNAL] = True
+
+        if self._with_content and data.tool_input is not None:
+            arguments = msgspec.json.encode(data.tool_input).decode()
+            call.attributes[names.TOOL_ARGUMENTS] = arguments[:LONGEST]
+
+        codon.calls[data.tool_use_id] = call
+        return ()
+
+    def _has_room(self, event: Event) -> bool:
+        """Return whether another tool call of this second gets a span."""
+        second = event.timestamp[:19]
+        if second != self._second:
+            self._second, self._calls_in_second = second, 0
+
+        self._calls_in_second += 1
+        return self._calls_in_second <= CALLS_A_SECOND
+
+    def _call(self, codon: _OpenCodon, event: Event, call_id: str, tool: str) -> OpenSpan:
+        tool = tool[:LONGEST_NAME]
+        if len(self._tools) < MOST_TOOLS:
+            self._tools.add(tool)
+        elif tool not in self._tools:
+            tool = OTHER
+
+        return OpenSpan(
+            name=f"{names.EXECUTE_TOOL} {tool}",
+            trace_id=codon.span.trace_id,
+            span_id=hashed(8, "event", event.id),
+            parent_id=codon.span.span_id,
+            start=nanoseconds(event.timestamp),
+            attributes={
+                names.OPERATION: names.EXECUTE_TOOL,
+                names.TOOL: tool,
+                names.TOOL_CALL: call_id[:LONGEST_NAME],
+                names.TOOL_TYPE: names.FUNCTION,
+                names.AGENT: codon.agent,
+            },
+        )
+
+    def _result(self, event: Event, _state: State) -> Sequence[Exported]:
+        data = event.data
+        assert isinstance(data, events.ToolResult)
+        codon = self._codons.get(data.codon_id)
+        if codon is None:
+            return ()
+
+        codon.call_count += 1
+        call = codon.calls.pop(data.tool_use_id, None)
+        if call is None:
+            codon.left_out += 1
+            return ()
+
+        if self._with_content:
+            call.attributes[names.TOOL_RESULT] = data.result[:LONGEST]
+
+        error = "tool_error" if data.is_error else ""
+        finished = call.ended(nanoseconds(event.timestamp), error=error)
+        kept = (names.TOOL, names.TOOL_TYPE, names.AGENT)
+        return finished, duration(names.TOOL_DURATION, finished, *kept)
+
+    # --- events of spans -------------------------------------------------------------------------
+
+    def _told(self, event: Event, _state: State) -> Sequence[Exported]:
+        data = event.data
+        if isinstance(data, events.CheckpointRollback) and data.report is None:
+            return ()  # `rollback.completed` follows, and says more.
+
+        told = _TOLD[type(data)]
+        fields = told.fields + (told.content if self._with_content else ())
+        attributes = dict(attributes_of(data, fields))
+        if isinstance(data, events.RollbackCompleted | events.CheckpointRollback) and data.report:
+            counts = data.report.counts
+            attributes |= dict(attributes_of(counts, ("added", "updated", "removed", "kept")))
+
+        self._note(event, attributes, event.codon_id if told.place == "codon" else None)
+        return ()
+
+    def _checkpoint(self, event: Event, checkpoint: CheckpointRecord) -> None:
+        codon_id = checkpoint.coordinate.codon_id
+        codon = None if codon_id is None else self._codons.get(codon_id)
+        if codon is not None:
+            codon.checkpoints += 1
+
+        if checkpoint.kind not in _STEPS:
+            fields = ("sha", "kind", "partial", *(("label",) if self._with_content else ()))
+            self._note(event, dict(attributes_of(checkpoint, fields)), codon_id)
+
+    def _note(self, event: Event, attributes: dict[str, Attribute], codon: CodonId | None) -> None:
+        """Add an event to the span of its codon, else of its run, else of the next run."""
+        data = event.data
+        kind = "checkpoint.created" if isinstance(data, StateTransition) else data.TYPE
+        noted = SpanEvent(f"{names.OURS}{kind}", nanoseconds(event.timestamp), attributes)
+        found = None if codon is None else self._codons.get(codon)
+        run = next(reversed(self._runs.values()), None)
+        if found is not None:
+            found.span.note(noted)
+        elif run is not None:
+            run.span.note(noted)
+        elif len(self._unplaced) < MOST_UNPLACED:
+            self._unplaced.append(noted)
+
+
+def _is_start(event: Event) -> bool:
+    return isinstance(event.data, StateTransition) and event.data.transition_type == "RunStarted"

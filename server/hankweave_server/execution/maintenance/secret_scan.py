@@ -1,0 +1,132 @@
+"""Look for secrets in what a checkpoint holds that its parent lacks, after its reply.
+
+A checkpoint is exact, so a file with a key is in it like any other. What this task finds is told as
+`checkpoint.secret`: by path, line and rule, never with the value. It reads in short calls, between
+which the engine serves other callers, and examines the content in a worker thread. Its work is
+bounded: `FILE_LIMIT` bytes of each file, and `CHECKPOINT_LIMIT` of all files of a checkpoint.
+
+A server that is killed may leave its last checkpoints unexamined; an orderly end waits for a short
+time. The same content at the same path is told once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from functools import partial
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.events import CheckpointSecret, SecretInFile
+from hankweave_protocol.records import CheckpointRecord
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.listing import first_of
+
+FILE_LIMIT = 1 << 20
+"""Bytes of a file that are examined, from its beginning."""
+
+CHECKPOINT_LIMIT = 256 << 20
+"""Bytes that are examined of all new files of one checkpoint."""
+
+BYTES_AT_ONCE = 4 << 20
+"""Bytes that one call of the engine reads, while other callers wait."""
+
+_PENDING = 1_000
+"""Checkpoints that may wait; of more, the oldest are not examined."""
+
+_TOLD = 10_000
+"""Secrets that are remembered, so that they are told once."""
+
+_File = tuple[bytes, bytes]
+"""A path, and its blob."""
+
+
+class SecretScan:
+    """The examination of new checkpoints, one after the other."""
+
+    def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
+        self._ledger = ledger
+        self._checkpointer = checkpointer
+        self._waiting: deque[CheckpointRecord] = deque(maxlen=_PENDING)
+        self._wake = anyio.Event()
+        self._is_done = anyio.Event()
+        self._told: dict[tuple[bytes, bytes], None] = {}
+        checkpointer.when_taken(self._note)
+
+    def _note(self, taken: CheckpointRecord) -> None:
+        self._waiting.append(taken)
+        self._is_done = anyio.Event()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Examine checkpoints until cancelled; raise LedgerFailed."""
+        while True:
+            while self._waiting:
+                await self._examine(self._waiting[0])
+                self._waiting.popleft()
+
+            self._is_done.set()
+            await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def settle(self) -> None:
+        """Wait until every checkpoint is examined."""
+        if self._waiting:
+            await self._is_done.wait()
+
+    async def _examine(self, taken: CheckpointRecord) -> None:
+        try:
+            found = await self._found_in(taken)
+        except (CheckpointNotFound, CheckpointDamaged, ShadowRepositoryError, KeyError):
+            return  # It was pruned meanwhile, or is damaged, which the next reader reports.
+
+        if found:
+            where = taken.coordinate
+            await self._ledger.post(
+                CheckpointSecret(checkpoint=where, secrets=first_of(found), total=len(found)),
+                run_id=where.run_id,
+                codon_id=where.codon_id,
+            )
+
+    async def _found_in(self, taken: CheckpointRecord) -> list[SecretInFile]:
+        sha = taken.coordinate.checkpoint_sha
+        new = await self._checkpointer.examine(lambda engine: engine.new_content(sha))
+        waiting = deque(file for file in new if file not in self._told)
+        found: list[SecretInFile] = []
+        left = CHECKPOINT_LIMIT
+        while waiting and left > 0:
+            contents = await self._checkpointer.examine(partial(_read, waiting))
+            left -= sum(len(content) for _, content in contents)
+            found += await anyio.to_thread.run_sync(self._search, contents)
+
+        return found
+
+    def _search(self, contents: list[tuple[_File, bytes]]) -> list[SecretInFile]:
+        found: list[SecretInFile] = []
+        for file, content in contents:
+            findings = self._ledger.redactor.findings(content)
+            path = os.fsdecode(file[0])
+            found += (SecretInFile(path=path, rule=each.rule, line=each.line) for each in findings)
+            if findings:
+                self._told[file] = None
+                if len(self._told) > _TOLD:
+                    del self._told[next(iter(self._told))]
+
+        return found
+
+
+def _read(waiting: deque[_File], engine: CheckpointEngine) -> list[tuple[_File, bytes]]:
+    """Take files from the front and read their beginnings, until there is enough for one call."""
+    contents: list[tuple[_File, bytes]] = []
+    size = 0
+    while waiting and size < BYTES_AT_ONCE:
+        file = waiting.popleft()
+        contents.append((file, engine.beginning(file[1], FILE_LIMIT)))
+        size += len(contents[-1][1])
+
+    return contents

@@ -1,0 +1,267 @@
+"""Read the report of an execution from its files, next to a running server or without one.
+
+The journal is read in pages of a few megabytes, and of most events only the type: a journal of a
+million events takes seconds, and no more memory than a short one. The state is state.json, with the
+rest of the journal on top of it.
+
+The time that a plan still takes also depends on earlier executions of the same hank: those in the
+folder of executions, and those beside this one. Of one that cannot be read, nothing is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from hankweave_protocol import codec
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.events import Event, StateTransition
+from hankweave_protocol.hank import Hank
+from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import ExecutionMeta
+from hankweave_protocol.state import SCHEMA_VERSION, State
+from hankweave_protocol.transitions import CheckpointCreated
+from hankweave_server.domain.history import run_named
+from hankweave_server.domain.reports.eta import Eta, Observed, eta, observed
+from hankweave_server.domain.reports.report import ExecutionReport, ReportFacts, report_of
+from hankweave_server.domain.reports.summary import SUMMED_UP, EventSummary
+from hankweave_server.domain.validation import errors_in
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.load import load_unchecked
+from hankweave_server.ledger.journal import Journal, JournalCorrupt, LongJournalLine
+from hankweave_server.ledger.open import fold_journal
+from hankweave_server.ledger.typescript_format import decode_state
+from hankweave_server.local.catalog import executions_in, living_server
+from hankweave_server.local.executions import executions_root
+from hankweave_server.local.reader import reading_journal
+from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import layout_of, read_meta
+
+PAGE_BYTES = 4 << 20
+
+MOST_EARLIER = 10
+"""Earlier executions that an estimate uses: the newest ones."""
+
+MOST_EXAMINED = 300
+"""Executions of which the metadata is read to find them."""
+
+_LONGEST_STATE = 64 << 20
+_HEAD = 4 << 10
+_TYPE = re.compile(rb'"type":"([A-Za-z.]{1,64})"')
+_TRANSITION = StateTransition.TYPE
+_CREATED = f'"type":"{CheckpointCreated.TYPE}"'.encode()
+
+
+def read_report(
+    root: Path, run_id: RunId | None, page: str | None, now: datetime
+) -> ExecutionReport:
+    """Return the report of an execution, or of one run; raise Stop if it cannot be read.
+
+    `page` is the address of the web page, if a server is running.
+    """
+    layout = layout_of(root)
+    meta = read_meta(layout)
+    saved = _saved_state(layout)
+    has_server = living_server(layout) is not None
+    with reading_journal(layout) as journal:
+        state = _state_at_end(journal, saved)
+        if run_id is not None:
+            run_id = _run_of(state, run_id)
+
+        summary = EventSummary(run_id)
+        for event in _events(journal):
+            _take(summary, event)
+
+    facts = ReportFacts(
+        execution=str(root),
+        hank=None if meta is None else meta.hank_path,
+        page=page if has_server else None,
+        now=now,
+        has_server=has_server,
+        eta=None if run_id is not None else eta_of(root, state, now, is_running=has_server),
+    )
+    return report_of(state, summary, facts)
+
+
+def eta_of(root: Path, state: State, now: datetime, *, is_running: bool) -> Eta | None:
+    """Return how long the plan of an execution still takes; None if nothing is known about it."""
+    meta = _meta_of(root)
+    return eta(
+        state,
+        now,
+        hank=_hank_of(meta),
+        earlier=_earlier(root, meta),
+        is_running=is_running,
+    )
+
+
+def _run_of(state: State, given: str) -> RunId:
+    """Return the run that an id, or its beginning, names; raise Stop."""
+    found = [run.run_id for run in state.runs if run.run_id.startswith(given)]
+    exact = run_named(state, RunId(given))
+    if exact is not None:
+        return exact.run_id
+
+    if len(found) == 1 and given:
+        return found[0]
+
+    several = f"{len(found)} runs have an id that begins with" if found else "There is no run"
+    raise Stop(
+        f"{several} {given!r}.",
+        ExitCode.NO_INPUT,
+        hint="`hankweave runs` lists the runs of an execution.",
+    )
+
+
+# --- state and events -----------------------------------------------------------------------------
+
+
+def _saved_state(layout: Layout) -> State | None:
+    """Return state.json if it can be used; it may be behind the journal."""
+    try:
+        if layout.state.stat().st_size > _LONGEST_STATE:
+            return None
+
+        state = decode_state(layout.state.read_bytes())
+    except (OSError, Refused):
+        return None
+
+    is_ours = state.schema_version == SCHEMA_VERSION
+    return state if is_ours and not errors_in(state) else None
+
+
+def _state_at_end(journal: Journal, saved: State | None) -> State:
+    """Fold the rest of the journal on top of the saved state; fold all of it if that is no use.
+
+    Raises JournalCorrupt.
+    """
+    if saved is None or saved.last_event_seq > journal.last_seq:
+        return fold_journal(journal)
+
+    try:
+        return fold_journal(journal, saved)
+    except JournalCorrupt:
+        return fold_journal(journal)
+
+
+class _Head(msgspec.Struct):
+    type: str
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _events(journal: Journal) -> Iterator[Event]:
+    """Yield the events that a report needs; raise JournalCorrupt for one that is damaged."""
+    seq = 0
+    while seq < journal.last_seq:
+        page = journal.page(seq, journal.last_seq, PAGE_BYTES)
+        for line in page:
+            seq += 1
+            try:
+                text = _needed(line)
+                if text is not None:
+                    yield codec.decode_event(text)
+            except (Refused, msgspec.MsgspecError) as error:
+                reason = f"the event cannot be read: {error}"
+                raise JournalCorrupt(journal.path, seq, reason) from error
+
+
+def _needed(line: bytes | LongJournalLine) -> bytes | None:
+    """Return a line whose event is needed; a long one is read only then."""
+    if isinstance(line, LongJournalLine):
+        head = line.read(0, _HEAD)
+        found = _TYPE.search(head)
+        kind = "" if found is None else found[1].decode()
+        is_needed = kind in SUMMED_UP or (kind == _TRANSITION and _CREATED in head)
+        return line.read(0, line.size) if is_needed else None
+
+    kind = _decode_head(line).type
+    is_needed = kind in SUMMED_UP or (kind == _TRANSITION and _CREATED in line)
+    return line if is_needed else None
+
+
+def _take(summary: EventSummary, event: Event) -> None:
+    if not isinstance(event.data, StateTransition):
+        summary.add(event)
+        return
+
+    match codec.decode_transition(event.data):
+        case CheckpointCreated(checkpoint=made):
+            summary.add_checkpoint(event, made)
+        case _:
+            pass  # The words occur in another transition.
+
+
+# --- the hank and its earlier executions ----------------------------------------------------------
+
+
+def _hank_of(meta: ExecutionMeta | None) -> Hank | None:
+    """Return the hank that an execution runs; None if its file is gone, or is another one now."""
+    if meta is None or meta.hank_path is None:
+        return None
+
+    return load_unchecked(Path(meta.hank_path), meta.hank_hash)
+
+
+def _earlier(root: Path, meta: ExecutionMeta | None) -> Observed:
+    """Return what the newest other executions of the same hank have taken."""
+    if meta is None or (meta.hank_path is None and meta.hank_hash is None):
+        return Observed()
+
+    return observed(_states_of_same_hank(root, meta))
+
+
+def _states_of_same_hank(root: Path, meta: ExecutionMeta) -> Iterator[State]:
+    count = 0
+    for place in _newest_first(root):
+        if _runs_same_hank(place, meta) and (state := _saved_state(Layout.of_execution(place))):
+            yield state
+            count += 1
+            if count == MOST_EARLIER:
+                return
+
+
+def _newest_first(root: Path) -> list[Path]:
+    """Return the executions that may be earlier ones, the last changed first."""
+    own = root.resolve()
+    folders = dict.fromkeys((executions_root().resolve(), own.parent))
+    places = {place for folder in folders for place in _executions_in(folder)} - {own}
+    found = [(saved, place) for place in places if (saved := _last_saved(place)) is not None]
+    return [place for _, place in sorted(found, reverse=True)[:MOST_EXAMINED]]
+
+
+def _executions_in(folder: Path) -> list[Path]:
+    try:
+        return executions_in(folder)
+    except OSError:
+        return []  # Its contents may not be listed.
+
+
+def _last_saved(place: Path) -> float | None:
+    """Return when the state of an execution was last saved; None if it never was."""
+    try:
+        return Layout.of_execution(place).state.stat().st_mtime
+    except OSError:
+        return None
+
+
+def _runs_same_hank(place: Path, meta: ExecutionMeta) -> bool:
+    other = _meta_of(place)
+    if other is None:
+        return False
+
+    is_same_file = meta.hank_path is not None and other.hank_path == meta.hank_path
+    return is_same_file or (bool(meta.hank_hash) and other.hank_hash == meta.hank_hash)
+
+
+def _meta_of(place: Path) -> ExecutionMeta | None:
+    """Return the metadata of an execution; None if there is none, or it is damaged."""
+    try:
+        return read_meta(Layout.of_execution(place))
+    except (OSError, Stop):
+        return None
