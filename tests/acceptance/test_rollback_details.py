@@ -18,8 +18,13 @@ from hankweave_protocol.commands import (
     StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, WorkspaceInvalidated
+from hankweave_protocol.events import (
+    CheckpointRollback,
+    RollbackCompleted,
+    WorkspaceInvalidated,
+)
 from hankweave_protocol.ids import CodonId
+from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
@@ -98,6 +103,27 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
             return [each.codon_id for each in state(execution).runs[0].codons] == ["two", "three"]
 
         await eventually(continued, seconds=60)
+
+
+async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(
+    tmp_path: Path,
+) -> None:
+    """With autostart, too: a client that rolls back decides what runs next."""
+    execution = tmp_path / "execution"
+    hank = write_hank(tmp_path / "hank", *THREE)
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        assert await server.stop() == 0
+
+    for k in range(3):
+        again = tmp_path / f"again-{k}"
+        copy_execution(execution, again)
+        async with running_server(hank, None, again) as server, server.client() as client:
+            await client.ask(_to_end_of("one"))
+            assert await server.stop() == 0
+
+        assert state(again).runs[0].codons == ()
+        assert tree(again / "agentRoot") == {"a.txt": b"one"}
 
 
 async def test_a_full_rollback_tells_checkpoint_rollback_as_well(tmp_path: Path) -> None:

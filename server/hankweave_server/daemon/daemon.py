@@ -301,34 +301,43 @@ class Daemon:
                 listener.hurry(self._switch.left_of(CLOSING_SECONDS))
 
     async def _begin(self, app: App, opened: OpenedExecution) -> None:
-        """Continue with the plan, or record why not."""
+        """Continue with the plan, or record why not.
+
+        A client may be faster: what it starts, or the place it rolls back to, is left as it is.
+        """
+        await app.ctx.guard.settled()
         if not app.ctx.has_hank:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="There is no plan; waiting for commands.")
             )
         elif app.runner.outcome is Outcome.FAILED:
             self._on_rest(Outcome.FAILED)
-        elif app.runner.is_busy:
-            pass  # A codon goes on that an earlier server has left waiting.
+        elif not _begins_by_itself(app):
+            pass
         elif self._settings.begin_at is not None:
-            await self._await_first_client(app)
-            await self._begin_at(self._settings.begin_at, app)
+            if await self._may_begin(app):
+                await self._begin_at(self._settings.begin_at, app)
         elif next_codon(app.ctx.state) is None:
             await self._tell_nothing_to_do(app, opened)
         elif self._settings.autostart:
-            await self._await_first_client(app)
-            if not app.runner.is_busy and not app.ctx.guard.is_rolling_back:
+            if await self._may_begin(app):
                 await app.runner.start_next_if_any()
         else:
             await opened.ledger.record(
                 ServerIdle(reason="startup", message="Waiting for a command.")
             )
 
-    async def _await_first_client(self, app: App) -> None:
-        """Give the client that started the server time to connect before events are published."""
+    async def _may_begin(self, app: App) -> bool:
+        """Give the client that started the server time to connect before events are published.
+
+        Return False if a client has started a codon or rolled back meanwhile.
+        """
         if not self._settings.headless:
             with anyio.move_on_after(FIRST_CLIENT_SECONDS):
                 await app.first_client.wait()
+
+        await app.ctx.guard.settled()
+        return _begins_by_itself(app)
 
     async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
         app.runner.outcome = Outcome.COMPLETED
@@ -412,6 +421,10 @@ class Daemon:
 
     def _log_the_end(self) -> None:
         log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
+
+
+def _begins_by_itself(app: App) -> bool:
+    return app.runner.begins_by_itself and not app.runner.is_busy
 
 
 def _notifier(opened: OpenedExecution, destinations: Sequence[Destination]) -> Notifier:

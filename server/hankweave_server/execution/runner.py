@@ -121,6 +121,9 @@ class Runner:
         self._is_held = False
         self.active: CodonRun | None = None
         self.outcome = Outcome.WAITING
+        self.begins_by_itself = True
+        """False once a client has started a codon or rolled back: the start of the server then
+        leaves to clients what runs next."""
         self._on_rest = on_rest
 
     @property
@@ -145,6 +148,7 @@ class Runner:
         self.refuse_while_running()
         self._guard.refuse_when_closing()
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
+        self.begins_by_itself = False
         self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
 

@@ -59,6 +59,11 @@ class TreeGuard:
         if self.is_rolling_back:
             await self._free.wait()
 
+    async def settled(self) -> None:
+        """Return when no rollback is in progress."""
+        while self.is_rolling_back:
+            await self._free.wait()
+
     # --- refusals --------------------------------------------------------------------------------
 
     def refuse_when_closing(self) -> None:

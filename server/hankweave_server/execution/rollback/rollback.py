@@ -205,6 +205,9 @@ class Rollback:
                         ),
                     )
 
+                if intent.to_run is not None:
+                    self._runner.begins_by_itself = False
+
         # No command is refused meanwhile: a client that has seen the events may send one.
         await self._restoration.forget(intent)
         if intent.to_run is not None and not has_idled:
