@@ -205,7 +205,7 @@ class Rollback:
                         ),
                     )
 
-                if intent.to_run is not None:
+                if intent.to_run is not None and not request.after_crash:
                     self._runner.begins_by_itself = False
 
         # No command is refused meanwhile: a client that has seen the events may send one.
