@@ -145,6 +145,7 @@ class App:
         self.runner = Runner(
             self.ctx,
             autostart=opened.settings.autostart,
+            until=opened.settings.until,
             ends_server=self.exit_policy.applies,
             on_rest=on_rest,
         )

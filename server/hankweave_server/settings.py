@@ -79,6 +79,8 @@ class RunSettings:
     autostart: bool = True
     begin_at: CodonId | None = None
     """Begin the plan again with this codon, on the files as they are."""
+    until: CodonId | None = None
+    """End the plan after this codon, although more follow."""
     plan_on_record: bool = False
     """Use the recorded plan and read no hank: none of it can run."""
     copy: bool = False

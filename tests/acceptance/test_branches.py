@@ -21,9 +21,11 @@ from hankweave_client.errors import CommandRefused
 from hankweave_protocol import codec
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
+    AssistantAction,
     CodonStartedEvent,
     ExecutionBranched,
     ExecutionOrigin,
+    Info,
     StateRecovered,
     StateTransition,
 )
@@ -51,6 +53,7 @@ from support.work_tree import picture_of
 
 TEMPORARY = ".hankweave-branch-*"
 
+SAYS = {"say": "done"}
 RIG = [{"type": "command", "command": {"run": "echo rig >> rig.txt"}}]
 
 EVERYTHING = """
@@ -215,6 +218,47 @@ async def test_a_branch_goes_on_where_a_rollback_would(tmp_path: Path) -> None:
             assert there.execution_plan == here.execution_plan, label
             assert there.current_run_id == made.run_id
             assert contents(branch / "agentRoot") == contents(server.execution / "agentRoot"), label
+
+
+async def test_a_branch_continues_the_conversation_of_its_checkpoint(tmp_path: Path) -> None:
+    """Two branches of one checkpoint know what the original knew then, and nothing of each other.
+
+    The original's session is not touched.
+    """
+    recall = ({"recall": "I know"}, {"say": "and so on"})
+    later = {"continuationMode": "continue-previous"}
+    codons = (codon("one", SAYS), codon("two", *recall, **later), codon("three", *recall, **later))
+    async with a_past(tmp_path, *codons) as (_, client):
+        one = await the(client, "completed", "one")
+        branches = [tmp_path / name for name in ("first", "second")]
+        for branch in branches:
+            await client.branch(one.sha, path=str(branch))
+
+    sessions = tree(tmp_path / "original" / ".hankweave" / "sessions")
+    for branch in branches:
+        done = await served_to_the_end(branch)
+        assert done.returncode == 0, done.stderr
+        assert recalled(branch) == recalled(tmp_path / "original") != []
+
+    assert tree(tmp_path / "original" / ".hankweave" / "sessions") == sessions
+
+
+def recalled(execution: Path) -> list[str]:
+    said = (each.content for each in told(execution, AssistantAction) if each.action == "message")
+    return [text for text in said if text.startswith("I know")]
+
+
+async def test_a_conversation_that_is_lost_is_named(tmp_path: Path) -> None:
+    """A branch of a store without the session snapshots says so, and can still be served."""
+    async with a_past(tmp_path, codon("one", SAYS), codon("two", SAYS)) as (_, client):
+        one = await the(client, "completed", "one")
+        await client.branch(one.sha, path=str(tmp_path / "branch"))
+
+    GitWitness(tmp_path / "branch").run("update-ref", "-d", "refs/hankweave/memory")
+    done = await served_to_the_end(tmp_path / "branch")
+    assert done.returncode == 0, done.stderr
+    messages = [each.message for each in told(tmp_path / "branch", Info)]
+    assert any("no copy of the conversation" in message for message in messages)
 
 
 async def test_a_rig_that_was_set_up_is_not_set_up_again(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ class SessionPlaces(Protocol):
     def of_rewind(self) -> tuple[Callable[[str], Path | None], Iterable[str]]:
         """Return where a rewind puts each file, and the names of those it may remove."""
 
+    def of_branch(self, name: str) -> Path | None:
+        """Return where a branch gets its copy of a file of the original; None for nowhere."""
+
 
 class CheckpointStore:
     """The checkpoints of one execution."""
@@ -385,6 +388,14 @@ class CheckpointStore:
             return self._engine.rewind(epoch, *sessions.of_rewind())
 
         return await self._run(rewind)
+
+    async def copy_sessions(self, epoch: int) -> tuple[Skipped, ...]:
+        """Give a branch its copies of the session files of an epoch; return what it did not get."""
+        sessions = self._sessions
+        if sessions is None:
+            return ()
+
+        return await self._run(lambda: self._engine.rewind(epoch, sessions.of_branch, ()))
 
     # --- maintain ------------------------------------------------------------------------------
 

@@ -208,6 +208,12 @@ class Interrupts:
     shell_complete=completions.codons,
     help="Restart the plan at this codon, on the current files.",
 )
+@click.option(
+    "--until",
+    metavar="CODON",
+    shell_complete=completions.codons,
+    help="End the plan after this codon; the next run continues with the rest.",
+)
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
 @click.option(
     "--new", "--start-new", "-n", is_flag=True, help="Create a new execution; do not resume one."

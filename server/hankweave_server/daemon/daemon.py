@@ -317,7 +317,7 @@ class Daemon:
         elif self._settings.begin_at is not None:
             if await self._may_begin(app):
                 await self._begin_at(self._settings.begin_at, app)
-        elif next_codon(app.ctx.state) is None:
+        elif app.runner.upcoming is None:
             await self._tell_nothing_to_do(app, opened)
         elif self._settings.autostart:
             if await self._may_begin(app):
@@ -341,6 +341,13 @@ class Daemon:
 
     async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
         app.runner.outcome = Outcome.COMPLETED
+        if next_codon(app.ctx.state) is not None:
+            until = self._settings.until
+            message = f"Codon {until} has already run; --until ends the plan there."
+            await opened.ledger.record(ServerIdle(reason="startup", message=message))
+            self._on_rest(Outcome.COMPLETED)
+            return
+
         name = opened.layout.root.name
         await opened.ledger.record(
             Info(

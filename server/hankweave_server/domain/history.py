@@ -211,6 +211,16 @@ def next_codon(state: State) -> CodonId | None:
     return plan[position + 1].codon_id
 
 
+def upcoming_codon(state: State, until: CodonId | None) -> CodonId | None:
+    """Return the next codon, or None if the codon `until` or one after it was the last one done."""
+    following = next_codon(state)
+    places = {entry.codon_id: index for index, entry in enumerate(state.execution_plan)}
+    if following is None or until not in places:
+        return following
+
+    return following if places[following] <= places[until] else None
+
+
 def active_codon(state: State) -> CodonExecution | None:
     """Return the codon that is not terminal in the current run, if there is one."""
     run = run_named(state, state.current_run_id)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import anyio
 
-from hankweave_server.domain.history import next_codon
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.settings import RunSettings
@@ -67,5 +66,5 @@ def _has_ended(ctx: ExecutionContext, runner: Runner) -> bool:
     if runner.is_busy or ctx.guard.is_rolling_back:
         return False
 
-    completed = runner.outcome is Outcome.COMPLETED and next_codon(ctx.state) is None
+    completed = runner.outcome is Outcome.COMPLETED and runner.upcoming is None
     return completed or runner.outcome is Outcome.FAILED

@@ -142,13 +142,16 @@ class Recovery:
         `other_hank` the plan follows the hank as it is now; if it cannot, PlanConflict is raised,
         or the plan stays because of `keep_plan`. With `begin_at` the execution begins again with
         that codon, in a run of its own, and nothing that ran from there on counts. Raises Refused
-        if that is impossible; nothing has changed then.
+        if that is impossible, or if the codon that ends the plan is not in it; nothing has changed
+        then.
         """
         ctx = self._ctx
         plan = self._plan(other_hank=other_hank, keep_plan=keep_plan, begin_at=begin_at)
         begins_again = begin_at is not None and bool(ctx.state.runs)
         if begin_at is not None:
             self._runner.refuse_where_nothing_may_run(begin_at, plan)
+
+        self._runner.refuse_unknown_end(plan)
 
         if plan != ctx.state.execution_plan and not begins_again:
             await ctx.ledger.record(PlanSet(execution_plan=plan))
@@ -165,7 +168,7 @@ class Recovery:
 
         if begin_at is not None and begins_again:
             await self._begin_again(begin_at, plan)
-        elif next_codon(ctx.state) is None:
+        elif self._runner.upcoming is None:
             await self._runner.settle_past()
 
     async def _begin_again(self, codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> None:

@@ -42,6 +42,7 @@ from hankweave_server.domain.history import (
     plan_entry,
     suspended_codon,
     thread,
+    upcoming_codon,
 )
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
@@ -96,10 +97,13 @@ class Runner:
         ctx: ExecutionContext,
         *,
         autostart: bool,
+        until: CodonId | None = None,
         ends_server: Callable[[], bool] = lambda: False,
         on_rest: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
-        """`ends_server` returns whether the server ends with its plan, which clients are told.
+        """`until` is the codon after which the plan does not continue by itself.
+
+        `ends_server` returns whether the server ends with its plan, which clients are told.
 
         `on_rest` is called when the plan has ended or failed and no codon is requested.
         """
@@ -108,6 +112,7 @@ class Runner:
         self._autostart = autostart
         self._goes_on = autostart
         """True if the plan continues after the codon that was requested last."""
+        self._until = until
         self._ends_server = ends_server
         self._wish: Wish | None = None
         self._pause: RetryDelay | None = None
@@ -129,6 +134,11 @@ class Runner:
     @property
     def is_busy(self) -> bool:
         return self.active is not None or self._wish is not None
+
+    @property
+    def upcoming(self) -> CodonId | None:
+        """The codon with which the plan continues by itself; None if it has ended."""
+        return upcoming_codon(self._ctx.state, self._until)
 
     def reset_outcome(self) -> None:
         """Note that the plan is not at its end: a rollback begins."""
@@ -174,13 +184,12 @@ class Runner:
         """Refuse a codon that is not in the plan, and any codon while files are half restored."""
         self._guard.refuse_codon()
         if plan_entry(plan, codon_id) is None:
-            known = ", ".join(entry.codon_id for entry in plan)
-            raise Refused(
-                ErrorCode.UNKNOWN_CODON,
-                f"Codon {codon_id} is not in the execution plan.",
-                path="$.data.codonId",
-                hint=f"Codons in the plan: {known}.",
-            )
+            raise _unknown_codon(codon_id, plan)
+
+    def refuse_unknown_end(self, plan: tuple[PlanEntry, ...]) -> None:
+        """Refuse a plan without the codon that is to end it; raise Refused."""
+        if self._until is not None and plan_entry(plan, self._until) is None:
+            raise _unknown_codon(self._until, plan)
 
     def _want(self, wish: Wish) -> None:
         self._wish, self._pause = wish, None
@@ -212,7 +221,7 @@ class Runner:
         if self._guard.is_closing:
             return
 
-        if next_codon(self._ctx.state) is not None:
+        if self.upcoming is not None:
             self.start_next()
             self._goes_on = True
         else:
@@ -518,7 +527,7 @@ class Runner:
         )
 
     async def _go_on(self, entry: PlanEntry, terminal: TerminalCodon) -> None:
-        following = next_codon(self._ctx.state)
+        following = self.upcoming
         if following is None:
             await self.close_run()
             self.outcome = Outcome.COMPLETED
@@ -532,6 +541,10 @@ class Runner:
 
     async def _tell_the_end(self, terminal: TerminalCodon) -> None:
         """Report the end of the plan in the words that Hankweave's clients look for."""
+        if next_codon(self._ctx.state) is not None:
+            await self.idle("codon-completed", f"Codon {terminal.codon_id} ends this run.")
+            return
+
         if isinstance(terminal, FailedCodon):
             message = f"Run completed. Last codon {terminal.codon_id} failed (ignored)."
             await self.idle("all-codons-completed", message)
@@ -569,6 +582,16 @@ class Runner:
 
     async def idle(self, reason: IdleReason, message: str) -> None:
         await self._ctx.ledger.record(ServerIdle(reason=reason, message=message))
+
+
+def _unknown_codon(codon_id: CodonId, plan: tuple[PlanEntry, ...]) -> Refused:
+    known = ", ".join(entry.codon_id for entry in plan)
+    return Refused(
+        ErrorCode.UNKNOWN_CODON,
+        f"Codon {codon_id} is not in the execution plan.",
+        path="$.data.codonId",
+        hint=f"Codons in the plan: {known}.",
+    )
 
 
 def _is_by_a_person(skipped: SkippedCodon) -> bool:

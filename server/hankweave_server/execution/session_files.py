@@ -65,6 +65,19 @@ class SessionFiles:
 
         return place_of, sentinels
 
+    def of_branch(self, name: str) -> Path | None:
+        """Return where a branch gets its copy of a file of the original; None for nowhere.
+
+        A file outside of the execution that exists already may be the original's own: both use one
+        home of the agent then.
+        """
+        places, _ = self.of_rewind()
+        path = places(name)
+        if path is None or path.is_relative_to(self._layout.state_directory):
+            return path
+
+        return None if os.path.lexists(path) else path
+
     # --- sentinels -----------------------------------------------------------------------------
 
     def _sentinels(self) -> dict[str, Path]:

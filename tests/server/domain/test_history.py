@@ -19,6 +19,7 @@ from hankweave_server.domain.history import (
     active_codon,
     beginnings,
     next_codon,
+    upcoming_codon,
     previous_session,
     starting_conditions,
     thread,
@@ -147,6 +148,27 @@ def test_an_ignored_failure_is_gone_on_from() -> None:
     plan = ignoring(a_plan("one", "two", "three"), "two")
     state = a_state(ended("first", ONE, failed("two", sha(12))), plan=plan)
     assert next_codon(state) == "three"
+
+
+@pytest.mark.parametrize(
+    ("newest", "until", "expected"),
+    [
+        (ONE, "two", "two"),
+        (TWO, "two", None),
+        (THREE, "two", None),
+        (failed("two", sha(12)), "two", "two"),
+        (TWO, "one", None),
+        (TWO, "gone", "three"),
+        (TWO, None, "three"),
+    ],
+)
+def test_the_plan_ends_after_a_chosen_codon(
+    newest: TerminalCodon, until: str | None, expected: str | None
+) -> None:
+    """The codon that ends the plan runs until it is done; nothing after it follows by itself."""
+    passed = (ONE,) if newest is not ONE else ()
+    state = a_state(ended("first", *passed, newest))
+    assert upcoming_codon(state, None if until is None else CodonId(until)) == expected
 
 
 def test_an_execution_without_a_past_begins_with_the_plan() -> None:

@@ -262,7 +262,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
     hank, data, is_implied = place(given)
     hank = None if hank is None else hank_loading.file_of(hank)
     found = resolved(given, hank, others)
-    begin_at = given["begin_at"]
+    begin_at, until = given["begin_at"], given["until"]
     settings = RunSettings(
         hank=hank,
         data=data,
@@ -274,6 +274,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         unattended=not sys.stdout.isatty(),
         plan_on_record=given["for_a_moment"],
         begin_at=None if begin_at is None else CodonId(begin_at),
+        until=None if until is None else CodonId(until),
         copy=given["copy"] or given["input"] is not None or given["data"] == STDIN,
         new=given["new"],
         force=given["force"] or given["ignore_data_mismatch"],

@@ -29,11 +29,11 @@ import msgspec
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
-from hankweave_protocol.ids import branch_of
+from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin, Info
+from hankweave_protocol.ids import Sha, branch_of
 from hankweave_protocol.records import BranchIntent, ExecutionMeta, Origin
 from hankweave_protocol.replies import BranchMade
-from hankweave_protocol.state import Run
+from hankweave_protocol.state import Continuation, Run
 from hankweave_server import fsutil
 from hankweave_server.checkpoints.clone import (
     Interrupted,
@@ -45,6 +45,7 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     RestoreIncomplete,
 )
+from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
     Inheritance,
@@ -194,6 +195,29 @@ class Branching:
         for coordinate in inherited_coordinates(self._lines()):
             if (record := known.get(coordinate.checkpoint_sha)) is not None:
                 known[record.sha] = msgspec.structs.replace(record, coordinate=coordinate)
+
+    async def copy_conversations(self) -> None:
+        """Give this execution the conversations of the checkpoint that it was branched from.
+
+        Done at each start until its first codon has begun, so that a crash does not matter. What
+        could not be copied is recorded: such a conversation begins anew.
+        """
+        first = newest_run(self._ctx.state)
+        if first is None or first.codons or first.server_pid != NO_SERVER:
+            return
+
+        conditions = first.starting_conditions
+        assert isinstance(conditions, Continuation), "a branch continues from a checkpoint"
+        begun_from = self._ctx.checkpointer.known.get(conditions.source.checkpoint_sha or Sha(""))
+        if begun_from is None or begun_from.coordinate.memory_epoch == 0:
+            return
+
+        skipped = await self._ctx.checkpointer.copy_sessions(begun_from.coordinate.memory_epoch)
+        for each in skipped:
+            name = os.fsdecode(each.path)
+            await self._ctx.ledger.record(
+                Info(message=f"This branch has no copy of the conversation {name}: {each.reason}.")
+            )
 
     def _lines(self) -> Iterator[bytes]:
         for since in range(0, self._ctx.ledger.last_seq, PAGE):
