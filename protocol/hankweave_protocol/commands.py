@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import Meta, field
 
+from hankweave_protocol.attempts import Exploration, Variant
 from hankweave_protocol.ids import CodonId, CommandId, RunId
 from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
 from hankweave_protocol.records import (
@@ -24,6 +25,7 @@ from hankweave_protocol.replies import (
     CheckpointPage,
     CodonChosen,
     DiffPage,
+    ExplorationPage,
     FileRange,
     FsckReport,
     GcReport,
@@ -34,6 +36,8 @@ from hankweave_protocol.shapes import Registry, Typed, Value
 from hankweave_protocol.state import State
 
 R = TypeVar("R")
+
+MAX_ATTEMPTS = 100
 
 MAX_RANGE = 512 * 1024
 """Maximum bytes of a file in one reply."""
@@ -326,6 +330,94 @@ class ExecutionBranch(AnsweredCommand[BranchMade], kw_only=True):
     expected_run_id: RunId | None = None
 
 
+class ExplorationStart(AnsweredCommand[Exploration], kw_only=True):
+    """Try a codon, or the rest of the plan, several times from one checkpoint, side by side.
+
+    The reply comes when the exploration is recorded; `exploration.ended` follows the last attempt.
+    """
+
+    TYPE: ClassVar[str] = "exploration.start"
+    checkpoint_sha: str | None = None
+    """A full sha, or a prefix that is unique; by default, the newest checkpoint of the thread."""
+    codon_id: CodonId | None = None
+    """Begin where this codon began; excludes `checkpointSha`."""
+    n: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    """The number of attempts; by default, one for each variant, or two."""
+    variants: Annotated[tuple[Variant, ...], Meta(max_length=MAX_ATTEMPTS)] = ()
+    """What the attempts do differently, in turn."""
+    rest: bool = False
+    """Run the rest of the plan, and not only one codon."""
+    score: Annotated[str, Meta(min_length=1)] | None = None
+    """A shell command that runs in the work tree of each attempt when its codons are done.
+
+    The last line of its output is the score: a number, the higher the better."""
+    parallel: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    """How many attempts run at the same time; by default, all."""
+    max_dollars: Annotated[float, Meta(gt=0)] | None = None
+    """The budget of all attempts together, in equal shares."""
+    good_enough: float | None = None
+    """A score with which no further attempt is started."""
+    adopt: Literal["ask", "best"] = "ask"
+    """Whether the best attempt is adopted when all have ended."""
+    expected_run_id: RunId | None = None
+
+
+class ExplorationList(LookCommand[ExplorationPage]):
+    """List the explorations of the execution, the newest first."""
+
+    TYPE: ClassVar[str] = "exploration.list"
+
+
+class ExplorationShow(LookCommand[Exploration]):
+    """Show one exploration with its attempts."""
+
+    TYPE: ClassVar[str] = "exploration.show"
+    exploration_id: str | None = None
+    """By default, the newest."""
+
+
+class ExplorationCompare(LookCommand[DiffPage], kw_only=True):
+    """Compare the results of two attempts, or that of one with where it began."""
+
+    TYPE: ClassVar[str] = "exploration.compare"
+    attempt_id: str
+    other_id: str | None = None
+    paths: tuple[str, ...] | None = None
+    patch: bool = False
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    cursor: str | None = None
+
+
+class ExplorationAdopt(AnsweredCommand[RollbackReport], kw_only=True):
+    """Make the result of an attempt that of this execution; `rollback.undo` reverts it.
+
+    The plan continues after the attempt's last codon, with its conversation. With `paths`, only
+    these files are adopted, and the plan stays where it is.
+    """
+
+    TYPE: ClassVar[str] = "exploration.adopt"
+    attempt_id: str
+    paths: Paths | None = None
+    preview: bool = False
+    """Only report what would happen."""
+    on_running: OnRunning = "refuse"
+    keep_edits: bool = False
+    """Keep files that people changed after an agent or rig last wrote them."""
+    expected_run_id: RunId | None = None
+
+
+class ExplorationDiscard(AnsweredCommand[Exploration]):
+    """End the attempts of an exploration, or one of them, and remove their executions.
+
+    Results that were recorded stay as timelines of this execution.
+    """
+
+    TYPE: ClassVar[str] = "exploration.discard"
+    exploration_id: str
+    attempt_id: str | None = None
+    expected_run_id: RunId | None = None
+
+
 class Ping(CommandData):
     TYPE: ClassVar[str] = "ping"
     MUTATES: ClassVar[bool] = False
@@ -419,6 +511,12 @@ COMMANDS: Registry[CommandData] = Registry(
     RollbackRedo,
     RollbackPreview,
     ExecutionBranch,
+    ExplorationStart,
+    ExplorationList,
+    ExplorationShow,
+    ExplorationCompare,
+    ExplorationAdopt,
+    ExplorationDiscard,
     Ping,
     PingBroadcast,
     HistorySync,

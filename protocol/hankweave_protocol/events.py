@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.ids import ClientId, CodonId, CommandId, EventSeq, RunId, Sha
 from hankweave_protocol.records import (
     CheckpointKind,
@@ -1002,6 +1003,30 @@ class ExecutionBranched(EventData):
     """True if a crash kept this from being recorded when it happened."""
 
 
+class ExplorationStarted(EventData):
+    """An exploration was recorded; its attempts are made and started next."""
+
+    TYPE: ClassVar[str] = "exploration.started"
+    exploration: Exploration
+
+
+class AttemptEnded(EventData):
+    """An attempt has ended; its result, if it has one, is a timeline of this execution."""
+
+    TYPE: ClassVar[str] = "exploration.attemptEnded"
+    exploration_id: str
+    attempt: AttemptRecord
+
+
+class ExplorationEnded(EventData):
+    """No attempt of an exploration runs or waits any more."""
+
+    TYPE: ClassVar[str] = "exploration.ended"
+    exploration_id: str
+    best: str | None = None
+    """The id of the attempt to adopt; null if none has succeeded."""
+
+
 # --- one client ---------------------------------------------------------------------------------
 
 
@@ -1100,6 +1125,9 @@ EVENTS: Registry[EventData] = Registry(
     WorkspaceInvalidated,
     ExecutionOrigin,
     ExecutionBranched,
+    ExplorationStarted,
+    AttemptEnded,
+    ExplorationEnded,
     Pong,
     HistoryBatch,
     IncompleteCodon,

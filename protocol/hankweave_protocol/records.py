@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from hankweave_protocol.attempts import Attempt
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.shapes import Value
 
@@ -83,6 +84,8 @@ class ExecutionMeta(Value):
     """True if the work tree is the directory itself: a project that is served in place."""
     origin: Origin | None = None
     """The origin of a branch."""
+    attempt: Attempt | None = None
+    """How it takes part in an exploration, if it is an attempt."""
 
 
 class TrafficMetadata(Value):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import BudgetFigures
 from hankweave_protocol.hank import ConfinementProfile
@@ -180,6 +181,11 @@ class PastView(Value):
     previous: DiffPage | None = None
     now: DiffPage | None = None
     cursor: str | None = None
+
+
+class ExplorationPage(Value):
+    explorations: tuple[Exploration, ...]
+    """The newest first."""
 
 
 class BranchMade(Value):

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.hank import Codon, ContainerBudget
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import Conversation, Notice, Travel
@@ -358,6 +359,8 @@ class State(Value):
     """
     notice: Notice | None = None
     """The last rollback, until an agent has got the message about it."""
+    explorations: tuple[Exploration, ...] = ()
+    """The newest last."""
 
 
 EMPTY_STATE = State(runs=(), current_run_id=None, execution_plan=(), schema_version=SCHEMA_VERSION)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, Direction, Notice, Travel
 from hankweave_protocol.shapes import Registry, Typed
@@ -207,6 +208,21 @@ class AgentTold(Transition):
     operation_id: str
 
 
+class ExplorationSet(Transition):
+    """An exploration was started, or one of its attempts has changed."""
+
+    TYPE: ClassVar[str] = "ExplorationSet"
+    exploration: Exploration
+    """The whole record; it replaces the former one."""
+
+
+class RunImported(Transition):
+    """A run of an attempt has become a timeline of this execution; it does not become current."""
+
+    TYPE: ClassVar[str] = "RunImported"
+    run: Run
+
+
 AnyTransition = (
     RunStarted
     | RunCompleted
@@ -228,6 +244,8 @@ AnyTransition = (
     | EditsNoticed
     | EditsOvertaken
     | AgentTold
+    | ExplorationSet
+    | RunImported
 )
 
 TRANSITIONS: Registry[Transition] = Registry(
@@ -251,4 +269,6 @@ TRANSITIONS: Registry[Transition] = Registry(
     EditsNoticed,
     EditsOvertaken,
     AgentTold,
+    ExplorationSet,
+    RunImported,
 )

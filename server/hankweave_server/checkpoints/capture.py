@@ -271,7 +271,7 @@ class Recording:
     ) -> None:
         """`staged_intent` writes the intent of a restore under its temporary name."""
         self._staged_intent = staged_intent
-        self._journal = journal
+        self.journal = journal
         self._repo = repo
         self._notes = notes
         self._memory = memory
@@ -346,7 +346,7 @@ class Recording:
         return replace(made, changed=changed)
 
     def _tail_of(self, request: CheckpointRequest) -> Tail | None:
-        return None if request.journal_tail is None else Tail(self._journal, *request.journal_tail)
+        return None if request.journal_tail is None else Tail(self.journal, *request.journal_tail)
 
     def _look(self, request: CheckpointRequest, parent: Sha | None) -> list[TrackedFile]:
         if request.before is not None:

@@ -26,6 +26,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.checkpoints.gc import Housekeeping, Pruned
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -259,6 +260,37 @@ class CheckpointEngine:
                 self._save_cache()
 
         return made
+
+    def import_checkpoint(
+        self,
+        foreign: ForeignCheckpoint,
+        request: CheckpointRequest,
+        parent: Sha,
+        *,
+        highest_epoch: int,
+    ) -> tuple[CheckpointRequest, CheckpointMade]:
+        """Import a checkpoint of another execution; HEAD and the work tree stay as they are.
+
+        When this returns, it survives a power cut. Raises CheckpointNotFound, CheckpointDamaged,
+        InsufficientSpace or ShadowRepositoryError.
+        """
+        with disk_faults(self.layout.root), self._reading(parent):
+            try:
+                return import_checkpoint(
+                    self._repo,
+                    self._notes,
+                    self._epochs,
+                    foreign,
+                    request,
+                    parent,
+                    highest_epoch=highest_epoch,
+                    journal=self._recording.journal,
+                )
+            except BaseException:
+                if self._repo.drop_held():
+                    self._epochs = Epochs(self._repo)
+
+                raise
 
     def abandon(self, capture: Capture) -> None:
         """Give up what was captured, and what else was to be published with it."""

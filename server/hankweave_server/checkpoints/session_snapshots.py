@@ -197,6 +197,31 @@ class Epochs:
         self._standing, self._kept = standing, kept
         return standing.number
 
+    def adopt(self, files: bytes, *, beyond: int, staging: ObjectStaging) -> int:
+        """Take a tree of session files that `staging` holds as a new epoch; return its number.
+
+        Like a saved epoch, it becomes visible with the next checkpoint.
+        """
+        standing = self._standing or self._newest()
+        if files == standing.files:
+            staging.abandon()
+            return standing.number
+
+        number = max(standing.number, beyond) + 1
+        self._standing = self._written(number, files, standing.all, staging)
+        self._kept = {}
+        return number
+
+    def tree_of(self, epoch: int) -> bytes | None:
+        """Return the tree of an epoch's files; None for no files, or if it cannot be read."""
+        folder, name = _place(epoch)
+        try:
+            found = self._below(self._all(), folder).get(name)
+        except (KeyError, ValueError):
+            return None
+
+        return None if epoch == 0 or found is None else found.digest
+
     def names(self, epoch: int) -> frozenset[str]:
         return frozenset(self._files_of(epoch) or ())
 

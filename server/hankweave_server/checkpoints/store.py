@@ -28,6 +28,7 @@ from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.gc import Pruned
+from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -518,6 +519,26 @@ class CheckpointStore:
             return offshoot
 
         return await self._run(clone)
+
+    async def import_checkpoint(
+        self, foreign: ForeignCheckpoint, request: CheckpointRequest, parent: Sha
+    ) -> CheckpointRecord:
+        """Import a checkpoint of another execution on the request's branch, behind `parent`.
+
+        Raises CheckpointNotFound, CheckpointDamaged, InsufficientSpace or ShadowRepositoryError.
+        """
+
+        def work() -> CheckpointRecord:
+            self._require_known(parent)
+            whole, made = self._engine.import_checkpoint(
+                foreign, request, parent, highest_epoch=self._highest_epoch
+            )
+            self._highest_epoch = max(self._highest_epoch, whole.memory_epoch)
+            return record_made(whole, made)
+
+        record = await self._run(work)
+        self.known[record.sha] = record
+        return record
 
     # --- the worker thread ---------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from hankweave_server.daemon.shutdown import Choice
 from hankweave_server.domain.costs import Prices
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.agents import BY_NAME
+from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.hank.load import LoadedHank, no_hank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.ledger.history import Moments, has_past
@@ -444,11 +445,27 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
     if hank is None:
         return no_hank(chosen.layout.work_tree)
 
-    loaded = hank_loading.read(hank, settings.model)
+    loaded = _as_attempt(hank_loading.read(hank, settings.model), chosen.layout)
     hank_loading.require(loaded)
     hank_loading.require_confinement(loaded, settings)
     hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
+
+
+def _as_attempt(loaded: LoadedHank, layout: Layout) -> LoadedHank:
+    """Return the hank with the variant of the execution, if that is an attempt."""
+    meta = read_meta(layout)
+    if meta is None or meta.attempt is None:
+        return loaded
+
+    try:
+        return attempted(loaded, meta.attempt)
+    except VariantInvalid as fault:
+        raise Stop(
+            f"The attempt {meta.attempt.attempt_id} cannot run: {fault}",
+            ExitCode.USAGE,
+            hint="Correct the hank, or start another exploration.",
+        ) from None
 
 
 def _made_room(chosen: ChosenExecution, settings: RunSettings, clock: Clock) -> ChosenExecution:

@@ -16,6 +16,7 @@ from typing import assert_never
 
 import msgspec
 
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.codec import decode_transition
 from hankweave_protocol.events import Event, ResultingState, StateTransition
 from hankweave_protocol.ids import CodonId, RunId
@@ -45,12 +46,14 @@ from hankweave_protocol.transitions import (
     CurrentRunCleared,
     EditsNoticed,
     EditsOvertaken,
+    ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
     RunCompleted,
     RunCrashed,
     RunFailed,
+    RunImported,
     RunStarted,
     SentinelStatesUpdated,
     TimeTravelled,
@@ -120,6 +123,7 @@ def founding(state: State) -> tuple[Transition, ...]:
     if state.initial_checkpoint is not None:
         transitions.append(InitialCheckpointSet(checkpoint_sha=state.initial_checkpoint))
 
+    transitions += [ExplorationSet(exploration=each) for each in state.explorations]
     return (*transitions, *undo.founding(state))
 
 
@@ -185,6 +189,10 @@ def _changed(state: State, transition: AnyTransition) -> State:
             return undo.without_edits(state, transition)
         case AgentTold():
             return replace(state, notice=None)
+        case ExplorationSet(exploration=exploration):
+            return _with_exploration(state, exploration)
+        case RunImported(run=run):
+            return _with_imported_run(state, run)
         case other:
             assert_never(other)
 
@@ -205,6 +213,28 @@ def _with_new_run(state: State, run: Run) -> State:
 
     current = run.run_id if run.status == "running" else state.current_run_id
     return replace(state, runs=(run, *state.runs), current_run_id=current)
+
+
+def _with_imported_run(state: State, run: Run) -> State:
+    """Add a run that has ended elsewhere, behind the newest one; the thread stays as it is."""
+    if not state.runs or any(each.run_id == run.run_id for each in state.runs):
+        raise Impossible(f"Run {run.run_id} cannot be imported.")
+
+    if run.status == "running":
+        raise Impossible(f"Run {run.run_id} has not ended.")
+
+    _require_faultless(f"Run {run.run_id}", run_faults(run))
+    return replace(state, runs=(state.runs[0], run, *state.runs[1:]))
+
+
+def _with_exploration(state: State, exploration: Exploration) -> State:
+    """Replace the record of an exploration, or add it as the newest."""
+    name, former = exploration.exploration_id, state.explorations
+    if any(each.exploration_id == name for each in former):
+        kept = (exploration if each.exploration_id == name else each for each in former)
+        return replace(state, explorations=tuple(kept))
+
+    return replace(state, explorations=(*former, exploration))
 
 
 def _with_run_ended(state: State, run_id: RunId, status: RunStatus, end_time: str) -> State:

@@ -23,6 +23,7 @@ from hankweave_protocol.state import CodonExecution
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.checkpoints.capture import CapturedChanges
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.checkpoints.model import CheckpointRequest, RestorePlan
 from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
 from hankweave_server.checkpoints.store import (
@@ -180,6 +181,54 @@ class Checkpointer(CheckpointStore):
             raise
 
         await self._record(record, causes, waits=intent_of is None)
+        return record
+
+    async def adopt_foreign(
+        self,
+        foreign: ForeignCheckpoint,
+        parent: Sha,
+        *,
+        run_id: RunId,
+        codon: CodonExecution,
+        codon_name: str,
+        label: str,
+    ) -> CheckpointRecord:
+        """Import the `completed` checkpoint of an attempt's codon, and record it. Idempotent.
+
+        Neither HEAD nor the work tree changes. Raises CheckpointNotFound, CheckpointDamaged,
+        InsufficientSpace or ShadowRepositoryError.
+        """
+        made = (each for each in self.known.values() if each.operation_id == foreign.sha)
+        if (record := next(made, None)) is not None:
+            return record
+
+        event_seq, tail = await self._position(insists=False)
+        request = CheckpointRequest(
+            kind="completed",
+            codon_id=codon.codon_id,
+            codon_name=self.clean(codon_name),
+            run_id=run_id,
+            timestamp=self._clock.now(),
+            duration_ms=None,
+            operation_id=foreign.sha,
+            event_seq=event_seq,
+            session_id=session_of(codon),
+            message_id=None,
+            memory_epoch=0,
+            label=self.clean(label),
+            patterns=(),
+            codon_state="completed",
+            journal_tail=tail,
+        )
+        try:
+            record = await self.import_checkpoint(foreign, request, parent)
+        except BaseException:
+            self._ledger.write_now()
+            raise
+
+        await self._ledger.record(
+            CheckpointCreated(checkpoint=record), run_id=run_id, codon_id=codon.codon_id
+        )
         return record
 
     async def _report_first(

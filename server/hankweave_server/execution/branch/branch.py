@@ -28,6 +28,7 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol import codec, instants
+from hankweave_protocol.attempts import Attempt
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin, Info
 from hankweave_protocol.ids import Sha, branch_of
@@ -45,6 +46,7 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     RestoreIncomplete,
 )
+from hankweave_server.domain.attempts import attempt_hash, attempt_plan
 from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
@@ -65,6 +67,7 @@ from hankweave_server.execution.branch.location import (
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.git.errors import InsufficientSpace, free_bytes
+from hankweave_server.hank.attempts import agent_of
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.ledger.state_file import found_ledger
 from hankweave_server.meter import Meter
@@ -141,13 +144,20 @@ class Branching:
         self._is_stopping = True
 
     async def perform(
-        self, target: RollbackTarget, path: str | None, causes: tuple[int | str, ...]
+        self,
+        target: RollbackTarget,
+        path: str | None,
+        causes: tuple[int | str, ...],
+        attempt: Attempt | None = None,
     ) -> BranchMade:
-        """Make a branch; raise Refused, and then nothing of it is left."""
+        """Make a branch; raise Refused, and then nothing of it is left.
+
+        With `attempt` it runs the plan as that says, whose codon must be in the branch's plan.
+        """
         async with self._alone:
             await self._clear_the_way()
             final = await anyio.to_thread.run_sync(place_of, path, self._home(), self._ctx.layout)
-            draft = self._draft(target, final)
+            draft = self._draft(target, final, attempt)
             try:
                 with self._ctx.checkpointer.progress.watching("branch", causes) as meter:
                     await self._build(draft, meter)
@@ -239,7 +249,7 @@ class Branching:
 
     # --- steps ---------------------------------------------------------------------------------
 
-    def _draft(self, target: RollbackTarget, final: Path) -> Draft:
+    def _draft(self, target: RollbackTarget, final: Path, attempt: Attempt | None) -> Draft:
         run_id = self._ctx.new_run_id()
         intent = BranchIntent(
             temporary=str(final.parent / f"{TEMPORARY}{run_id}"),
@@ -248,7 +258,7 @@ class Branching:
             coordinate=target.checkpoint.coordinate,
             started_at=self._ctx.now_text(),
         )
-        return Draft(target, final, run_id, intent)
+        return Draft(target, final, run_id, intent, attempt)
 
     async def _build(self, draft: Draft, meter: Meter) -> None:
         offshoot = await self._ctx.checkpointer.clone(
@@ -277,6 +287,9 @@ class Branching:
         history = {sha: record for sha, record in known.items() if sha in offshoot.commits}
         run = self._first_run(draft)
         plan = reentered_by(run, state, self._ctx.recorded.hank)
+        if draft.attempt is not None:
+            plan = attempt_plan(plan, draft.attempt, agent_of(draft.attempt.variant))
+
         return inherited(state, draft.target, history, plan, run)
 
     def _first_run(self, draft: Draft) -> Run:
@@ -317,8 +330,14 @@ class Branching:
         """
         former = data_source.read_meta(self._ctx.layout)
         assert former is not None, "every start writes it"
+        hank_hash, attempt = former.hank_hash, draft.attempt
+        if attempt is not None and hank_hash is not None:
+            hank_hash = attempt_hash(hank_hash, attempt)
+
         return msgspec.structs.replace(
             former,
+            hank_hash=hank_hash,
+            attempt=attempt,
             created_at=instants.to_text(self._ctx.clock.now()),
             in_place=False,
             origin=Origin(

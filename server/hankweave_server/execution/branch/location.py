@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hankweave_protocol import codec
+from hankweave_protocol.attempts import Attempt
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ExecutionOrigin
 from hankweave_protocol.ids import RunId
@@ -139,6 +140,8 @@ class Draft:
     final: Path
     run_id: RunId
     intent: BranchIntent
+    attempt: Attempt | None = None
+    """How the branch takes part in an exploration, if it is an attempt."""
 
     @property
     def temporary(self) -> Path:

@@ -1,0 +1,122 @@
+"""Attempts: executions that try one codon, or the rest of a plan, in a way of their own.
+
+An attempt is a branch with a `Variant`. Both are recorded in the attempt's metadata, so that every
+start of its server runs it in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from msgspec import field
+
+from hankweave_protocol.hank import AgentSpec, VariableName
+from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.shapes import Value
+
+
+class Variant(Value):
+    """What an attempt does differently; without a field, as the hank says."""
+
+    prompt_text: str | None = None
+    """The prompt of the explored codon."""
+    prompt_file: str | None = None
+    """The file with the prompt, relative to the hank's directory; excludes `promptText`."""
+    model: str | None = None
+    """The model of all codons of the attempt."""
+    agent: str | AgentSpec | None = None
+    """The agent of all codons of the attempt: a name, as of `--agent`, or as in a hank."""
+    variables: dict[VariableName, str] = field(default_factory=dict)
+    """Values for variables of the hank."""
+
+
+AS_THE_HANK = Variant()
+
+
+class Attempt(Value):
+    """How an execution takes part in an exploration."""
+
+    exploration_id: str
+    attempt_id: str
+    codon_id: CodonId
+    """The codon with which it begins: an entry of the plan."""
+    variant: Variant = AS_THE_HANK
+    rest: bool = False
+    """True if the rest of the plan runs, and not only the codon."""
+    score: str | None = None
+    """A shell command; the last line of its output is the score."""
+    max_dollars: float | None = None
+    """The attempt's share of the exploration's budget, in US dollars."""
+
+
+SCORE_CODON = "attempt-score"
+"""The codon that runs the score command, after all others."""
+
+AttemptStatus = Literal["waiting", "running", "completed", "failed", "discarded"]
+"""`waiting`: not started yet; `failed` ones may still have a score and a checkpoint; `discarded`:
+its execution is removed, or about to be."""
+
+
+class AttemptRecord(Value):
+    """One attempt of an exploration, as its parent knows it."""
+
+    attempt_id: str
+    """The exploration's id, a hyphen and the attempt's number, from 1."""
+    variant: Variant = AS_THE_HANK
+    status: AttemptStatus = "waiting"
+    execution_path: str | None = None
+    """Its execution; null until it is made."""
+    run_id: RunId | None = None
+    """Its run, in its own state and, when it has ended, in that of its parent."""
+    checkpoint_sha: Sha | None = None
+    """Its result: a checkpoint of the parent, to compare and to adopt."""
+    score: float | None = None
+    message: str | None = None
+    """Why it failed, or why it has no score."""
+    cost: float = 0.0
+    """US dollars."""
+    duration_ms: int | None = None
+    files: int | None = None
+    """The number of files that differ from the checkpoint that it began from."""
+    added: int | None = None
+    """Lines added."""
+    removed: int | None = None
+    """Lines removed."""
+
+
+class Exploration(Value):
+    """Several attempts from one checkpoint; which one is adopted shows in the execution thread."""
+
+    exploration_id: str
+    created_at: str
+    checkpoint_sha: Sha
+    """The checkpoint from which all attempts begin."""
+    codon_id: CodonId
+    """The first codon that they run."""
+    attempts: tuple[AttemptRecord, ...]
+    rest: bool = False
+    score: str | None = None
+    parallel: int = 1
+    """How many attempts run at the same time."""
+    max_dollars: float | None = None
+    """The budget of all attempts together."""
+    good_enough: float | None = None
+    """A score with which no further attempt is started."""
+    adopt: Literal["ask", "best"] = "ask"
+    """What happens when all attempts have ended."""
+    ended_at: str | None = None
+
+    @property
+    def best(self) -> AttemptRecord | None:
+        """The attempt with the highest score; of equal ones the cheapest, then the fastest.
+
+        Attempts without a score come last, failed and discarded ones not at all.
+        """
+        done = [each for each in self.attempts if each.status == "completed"]
+        return min(done, key=_rank, default=None)
+
+
+def _rank(attempt: AttemptRecord) -> tuple[bool, float, float, float]:
+    score = attempt.score
+    return (score is None, -(score or 0.0), attempt.cost, attempt.duration_ms or math.inf)

@@ -1,0 +1,164 @@
+"""The server of an attempt: a process of its own, which outlives the one that started it.
+
+An attempt is an execution like any other, and its server a `hankweave run --headless`. Its parent
+only starts it, waits for its end, and reads what it has recorded. A parent that is started again
+finds the server by the guard of its lock, and waits for it as before.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.attempts import SCORE_CODON
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.state import CompletedCodon, FailedCodon, State
+from hankweave_server import fsutil
+from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.history import end_checkpoint, next_codon, newest_run, thread
+from hankweave_server.paths import Layout
+from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
+from hankweave_server.runtime_lock.lock_file import read_record
+
+_MAIN = "from hankweave_server.cli.app import main; main()"
+END_SECONDS = 15.0
+"""Time for an orderly end; see `local/ephemeral_server.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """What the files of an attempt say of its progress."""
+
+    is_over: bool
+    """False if it has to be started (again)."""
+    has_failed: bool = False
+    message: str | None = None
+    """Why it failed."""
+    checkpoint: Sha | None = None
+    """Its result: the checkpoint of the last codon that it completed before its score."""
+    cost: float = 0.0
+    """US dollars, with those of the execution that it was branched from."""
+    score_output: str | None = None
+    """The output of the score command; None if it has not run, or has failed."""
+    score_error: str | None = None
+
+
+def start_server(layout: Layout, options: Sequence[str]) -> int:
+    """Start the server of an attempt, detached from this process; return its pid.
+
+    Its output goes to `logs/attempt.out`. Raises OSError.
+    """
+    fsutil.make_private_directory(layout.server_log.parent)
+    output = layout.server_log.with_name("attempt.out")
+    command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
+    with output.open("ab") as sink:
+        process = subprocess.Popen(
+            # -P: no module in the current directory is imported.
+            [sys.executable, "-P", "-c", _MAIN, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+
+    return process.pid
+
+
+def server_of(layout: Layout) -> int | None:
+    """Return the pid of the server that owns an execution; None if there is none."""
+    try:
+        guard = granted_guard(layout.lock_guard)
+    except GuardBusy as busy:
+        record = read_record(layout.runtime_lock)
+        if busy.owner is not None:
+            return busy.owner.pid
+
+        return None if record is None else record.pid
+    except OSError:
+        return None
+
+    os.close(guard)
+    return None
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process has ended; a child of this process is reaped."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+
+    try:
+        await anyio.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+    _reap(pid)
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass  # An earlier server has started it.
+
+
+def end_server(pid: int) -> None:
+    """End a server in an orderly way, or after `END_SECONDS` at once; blocks until it has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        for number, patience in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
+            signal.pidfd_send_signal(descriptor, number)
+            if waiting.poll(None if patience is None else patience * 1000):
+                return
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+        _reap(pid)
+
+
+def result_of(layout: Layout) -> AttemptResult:
+    """Read how far an attempt is whose server has ended. Raises OSError, msgspec.MsgspecError."""
+    state = msgspec.json.decode(layout.state.read_bytes(), type=State)
+    entries = [entry.codon for entry in thread(state)]
+    score = next((codon for codon in entries if codon.codon_id == SCORE_CODON), None)
+    steps = [codon for codon in entries if codon.codon_id != SCORE_CODON]
+    cost = total_cost(state)
+    run = newest_run(state)
+    if score is None and run is not None and run.status == "failed":
+        failed = steps[-1] if steps else None
+        message = None
+        if isinstance(failed, FailedCodon):
+            message = failed.failure_reason.message or failed.failure_reason.type
+
+        return AttemptResult(is_over=True, has_failed=True, message=message, cost=cost)
+
+    error = None
+    if isinstance(score, FailedCodon):
+        error = score.failure_reason.message or "The score command failed."
+
+    is_over = next_codon(state) is None or error is not None
+    return AttemptResult(
+        is_over=is_over,
+        checkpoint=next((sha for codon in reversed(steps) if (sha := end_checkpoint(codon))), None),
+        cost=cost,
+        score_output=score.answer if isinstance(score, CompletedCodon) else None,
+        score_error=error,
+    )
