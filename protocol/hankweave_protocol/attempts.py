@@ -47,7 +47,8 @@ class Attempt(Value):
     score: str | None = None
     """A shell command; the last line of its output is the score."""
     max_dollars: float | None = None
-    """The attempt's share of the exploration's budget, in US dollars."""
+    """The most that the execution may cost, in US dollars: what it inherits, and its share of the
+    exploration's budget."""
 
 
 SCORE_CODON = "attempt-score"

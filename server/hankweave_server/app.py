@@ -26,6 +26,7 @@ from hankweave_server.agents.registry import Roster
 from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
+from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries
 from hankweave_server.api.lookup import Sources
@@ -53,6 +54,11 @@ from hankweave_server.execution.context import (
     untraced,
 )
 from hankweave_server.execution.exit_policy import ExitPolicy
+from hankweave_server.execution.exploration.explorer import (
+    Explorations,
+    ExplorationSettings,
+    attempt_options,
+)
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
@@ -163,6 +169,13 @@ class App:
         )
         self.time_watch = TimeWatch(opened.ledger, opened.clock)
         self.branching = Branching(self.ctx, home=self._branch_home)
+        self.explorations = Explorations(
+            self.ctx,
+            self.runner,
+            self.branching,
+            self.rollback,
+            ExplorationSettings(attempt_options(opened.settings), self._branch_home),
+        )
         self._dispatch = self._dispatcher(stop, kill)
 
     def attach(self, listener: Listener) -> None:
@@ -180,15 +193,17 @@ class App:
 
     def _dispatcher(self, stop: Callable[[str], None], kill: Callable[[str], None]) -> Dispatch:
         opened, ledger = self._opened, self._opened.ledger
+        rollbacks, looks = Rollbacks(self.ctx, self.rollback), self._looks()
         return Dispatch(
             self.ctx,
             control=Control(self.ctx, self.runner, stop=stop, kill=kill),
-            rollbacks=Rollbacks(self.ctx, self.rollback),
+            rollbacks=rollbacks,
             inspect=Inspect(self.ctx, self.status),
             queries=Queries(ledger, opened.clock),
-            looks=self._looks(),
+            looks=looks,
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
+            explorer=Explorer(self.ctx, self.explorations, rollbacks, looks),
             space=ledger.space,
             broadcast=self._broadcast,
         )

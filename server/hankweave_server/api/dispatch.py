@@ -24,6 +24,12 @@ from hankweave_protocol.commands import (
     CommandData,
     EventsQuery,
     ExecutionBranch,
+    ExplorationAdopt,
+    ExplorationCompare,
+    ExplorationDiscard,
+    ExplorationList,
+    ExplorationShow,
+    ExplorationStart,
     GetServerStatus,
     GetState,
     HistorySync,
@@ -51,6 +57,7 @@ from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import CodonChosen, PastView
 from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
+from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.maintenance import Store
@@ -67,6 +74,8 @@ _NEED_ROOM = (
     CodonRedo,
     CodonStart,
     ExecutionBranch,
+    ExplorationAdopt,
+    ExplorationStart,
     RollbackCommand,
     RollbackRedo,
     RollbackUndo,
@@ -88,6 +97,7 @@ class Dispatch:
         looks: Looks,
         store: Store,
         branches: Branches,
+        explorer: Explorer,
         space: Space,
         broadcast: Callable[[EventData], None],
     ) -> None:
@@ -100,6 +110,7 @@ class Dispatch:
         self._looks = looks
         self._store = store
         self._branches = branches
+        self._explorer = explorer
         self._broadcast = broadcast
 
     async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
@@ -170,6 +181,18 @@ class Dispatch:
                 return CommandAnswer(await self._rollbacks.undo_or_redo(command, causes))
             case ExecutionBranch():
                 return CommandAnswer(await self._branches.make(command, causes))
+            case ExplorationStart():
+                return CommandAnswer(await self._explorer.start(command, causes))
+            case ExplorationList():
+                return CommandAnswer(self._explorer.list())
+            case ExplorationShow():
+                return CommandAnswer(self._explorer.show(command))
+            case ExplorationCompare():
+                return CommandAnswer(await self._explorer.compare(command))
+            case ExplorationAdopt():
+                return CommandAnswer(await self._explorer.adopt(command, causes))
+            case ExplorationDiscard():
+                return CommandAnswer(await self._explorer.discard(command, causes))
             case RollbackPreview():
                 return CommandAnswer(await self._rollbacks.preview(command, causes))
             case ListCheckpoints():

@@ -25,8 +25,8 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
 )
 from hankweave_server.checkpoints.gc import Housekeeping, Pruned
-from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
+from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,

@@ -367,6 +367,7 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     """
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
+    settings = _within_share(settings, chosen.layout)
     loaded = _hank_for(settings, chosen)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     with _reserved_port(settings.port) as port:
@@ -450,6 +451,16 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
     hank_loading.require_confinement(loaded, settings)
     hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
+
+
+def _within_share(settings: RunSettings, layout: Layout) -> RunSettings:
+    """Limit the cost of an attempt to its share of the exploration's budget."""
+    meta = read_meta(layout)
+    if meta is None or meta.attempt is None or meta.attempt.max_dollars is None:
+        return settings
+
+    limits = filter(None, (settings.max_cost, meta.attempt.max_dollars))
+    return replace(settings, max_cost=min(limits))
 
 
 def _as_attempt(loaded: LoadedHank, layout: Layout) -> LoadedHank:

@@ -287,6 +287,7 @@ class Daemon:
                 tasks.start_soon(app.checkpointer.keep_watch)
                 tasks.start_soon(app.store_verifier.run)
                 tasks.start_soon(app.time_watch.run)
+                tasks.start_soon(app.explorations.run)
                 tasks.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()
                 # A request to stop does not wait for the disk space to record the beginning.

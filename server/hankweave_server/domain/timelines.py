@@ -23,7 +23,7 @@ from hankweave_protocol.state import (
     RunStatus,
     State,
 )
-from hankweave_server.domain.history import end_checkpoint, thread
+from hankweave_server.domain.history import end_checkpoint, line_of, thread
 from hankweave_server.domain.lifecycle import status_of
 
 Reason = Literal["rollback", "retry", "continue"]
@@ -90,13 +90,8 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
 
 
 def _line_to_now(state: State) -> Iterator[RunId]:
-    """Walk back from the newest run; every run continues an older one."""
-    wanted = state.runs[0].run_id if state.runs else None
-    for run in state.runs:
-        if run.run_id == wanted:
-            yield run.run_id
-            source = _source_of(run)
-            wanted = None if source is None else source.run_id
+    """Walk back from the newest run; every run continues an earlier one."""
+    return (run.run_id for run in line_of(state))
 
 
 def _codon_line(codon: CodonExecution, on_thread: bool) -> CodonLine:
@@ -140,6 +135,7 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
     It is the one on the thread, else the newest. So a line is as long as the work was, and the tree
     is only as deep as rollbacks from already abandoned lines make it.
     """
+    runs = tuple(_after_their_sources(runs))
     after: dict[RunId | None, list[RunLine]] = {}
     older: set[RunId] = set()
     for run in runs:
@@ -147,7 +143,7 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
         after.setdefault(source if source in older else None, []).append(run)
         older.add(run.run_id)
 
-    # Backwards: the continuations of a run are younger, so they are arranged before it.
+    # Backwards: the continuations of a run come later, so they are arranged before it.
     lines: dict[RunId, Line] = {}
     for run in reversed(runs):
         following = after.get(run.run_id, [])
@@ -157,3 +153,27 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
         lines[run.run_id] = (TimelineStep(run, aside), *(lines[main.run_id] if main else ()))
 
     return tuple(lines[run.run_id] for run in after.get(None, []))
+
+
+def _after_their_sources(runs: tuple[RunLine, ...]) -> Iterator[RunLine]:
+    """Yield each run after the one that it continues.
+
+    The run of an attempt is listed before the newest one, which it may continue.
+    """
+    waiting: dict[RunId, list[RunLine]] = {}
+    listed, known = set[RunId](), {run.run_id for run in runs}
+    for run in runs:
+        source = None if run.source is None else run.source.run_id
+        if source is not None and source in known and source not in listed:
+            waiting.setdefault(source, []).append(run)
+            continue
+
+        ready = [run]
+        while ready:
+            following = ready.pop(0)
+            listed.add(following.run_id)
+            yield following
+            ready += waiting.pop(following.run_id, ())
+
+    for left in waiting.values():
+        yield from left

@@ -22,9 +22,11 @@ from hankweave_protocol.transitions import (
     CostsUpdated,
     EditsNoticed,
     EditsOvertaken,
+    ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
     PlanSet,
+    RunImported,
     RunStarted,
     SentinelStatesUpdated,
     TimeTravelled,
@@ -153,7 +155,9 @@ def _subject(transition: Transition) -> About:
             return About(run_id, codon_id)
         case CheckpointCreated(checkpoint=checkpoint):
             return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
-        case InitialCheckpointSet() | PlanSet():
+        case RunImported(run=run):
+            return About(run.run_id)
+        case InitialCheckpointSet() | PlanSet() | ExplorationSet():
             return About()
         case TimeTravelled() | TravelsForgotten() | EditsNoticed() | EditsOvertaken() | AgentTold():
             return About()

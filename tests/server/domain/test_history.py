@@ -19,10 +19,10 @@ from hankweave_server.domain.history import (
     active_codon,
     beginnings,
     next_codon,
-    upcoming_codon,
     previous_session,
     starting_conditions,
     thread,
+    upcoming_codon,
 )
 from support.histories import (
     EVERY_STATE,

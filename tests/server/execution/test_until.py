@@ -15,7 +15,9 @@ from support.scripted_hank import codon, write_hank
 
 def hank_in(folder: Path) -> Path:
     names = ("one", "two", "three")
-    return write_hank(folder / "hank", *(codon(name, {"run": f"echo {name} >> log"}) for name in names))
+    return write_hank(
+        folder / "hank", *(codon(name, {"run": f"echo {name} >> log"}) for name in names)
+    )
 
 
 async def ran(hank: Path, execution: Path, *flags: str) -> int:

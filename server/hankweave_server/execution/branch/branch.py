@@ -47,6 +47,7 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
 )
 from hankweave_server.domain.attempts import attempt_hash, attempt_plan
+from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
@@ -319,11 +320,11 @@ class Branching:
         )
         entries: list[Entry] = [origin, *inheritance.transitions(after_seq=1)]
         found_ledger(layout, entries, self._ctx.clock)
-        data_source.write_meta(layout, self._meta(draft))
+        data_source.write_meta(layout, self._meta(draft, inheritance))
         meter.begin("flushing", "files")
         fsutil.sync_filesystem(layout.root)
 
-    def _meta(self, draft: Draft) -> ExecutionMeta:
+    def _meta(self, draft: Draft, inheritance: Inheritance) -> ExecutionMeta:
         """Return the original's metadata with the branch's own values.
 
         Its last use is the original's.
@@ -331,6 +332,11 @@ class Branching:
         former = data_source.read_meta(self._ctx.layout)
         assert former is not None, "every start writes it"
         hank_hash, attempt = former.hank_hash, draft.attempt
+        if attempt is not None and attempt.max_dollars is not None:
+            inherited_cost = sum(map(run_cost, inheritance.past))
+            most = inherited_cost + attempt.max_dollars
+            attempt = msgspec.structs.replace(attempt, max_dollars=most)
+
         if attempt is not None and hank_hash is not None:
             hank_hash = attempt_hash(hank_hash, attempt)
 

@@ -7,6 +7,7 @@ finds the server by the guard of its lock, and waits for it as before.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -21,11 +22,9 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.attempts import SCORE_CODON
-from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
-from hankweave_server.domain.costs import total_cost
-from hankweave_server.domain.history import end_checkpoint, next_codon, newest_run, thread
+from hankweave_server.domain.history import newest_run, next_codon, thread
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import read_record
@@ -39,18 +38,15 @@ END_SECONDS = 15.0
 class AttemptResult:
     """What the files of an attempt say of its progress."""
 
+    state: State
     is_over: bool
-    """False if it has to be started (again)."""
-    has_failed: bool = False
-    message: str | None = None
-    """Why it failed."""
-    checkpoint: Sha | None = None
-    """Its result: the checkpoint of the last codon that it completed before its score."""
-    cost: float = 0.0
-    """US dollars, with those of the execution that it was branched from."""
+    """False if its server has to be started (again)."""
+    failure: str | None = None
+    """Why its codons could not be done; None if they were, or still may be."""
     score_output: str | None = None
     """The output of the score command; None if it has not run, or has failed."""
     score_error: str | None = None
+    """Why the score command failed."""
 
 
 def start_server(layout: Layout, options: Sequence[str]) -> int:
@@ -107,10 +103,8 @@ async def ended(pid: int) -> None:
 
 
 def _reap(pid: int) -> None:
-    try:
+    with contextlib.suppress(ChildProcessError):  # An earlier server has started it.
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass  # An earlier server has started it.
 
 
 def end_server(pid: int) -> None:
@@ -134,31 +128,38 @@ def end_server(pid: int) -> None:
         _reap(pid)
 
 
+def remove_execution(root: Path) -> None:
+    """Remove an execution as `hankweave cleanup` does. Raises OSError."""
+    command = ["cleanup", "--execution", str(root), "--yes"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _MAIN, *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise OSError(done.stderr.decode(errors="replace").strip())
+
+
 def result_of(layout: Layout) -> AttemptResult:
     """Read how far an attempt is whose server has ended. Raises OSError, msgspec.MsgspecError."""
     state = msgspec.json.decode(layout.state.read_bytes(), type=State)
     entries = [entry.codon for entry in thread(state)]
-    score = next((codon for codon in entries if codon.codon_id == SCORE_CODON), None)
-    steps = [codon for codon in entries if codon.codon_id != SCORE_CODON]
-    cost = total_cost(state)
     run = newest_run(state)
-    if score is None and run is not None and run.status == "failed":
-        failed = steps[-1] if steps else None
-        message = None
-        if isinstance(failed, FailedCodon):
-            message = failed.failure_reason.message or failed.failure_reason.type
+    newest = entries[-1] if entries else None
+    if newest is not None and newest.codon_id == SCORE_CODON:
+        if isinstance(newest, FailedCodon):
+            return AttemptResult(state, is_over=True, score_error=_reason_of(newest))
 
-        return AttemptResult(is_over=True, has_failed=True, message=message, cost=cost)
+        if isinstance(newest, CompletedCodon):
+            output = "" if newest.captured is None else newest.captured.value
+            return AttemptResult(state, is_over=True, score_output=output)
 
-    error = None
-    if isinstance(score, FailedCodon):
-        error = score.failure_reason.message or "The score command failed."
+    elif isinstance(newest, FailedCodon) and run is not None and run.status == "failed":
+        return AttemptResult(state, is_over=True, failure=_reason_of(newest))
 
-    is_over = next_codon(state) is None or error is not None
-    return AttemptResult(
-        is_over=is_over,
-        checkpoint=next((sha for codon in reversed(steps) if (sha := end_checkpoint(codon))), None),
-        cost=cost,
-        score_output=score.answer if isinstance(score, CompletedCodon) else None,
-        score_error=error,
-    )
+    return AttemptResult(state, is_over=next_codon(state) is None)
+
+
+def _reason_of(codon: FailedCodon) -> str:
+    return codon.failure_reason.message or f"Codon {codon.codon_id} failed."

@@ -1,0 +1,7 @@
+"""Several attempts from one checkpoint, each an execution of its own; the best is adopted.
+
+Modules, in reading order:
+
+- `explorer`: make attempts, run them, take over their results
+- `child`: the server of an attempt, a process of its own
+"""

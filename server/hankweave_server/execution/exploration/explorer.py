@@ -1,0 +1,531 @@
+"""Run explorations: several attempts from one checkpoint, each an execution of its own.
+
+    record     `ExplorationSet`: the exploration with all its attempts, before anything is made
+    place      choose the directory of an attempt, and record it
+    branch     make the attempt's execution there: a branch with a variant
+    start      start its server, a process that outlives this one; record that it runs
+    wait       until the server has ended; one that was killed is started again
+    import     take its checkpoints and its run over, as a timeline of this execution
+    record     the result, with that timeline, in one batch of the journal
+
+Each step is recorded before the next one begins and can be repeated, so a start of this server goes
+on from the records: an attempt that is `waiting` is made, or found in its directory; one that is
+`running` has a server that can be waited for, or is started again, or has ended and is imported.
+
+To adopt an attempt is to roll back to its checkpoint: with the plan, the conversation, a safety
+checkpoint and an undo, all of which a rollback has already. Which attempt is adopted is therefore
+nowhere recorded, and is always true.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
+from hankweave_protocol.commands import ExplorationStart
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import AttemptEnded, ErrorEvent, ExplorationEnded, ExplorationStarted
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.instants import from_text, milliseconds_between
+from hankweave_protocol.state import Run, State
+from hankweave_protocol.transitions import ExplorationSet, RunImported
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.checkpoints.imports import ForeignCheckpoint
+from hankweave_server.domain import explorations, targets
+from hankweave_server.domain import plan as plans
+from hankweave_server.domain.costs import run_cost
+from hankweave_server.domain.explorations import (
+    adopted,
+    as_timeline,
+    beginning_of,
+    completed_in,
+    has_ended,
+    next_attempts,
+    own_runs,
+    planned_attempts,
+    score_in,
+    with_attempt,
+)
+from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.inheritance import continuation
+from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.execution.branch.branch import Branching
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.exploration import child
+from hankweave_server.execution.resume import reentered_by
+from hankweave_server.execution.rollback.planner import RollbackRequest
+from hankweave_server.execution.rollback.rollback import Rollback
+from hankweave_server.execution.runner import Runner
+from hankweave_server.execution.runs import new_run
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.hank.attempts import VariantInvalid, attempted
+from hankweave_server.logs import logger
+from hankweave_server.paths import Layout
+from hankweave_server.settings import RunSettings
+from hankweave_server.worktree.data_source import read_meta
+
+log = logger(__name__)
+
+replace = msgspec.structs.replace
+
+MOST_STARTS = 4
+"""How often the server of an attempt is started until it is given up."""
+
+Causes = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorationSettings:
+    """What the attempts of an execution are started with."""
+
+    options: tuple[str, ...]
+    """Options of `hankweave run` that their servers get, such as the agent of the command line."""
+    home: Callable[[], Path]
+    """Returns a directory that does not exist, for an attempt's execution."""
+
+
+class Explorations:
+    """The explorations of one execution."""
+
+    def __init__(
+        self,
+        ctx: ExecutionContext,
+        runner: Runner,
+        branching: Branching,
+        rollback: Rollback,
+        settings: ExplorationSettings,
+    ) -> None:
+        self._ctx = ctx
+        self._runner = runner
+        self._branching = branching
+        self._rollback = rollback
+        self._settings = settings
+        self._wake = anyio.Event()
+        self._alone = anyio.Lock()
+        """Held while an attempt's record changes, so that no change is lost."""
+        self._supervised: set[str] = set()
+
+    # --- commands ------------------------------------------------------------------------------
+
+    async def start(self, command: ExplorationStart, causes: Causes) -> Exploration:
+        """Record an exploration, to be run in the background; raise Refused."""
+        if not self._ctx.has_hank:
+            raise Refused(
+                ErrorCode.NOTHING_TO_RUN,
+                "There is no hank, so there is nothing to try.",
+                hint="Serve the execution with a hank: `hankweave run HANK`.",
+            )
+
+        target = await self._target(command, causes)
+        codon_id = self._first_codon(target)
+        exploration_id = secrets.token_hex(3)
+        attempts = planned_attempts(exploration_id, command.n, command.variants)
+        exploration = Exploration(
+            exploration_id=exploration_id,
+            created_at=self._ctx.now_text(),
+            checkpoint_sha=target.checkpoint.sha,
+            codon_id=codon_id,
+            attempts=attempts,
+            rest=command.rest,
+            score=command.score,
+            parallel=min(command.parallel or len(attempts), len(attempts)),
+            max_dollars=command.max_dollars,
+            good_enough=command.good_enough,
+            adopt=command.adopt,
+        )
+        self._refuse_invalid(exploration, len(command.variants))
+        await self._ctx.ledger.record(
+            ExplorationSet(exploration=exploration),
+            ExplorationStarted(exploration=exploration),
+            causes=causes,
+        )
+        self._wake.set()
+        return exploration
+
+    async def _target(self, command: ExplorationStart, causes: Causes) -> RollbackTarget:
+        state, store = self._ctx.state, self._ctx.checkpointer
+        if command.checkpoint_sha is not None:
+            if command.codon_id is not None:
+                raise Refused(
+                    ErrorCode.INVALID_COMMAND,
+                    "codonId and checkpointSha exclude each other.",
+                    path="$.data.codonId",
+                )
+
+            prefix = command.checkpoint_sha
+            return targets.of_prefix(state, store.known, prefix, store.missing, store.renamed)
+
+        codon_id = command.codon_id
+        if codon_id is not None and not self._comes_next(codon_id):
+            sha = beginning_of(state, codon_id)
+            if sha is None or sha not in store.known:
+                ran = ", ".join(entry.codon.codon_id for entry in thread(state)) or "none"
+                raise Refused(
+                    ErrorCode.UNKNOWN_CODON,
+                    f"Codon {codon_id} has not run, or its beginning was not kept.",
+                    path="$.data.codonId",
+                    hint=f"Codons that have run: {ran}.",
+                )
+
+            return targets.target_of(state, store.known, sha)
+
+        return await self._present(causes)
+
+    def _comes_next(self, codon_id: CodonId) -> bool:
+        return not self._runner.is_busy and next_codon(self._ctx.state) == codon_id
+
+    async def _present(self, causes: Causes) -> RollbackTarget:
+        """Take a checkpoint of the present files and return it as the target."""
+        self._runner.refuse_while_running()
+        entries = thread(self._ctx.state)
+        run = self._ctx.state.runs[0]
+        record = await self._ctx.checkpointer.take(
+            "manual",
+            run_id=run.run_id,
+            codon=entries[-1].codon if entries else None,
+            codon_name="Before exploring",
+            patterns=self._ctx.patterns(),
+            label="before exploring",
+            causes=causes,
+            waits_for_room=False,
+        )
+        return targets.target_of(self._ctx.state, self._ctx.checkpointer.known, record.sha)
+
+    def _first_codon(self, target: RollbackTarget) -> CodonId:
+        """Return the codon with which a branch from the target continues; raise Refused."""
+        state, hank = self._ctx.state, self._ctx.recorded.hank
+        plan = reentered_by(new_run(self._ctx, continuation(target)), state, hank)
+        after = target.after_codon
+        entry = next(iter(plan), None) if after is None else plans.after(plan, after)
+        if entry is None:
+            raise Refused(
+                ErrorCode.NOTHING_TO_RUN,
+                "No codon follows that checkpoint.",
+                path="$.data.checkpointSha",
+                hint="Name an earlier checkpoint, or with codonId a codon that has run.",
+            )
+
+        return entry.codon_id
+
+    def _refuse_invalid(self, exploration: Exploration, variants: int) -> None:
+        for index, each in enumerate(exploration.attempts):
+            try:
+                attempted(self._ctx.hank, self._attempt(exploration, each))
+            except VariantInvalid as fault:
+                place = f"$.data.variants[{index % variants}]" if variants else "$.data"
+                raise Refused(ErrorCode.INVALID_COMMAND, str(fault), path=place) from None
+
+    def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
+        most = exploration.max_dollars
+        return Attempt(
+            exploration_id=exploration.exploration_id,
+            attempt_id=record.attempt_id,
+            codon_id=exploration.codon_id,
+            variant=record.variant,
+            rest=exploration.rest,
+            score=exploration.score,
+            max_dollars=None if most is None else most / len(exploration.attempts),
+        )
+
+    async def discard(
+        self, exploration_id: str, attempt_id: str | None, causes: Causes
+    ) -> Exploration:
+        """End attempts and remove their executions; raise Refused for unknown ones."""
+        exploration = explorations.exploration_named(self._ctx.state, exploration_id)
+        chosen = [each for each in exploration.attempts if attempt_id in (None, each.attempt_id)]
+        if not chosen:
+            explorations.attempt_named(self._ctx.state, attempt_id or "", "$.data.attemptId")
+
+        for each in chosen:
+            if each.status != "discarded":
+                await self._change(exploration_id, each.attempt_id, causes, status="discarded")
+
+            await anyio.to_thread.run_sync(_removed, each.execution_path)
+
+        self._wake.set()
+        return explorations.exploration_named(self._ctx.state, exploration_id)
+
+    # --- background ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run attempts until cancelled; their servers go on by themselves then."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                for exploration in self._ctx.state.explorations:
+                    if exploration.ended_at is None:
+                        await self._advance(exploration.exploration_id, tasks)
+
+                await self._wake.wait()
+                self._wake = anyio.Event()
+
+    async def _advance(self, exploration_id: str, tasks: anyio.abc.TaskGroup) -> None:
+        """Supervise what runs, start what may, and end what has ended."""
+        exploration = self._exploration(exploration_id)
+        running = [each for each in exploration.attempts if each.status == "running"]
+        for each in (*running, *next_attempts(exploration)):
+            if each.attempt_id not in self._supervised:
+                self._supervised.add(each.attempt_id)
+                if each.status == "waiting":
+                    await self._change(exploration_id, each.attempt_id, status="running")
+
+                tasks.start_soon(self._supervise, exploration_id, each.attempt_id)
+
+        exploration = self._exploration(exploration_id)
+        if has_ended(exploration):
+            await self._end(exploration)
+
+    async def _end(self, exploration: Exploration) -> None:
+        best = exploration.best
+        if exploration.adopt == "best" and best is not None:
+            await self._adopt(exploration, best)
+
+        ended = replace(exploration, ended_at=self._ctx.now_text())
+        await self._ctx.ledger.record(
+            ExplorationSet(exploration=ended),
+            ExplorationEnded(
+                exploration_id=ended.exploration_id,
+                best=None if best is None else best.attempt_id,
+            ),
+        )
+
+    async def _adopt(self, exploration: Exploration, best: AttemptRecord) -> None:
+        """Adopt the best attempt, unless the execution is at work; then it waits for a person."""
+        state, sha = self._ctx.state, best.checkpoint_sha
+        assert sha is not None, "a completed attempt has a checkpoint"
+        if adopted(state, exploration) is not None or self._runner.is_busy:
+            return
+
+        request = RollbackRequest(
+            targets.target_of(state, self._ctx.checkpointer.known, sha),
+            rewind_memory=True,
+            reason=adoption_reason(best),
+        )
+        try:
+            await self._rollback.perform(request)
+        except Refused as refused:
+            message = f"Attempt {best.attempt_id} was not adopted: {refused.message}"
+            await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
+
+    async def _supervise(self, exploration_id: str, attempt_id: str) -> None:
+        """Bring one attempt to its end, and record the result."""
+        try:
+            await self._bring_to_its_end(exploration_id, attempt_id)
+        except (Refused, OSError, msgspec.MsgspecError, ShadowRepositoryError) as error:
+            log.warning("Attempt %s failed: %s", attempt_id, error)
+            await self._finish(exploration_id, attempt_id, status="failed", message=str(error))
+        except (CheckpointDamaged, CheckpointNotFound) as error:
+            message = f"Its result cannot be read: {error}"
+            await self._finish(exploration_id, attempt_id, status="failed", message=message)
+        finally:
+            self._supervised.discard(attempt_id)
+            self._wake.set()
+
+    async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+        layout = await self._made(exploration_id, attempt_id)
+        result = None
+        for _ in range(MOST_STARTS):
+            pid = await anyio.to_thread.run_sync(child.server_of, layout)
+            if pid is None:
+                result = await anyio.to_thread.run_sync(child.result_of, layout)
+                if result.is_over:
+                    break
+
+                pid = await anyio.to_thread.run_sync(
+                    child.start_server, layout, self._settings.options
+                )
+
+            await child.ended(pid)
+            if self._record(exploration_id, attempt_id).status == "discarded":
+                return
+
+        result = await anyio.to_thread.run_sync(child.result_of, layout)
+        if not result.is_over:
+            message = f"Its server ended {MOST_STARTS} times before its codons were done."
+            await self._finish(exploration_id, attempt_id, status="failed", message=message)
+        elif result.failure is not None:
+            runs = own_runs(result.state, self._ctx.state)
+            await self._finish(
+                exploration_id,
+                attempt_id,
+                status="failed",
+                message=result.failure,
+                cost=sum(map(run_cost, runs)),
+                duration_ms=_milliseconds_of(runs),
+            )
+        else:
+            await self._import(exploration_id, attempt_id, layout, result)
+
+    async def _made(self, exploration_id: str, attempt_id: str) -> Layout:
+        """Return the execution of an attempt; make it if it does not exist."""
+        exploration = self._exploration(exploration_id)
+        record = self._record(exploration_id, attempt_id)
+        if record.execution_path is None:
+            record = await self._change(
+                exploration_id, attempt_id, execution_path=str(self._settings.home())
+            )
+
+        assert record.execution_path is not None
+        layout = Layout.of_execution(Path(record.execution_path))
+        attempt = self._attempt(exploration, record)
+        if not await anyio.to_thread.run_sync(_is_made, layout, attempt):
+            sha = exploration.checkpoint_sha
+            if sha not in self._ctx.checkpointer.known:
+                raise CheckpointNotFound(sha)
+
+            target = targets.target_of(self._ctx.state, self._ctx.checkpointer.known, sha)
+            made = await self._branching.perform(target, record.execution_path, (), attempt)
+            await self._change(exploration_id, attempt_id, run_id=made.run_id)
+
+        return layout
+
+    # --- results -------------------------------------------------------------------------------
+
+    async def _import(
+        self, exploration_id: str, attempt_id: str, layout: Layout, result: child.AttemptResult
+    ) -> None:
+        """Take over the runs of an attempt, and record its result with them."""
+        exploration = self._exploration(exploration_id)
+        shas: dict[Sha, Sha] = {sha: sha for sha in self._ctx.checkpointer.known}
+        parent = exploration.checkpoint_sha
+        runs = own_runs(result.state, self._ctx.state)
+        for run in runs:
+            for codon in completed_in(run):
+                record = await self._ctx.checkpointer.adopt_foreign(
+                    ForeignCheckpoint(layout.shadow_repository, codon.completion_checkpoint),
+                    parent,
+                    run_id=run.run_id,
+                    codon=codon,
+                    codon_name=_name_of(result.state, codon.codon_id),
+                    label=f"attempt {attempt_id}",
+                )
+                shas[codon.completion_checkpoint] = parent = record.sha
+
+        timelines = [as_timeline(run, shas) for run in runs]
+        files = await self._ctx.checkpointer.diff(
+            exploration.checkpoint_sha, parent, lambda: (), None
+        )
+        score = None if result.score_output is None else score_in(result.score_output)
+        message = result.score_error
+        if exploration.score is not None and score is None and message is None:
+            message = "The last line of the score command's output is not a number."
+
+        await self._finish(
+            exploration_id,
+            attempt_id,
+            *(RunImported(run=run) for run in timelines if run.codons),
+            status="completed",
+            checkpoint_sha=parent,
+            run_id=timelines[-1].run_id if timelines else None,
+            score=score,
+            message=message,
+            cost=sum(map(run_cost, runs)),
+            duration_ms=_milliseconds_of(runs),
+            files=len(files),
+            added=sum(each.added for each in files),
+            removed=sum(each.removed for each in files),
+        )
+
+    async def _finish(
+        self, exploration_id: str, attempt_id: str, *imported: RunImported, **values: object
+    ) -> None:
+        """Record how an attempt has ended, unless it was discarded meanwhile."""
+        async with self._alone:
+            former = self._record(exploration_id, attempt_id)
+            if former.status == "discarded":
+                return
+
+            record = replace(former, **values)
+            exploration = with_attempt(self._exploration(exploration_id), record)
+            await self._ctx.ledger.record(
+                *imported,
+                ExplorationSet(exploration=exploration),
+                AttemptEnded(exploration_id=exploration_id, attempt=record),
+            )
+
+    async def _change(
+        self, exploration_id: str, attempt_id: str, causes: Causes = (), **values: object
+    ) -> AttemptRecord:
+        """Change the record of an attempt, durably."""
+        async with self._alone:
+            record = replace(self._record(exploration_id, attempt_id), **values)
+            exploration = with_attempt(self._exploration(exploration_id), record)
+            await self._ctx.ledger.record(ExplorationSet(exploration=exploration), causes=causes)
+            return record
+
+    def _exploration(self, exploration_id: str) -> Exploration:
+        return explorations.exploration_named(self._ctx.state, exploration_id)
+
+    def _record(self, exploration_id: str, attempt_id: str) -> AttemptRecord:
+        attempts = self._exploration(exploration_id).attempts
+        return next(each for each in attempts if each.attempt_id == attempt_id)
+
+
+def attempt_options(settings: RunSettings) -> tuple[str, ...]:
+    """Return the options with which the servers of attempts run as this one does."""
+    values = {
+        "--agent": settings.agent,
+        "--model": settings.model,
+        "--confinement": settings.confinement,
+        "--max-wait": None if settings.max_wait is None else f"{settings.max_wait:.3f}",
+        "--prices": settings.prices,
+        "--watch": settings.watch,
+        "--log-level": settings.log_level,
+        "--shim-idle-timeout": settings.idle_seconds,
+        "--safe-points": ",".join(sorted(settings.safe_points)) or "none",
+    }
+    flags = {
+        "--no-agent-check": not settings.agent_check,
+        "--ignore-rig-failures": settings.ignore_rig_failures,
+        "--require-confinement": settings.require_confinement,
+    }
+    given = ((name, str(value)) for name, value in values.items() if value is not None)
+    chosen = (name for name, is_given in flags.items() if is_given)
+    return (*(word for pair in given for word in pair), *chosen)
+
+
+def adoption_reason(attempt: AttemptRecord) -> str:
+    """Return the reason of the rollback by which an attempt is adopted."""
+    return f"Adopted attempt {attempt.attempt_id}."
+
+
+def _milliseconds_of(runs: Sequence[Run]) -> int:
+    """Return the duration of runs that have ended, one after the other."""
+    ended = ((from_text(run.start_time), run.end_time) for run in runs)
+    spans = (milliseconds_between(begun, from_text(end)) for begun, end in ended if end)
+    return max(0, round(sum(spans)))
+
+
+def _is_made(layout: Layout, attempt: Attempt) -> bool:
+    """Return whether the directory is the execution of this attempt."""
+    meta = read_meta(layout)
+    return (
+        meta is not None
+        and meta.attempt is not None
+        and (meta.attempt.attempt_id == attempt.attempt_id)
+    )
+
+
+def _name_of(state: State, codon_id: CodonId) -> str:
+    entry = plans.entry(state.execution_plan, codon_id)
+    return codon_id if entry is None else entry.codon.name
+
+
+def _removed(execution: str | None) -> None:
+    """End the server of an attempt and remove its execution, as `hankweave cleanup` does."""
+    if execution is None or not os.path.isdir(execution):
+        return
+
+    pid = child.server_of(Layout.of_execution(Path(execution)))
+    if pid is not None:
+        child.end_server(pid)
+
+    child.remove_execution(Path(execution))
