@@ -8,22 +8,32 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import pytest
+
 from hankweave_client.client import Client
-from hankweave_protocol.attempts import Exploration, Variant
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol.attempts import AttemptRecord, Exploration, Variant
 from hankweave_protocol.commands import (
     ExplorationAdopt,
+    ExplorationCompare,
+    ExplorationDiscard,
+    ExplorationList,
     ExplorationShow,
     ExplorationStart,
     RollbackUndo,
 )
-from hankweave_protocol.events import ExplorationEnded
+from hankweave_protocol.errors import ErrorCode
+from hankweave_protocol.events import AssistantAction, AttemptEnded, ExplorationEnded
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
+from hankweave_server.domain.timelines import timelines
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
-from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.watching import idle, told
 
 LENGTH = "wc -c < answer.txt"
 """A score: the longer the answer, the better."""
@@ -31,7 +41,7 @@ LENGTH = "wc -c < answer.txt"
 
 def answers(text: str) -> str:
     """Return the prompt of a variant: a script for the scripted agent."""
-    return json.dumps([writes("answer.txt", text)])
+    return json.dumps({"steps": [writes("answer.txt", text)]})
 
 
 SHORT, LONG = Variant(prompt_text=answers("no")), Variant(prompt_text=answers("a long answer"))
@@ -114,3 +124,218 @@ async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None
         await client.next_codon()
         await idle(client)
         assert files(server)["published.txt"] == b"a long answer"
+
+
+async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> None:
+    """Both know what the parent knew where they began, and nothing of each other."""
+    later = {"continuationMode": "continue-previous"}
+    recalls = codon("answer", {"recall": "I know"}, **later)
+    async with a_finished_plan(tmp_path, CODONS[0], recalls) as (server, client):
+        variant = json.dumps({"steps": [{"say": "one"}, {"say": "two"}, {"recall": "I know"}]})
+        found = await explored(client, variants=(Variant(prompt_text=variant),), n=2)
+        said = [recalled(Path(each.execution_path or "")) for each in found.attempts]
+        assert said[0] == said[1]
+        assert said[0] != recalled(server.execution)
+        # The parent's prompt counts once; that of the attempt replaced the one of its codon.
+        assert said[0] == ["I know 2 prompts and 3 steps"]
+
+
+def recalled(execution: Path) -> list[str]:
+    said = (each.content for each in told(execution, AssistantAction) if each.action == "message")
+    return [text for text in said if text.startswith("I know")]
+
+
+async def test_an_attempt_runs_the_rest_of_the_plan(tmp_path: Path) -> None:
+    """With `rest`, the codons after the explored one run as well, and the result is theirs."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(LONG,), rest=True, score="wc -c < published.txt")
+        (attempt,) = found.attempts
+        assert (attempt.status, attempt.score) == ("completed", 13.0)
+        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id))
+        await idle(client, "rollback-completed")
+        assert files(server)["published.txt"] == b"a long answer"
+        assert next_codon(state(server.execution)) is None
+
+
+async def test_a_codon_of_a_loop_is_tried_once(tmp_path: Path) -> None:
+    """An attempt of one iteration runs no further one, and its parent goes on with the loop."""
+    loop = {
+        "type": "loop",
+        "id": "again",
+        "name": "Again",
+        "terminateOn": {"type": "iterationLimit", "limit": 3},
+        "codons": [codon("answer", {"append": {"path": "answer.txt", "text": "x"}})],
+    }
+    async with a_finished_plan(tmp_path, CODONS[0], loop) as (server, client):
+        command = ExplorationStart(codon_id=CodonId("answer#1"), variants=(LONG,))
+        begun = await client.ask(command)
+        await client.until(ExplorationEnded, timeout=60)
+        found = await client.ask(ExplorationShow(exploration_id=begun.exploration_id))
+        (attempt,) = found.attempts
+        assert attempt.status == "completed", attempt.message
+        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id))
+        await idle(client, "rollback-completed")
+        assert files(server)["answer.txt"] == b"a long answer"
+        assert next_codon(state(server.execution)) == "answer#2"
+
+
+async def test_only_some_paths_are_adopted(tmp_path: Path) -> None:
+    """With paths, the other files and the plan stay; undo takes the files back."""
+    both = json.dumps({"steps": [writes("answer.txt", "new"), writes("draft.txt", "new")]})
+    async with a_finished_plan(tmp_path) as (server, client):
+        before = files(server)
+        found = await explored(client, variants=(Variant(prompt_text=both),))
+        (attempt,) = found.attempts
+        await client.ask(ExplorationAdopt(attempt_id=attempt.attempt_id, paths=("draft.txt",)))
+        assert files(server) == before | {"draft.txt": b"new"}
+        assert next_codon(state(server.execution)) is None
+        await client.ask(RollbackUndo())
+        assert files(server) == before
+
+
+async def test_results_are_compared_file_by_file(tmp_path: Path) -> None:
+    """An attempt is compared with where it began, or with another one."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        found = await explored(client, variants=(SHORT, LONG))
+        first, second = (each.attempt_id for each in found.attempts)
+        page = await client.ask(ExplorationCompare(attempt_id=first, other_id=second, patch=True))
+        (changed,) = page.files
+        assert (changed.path, changed.status) == ("answer.txt", "modified")
+        page = await client.ask(ExplorationCompare(attempt_id=first))
+        assert [(each.path, each.status) for each in page.files] == [("answer.txt", "created")]
+
+
+async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) -> None:
+    """It has no result to adopt; without a number a score is missing, and the reason is given."""
+    broken = Variant(prompt_text=json.dumps({"steps": [{"fail": {"message": "out of ideas"}}]}))
+    async with a_finished_plan(tmp_path) as (_, client):
+        found = await explored(client, variants=(broken, LONG), score="echo not a number")
+        failed, unscored = found.attempts
+        assert (failed.status, failed.message) == ("failed", "out of ideas")
+        assert (unscored.status, unscored.score) == ("completed", None)
+        assert "not a number" in (unscored.message or "")
+        assert found.best is unscored
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationAdopt(attempt_id=failed.attempt_id))
+
+        assert refused.value.code is ErrorCode.INVALID_COMMAND
+
+
+async def test_the_best_is_adopted_by_itself_if_that_is_asked(tmp_path: Path) -> None:
+    """With `adopt: best` the files and the plan are those of the best attempt at the end."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(LONG, SHORT), score=LENGTH, adopt="best")
+        assert files(server)["answer.txt"] == b"a long answer"
+        runs = {entry.run_id for entry in thread(state(server.execution))}
+        assert found.attempts[0].run_id in runs
+
+
+async def test_no_further_attempt_begins_after_a_good_score(tmp_path: Path) -> None:
+    """With `goodEnough` and one at a time, later attempts are not made."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        found = await explored(
+            client, variants=(LONG, SHORT), score=LENGTH, parallel=1, good_enough=10
+        )
+        assert [each.status for each in found.attempts] == ["completed", "waiting"]
+        assert found.attempts[1].execution_path is None
+
+
+async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> None:
+    """Their runs are listed beside the thread, each after the run that it continues."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(SHORT, LONG))
+        page = await client.ask(ExplorationList())
+        assert [each.exploration_id for each in page.explorations] == [found.exploration_id]
+
+    now = state(server.execution)
+    lines = {line.run_id: line for line in timelines(now, ())}
+    for attempt in found.attempts:
+        assert attempt.run_id is not None
+        line = lines[attempt.run_id]
+        assert not line.on_thread
+        assert [each.codon_id for each in line.codons] == ["answer"]
+        assert line.codons[0].checkpoint == attempt.checkpoint_sha
+
+
+async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
+    """Their executions go; a running one is ended, and the others are left alone."""
+    endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
+    async with a_finished_plan(tmp_path) as (_, client):
+        begun = await client.ask(
+            ExplorationStart(codon_id=CodonId("answer"), variants=(endless, LONG))
+        )
+        first, second = begun.attempts
+        await client.until(AttemptEnded, timeout=60)
+        shown = await client.ask(ExplorationShow())
+        assert [each.status for each in shown.attempts] == ["running", "completed"]
+        place = Path(shown.attempts[0].execution_path or "")
+        assert place.is_dir()
+        await client.ask(
+            ExplorationDiscard(exploration_id=begun.exploration_id, attempt_id=first.attempt_id)
+        )
+        await client.until(ExplorationEnded, timeout=60)
+        assert not place.exists()
+        shown = await client.ask(ExplorationShow())
+        assert [each.status for each in shown.attempts] == ["discarded", "completed"]
+        assert Path(shown.attempts[1].execution_path or "").is_dir()
+        assert second.attempt_id == (shown.best and shown.best.attempt_id)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"codon_id": "nowhere"}, ErrorCode.UNKNOWN_CODON),
+        ({"codon_id": "answer", "checkpoint_sha": "abcd"}, ErrorCode.INVALID_COMMAND),
+        ({"variants": (Variant(agent="nobody"),)}, ErrorCode.INVALID_COMMAND),
+        ({"variants": (Variant(prompt_file="gone.md"),)}, ErrorCode.INVALID_COMMAND),
+        ({"checkpoint_sha": "0000"}, ErrorCode.CHECKPOINT_NOT_FOUND),
+    ],
+)
+async def test_what_cannot_be_tried_is_refused(
+    tmp_path: Path, fields: dict[str, Any], code: ErrorCode
+) -> None:
+    """Nothing is recorded then."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        if "codon_id" not in fields and "checkpoint_sha" not in fields:
+            fields = {**fields, "codon_id": CodonId("answer")}
+
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationStart(**fields))
+
+        assert refused.value.code is code
+        assert state(server.execution).explorations == ()
+
+
+async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None:
+    """A parent that was killed finds them at its next start, and takes over what they did."""
+    gate = tmp_path / "gate"
+    slow = Variant(
+        prompt_text=json.dumps({"steps": [waits_for(gate), writes("answer.txt", "a long answer")]})
+    )
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    parent = tmp_path / "executions" / "parent"
+    async with running_server(hank, None, parent) as server, server.client() as client:
+        await idle(client)
+        await client.ask(
+            ExplorationStart(codon_id=CodonId("answer"), variants=(slow,), n=2, score=LENGTH)
+        )
+        while not all(map(_is_at_work, state(parent).explorations[0].attempts)):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+        server.kill()
+        await server.ended()
+
+    gate.touch()
+    async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
+        await client.until(ExplorationEnded, timeout=60)
+        shown = await client.ask(ExplorationShow())
+        assert [each.score for each in shown.attempts] == [13.0, 13.0]
+
+
+def _is_at_work(attempt: AttemptRecord) -> bool:
+    """Return whether the agent of an attempt has started."""
+    if attempt.execution_path is None:
+        return False
+
+    sessions = Layout.of_execution(Path(attempt.execution_path)).agent_sessions
+    return any(sessions.glob("*.jsonl"))
