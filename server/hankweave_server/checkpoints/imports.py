@@ -71,7 +71,9 @@ def import_checkpoint(
             epoch_staging = repo.staging()
             with _abandoning(epoch_staging):
                 _copy_tree(source, files, None, repo, epoch_staging.add)
-                epoch = epochs.adopt(files, beyond=highest_epoch, staging=epoch_staging)
+                epoch = epochs.adopt(
+                    source.read_tree(files), beyond=highest_epoch, staging=epoch_staging
+                )
 
             request = replace(request, memory_epoch=epoch)
 

@@ -198,12 +198,14 @@ class Epochs:
         return standing.number
 
     def adopt(self, files: bytes, *, beyond: int, staging: ObjectStaging) -> int:
-        """Take a tree of session files that `staging` holds as a new epoch; return its number.
+        """Take a tree of session files, whose blobs `staging` holds, as a new epoch.
+
+        Return its number.
 
         Like a saved epoch, it becomes visible with the next checkpoint.
         """
         standing = self._standing or self._newest()
-        if files == standing.files:
+        if digest_of("tree", files) == standing.files:
             staging.abandon()
             return standing.number
 
