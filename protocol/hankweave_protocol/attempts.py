@@ -9,27 +9,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from msgspec import field
-
-from hankweave_protocol.hank import AgentSpec, VariableName
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.shapes import Value
-
-
-class Variant(Value):
-    """What an attempt does differently; without a field, as the hank says."""
-
-    prompt_text: str | None = None
-    """The prompt of the explored codon."""
-    prompt_file: str | None = None
-    """The file with the prompt, relative to the hank's directory; excludes `promptText`."""
-    model: str | None = None
-    """The model of all codons of the attempt."""
-    agent: str | AgentSpec | None = None
-    """The agent of all codons of the attempt: a name, as of `--agent`, or as in a hank."""
-    variables: dict[VariableName, str] = field(default_factory=dict)
-    """Values for variables of the hank."""
-
 
 AS_THE_HANK = Variant()
 
@@ -106,6 +88,8 @@ class Exploration(Value):
     """A score with which no further attempt is started."""
     adopt: Literal["ask", "best"] = "ask"
     """What happens when all attempts have ended."""
+    planned: bool = False
+    """True if the plan began it: the plan continues when its best attempt is adopted."""
     ended_at: str | None = None
 
     @property

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from msgspec import Meta, field
 
-from hankweave_protocol.attempts import Exploration, Variant
+from hankweave_protocol.attempts import Exploration
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, CommandId, RunId
 from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
 from hankweave_protocol.records import (

@@ -262,6 +262,43 @@ class Confinement(HankValue):
     """The only TCP ports that they can connect to, on any host; by default all but the server's."""
 
 
+class Variant(HankValue):
+    """What an attempt does differently; without a field, as the hank says."""
+
+    name: str | None = None
+    """For people."""
+    prompt_text: str | None = None
+    """The prompt of the explored codon."""
+    prompt_file: str | None = None
+    """The file with the prompt, relative to the hank's directory; excludes `promptText`."""
+    model: str | None = None
+    """The model of all codons of the attempt."""
+    agent: str | AgentSpec | None = None
+    """The agent of all codons of the attempt: a name, as of `--agent`, or as in a codon."""
+    variables: dict[VariableName, str] = msgspec.field(default_factory=dict)
+    """Values for variables of the hank."""
+
+
+class CodonAttempts(HankValue):
+    """How often a codon is tried, side by side, and which attempt is adopted."""
+
+    n: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """The number of attempts; by default, one for each variant, or two."""
+    variants: tuple[Variant, ...] = ()
+    """What the attempts do differently, in turn."""
+    score: Annotated[str, Meta(min_length=1)] | None = None
+    """A shell command that runs in the work tree of each attempt when the codon is done. The last
+    line of its output is the score: a number, the higher the better."""
+    adopt: Literal["best", "ask"] = "best"
+    """Whether the best attempt is adopted, or a person chooses one."""
+    parallel: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """How many attempts run at the same time; by default, all."""
+    max_dollars: Dollars | None = None
+    """The budget of all attempts together, in US dollars."""
+    good_enough: float | None = None
+    """A score with which no further attempt is started."""
+
+
 class Codon(HankValue, tag_field="type", tag="codon"):
     """One step of the pipeline, done by one agent."""
 
@@ -330,6 +367,8 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     agent's own mode decides."""
     confinement: ConfinementProfile | Confinement | None = None
     """What its agent and commands can reach; it replaces that of `overrides` entirely."""
+    attempts: CodonAttempts | None = None
+    """How often it is tried, each time in an execution of its own; by default, it runs here."""
 
     @property
     def patterns(self) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused
-from hankweave_protocol.attempts import AttemptRecord, Exploration, Variant
+from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.commands import (
     ExplorationAdopt,
     ExplorationCompare,
@@ -24,12 +25,14 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import AssistantAction, AttemptEnded, ExplorationEnded
+from hankweave_protocol.events import AssistantAction, AttemptEnded, ExplorationEnded, ServerIdle
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.paths import Layout
+from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -339,3 +342,84 @@ def _is_at_work(attempt: AttemptRecord) -> bool:
 
     sessions = Layout.of_execution(Path(attempt.execution_path)).agent_sessions
     return any(sessions.glob("*.jsonl"))
+
+
+# --- attempts in a hank ---------------------------------------------------------------------------
+
+
+def trying(*variants: Variant, **fields: Any) -> dict[str, Any]:
+    """Return the `attempts` of a codon."""
+    return {"variants": [msgspec.to_builtins(each) for each in variants], **fields}
+
+
+async def ran(hank: Path, execution: Path, *flags: str) -> int:
+    async with running_server(hank, None, execution, "--headless", *flags) as server:
+        return await server.ended()
+
+
+async def test_a_codon_with_attempts_goes_on_with_the_best(tmp_path: Path) -> None:
+    """The plan explores it, adopts the best attempt and continues, without a client."""
+    answer = {**CODONS[1], "attempts": trying(SHORT, LONG, score=LENGTH)}
+    hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 0
+    assert tree(execution / "agentRoot")["published.txt"] == b"a long answer"
+    now = state(execution)
+    assert [entry.codon.codon_id for entry in thread(now)] == ["draft", "answer", "publish"]
+    (exploration,) = now.explorations
+    assert exploration.planned
+    assert [each.score for each in exploration.attempts] == [2.0, 13.0]
+    # The next run has nothing to do.
+    assert await ran(hank, execution) == 0
+    assert len(state(execution).explorations) == 1
+
+
+async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
+    """Without a person the run fails with what to do; after the adoption it continues."""
+    answer = {**CODONS[1], "attempts": trying(SHORT, LONG, adopt="ask")}
+    hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 1
+    assert "adopt one of its attempts" in told(execution, ServerIdle)[-1].message
+    (exploration,) = state(execution).explorations
+    async with (
+        running_server(hank, None, execution, "--no-autostart") as server,
+        server.client() as client,
+    ):
+        await client.ask(ExplorationAdopt(attempt_id=exploration.attempts[0].attempt_id))
+
+    assert await ran(hank, execution) == 0
+    assert tree(execution / "agentRoot")["published.txt"] == b"no"
+
+
+async def test_a_codon_fails_if_none_of_its_attempts_succeeds(tmp_path: Path) -> None:
+    """The run fails as it would without attempts."""
+    broken = Variant(prompt_text=json.dumps({"steps": [{"fail": {"message": "out of ideas"}}]}))
+    answer = {**CODONS[1], "attempts": trying(broken, n=2)}
+    hank = write_hank(tmp_path / "hank", CODONS[0], answer, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 1
+    assert "No attempt of codon answer succeeded." in told(execution, ServerIdle)[-1].message
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ({"promptFile": "gone.md"}, "gone.md"),
+        ({"agent": "nobody"}, "There is no agent 'nobody'"),
+        ({"promptText": "a", "promptFile": "a.md"}, "exclude each other"),
+        ({"promptTxt": "a"}, "promptTxt"),
+    ],
+)
+def test_a_variant_that_cannot_run_is_found_by_validate(
+    tmp_path: Path, variant: dict[str, Any], message: str
+) -> None:
+    """The error names the variant by its place in the hank."""
+    answer = {**CODONS[1], "attempts": {"variants": [{}, variant]}}
+    hank = write_hank(tmp_path / "hank", answer)
+    (hank.parent / "a.md").write_text("a")
+    done = hankweave("validate", str(hank))
+    assert done.returncode == 2
+    printed = done.stdout + done.stderr
+    assert message in printed
+    assert "$.hank[0].attempts.variants[1]" in printed

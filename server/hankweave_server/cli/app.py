@@ -36,6 +36,7 @@ PLACES = {
     "redact": "redact",
     **dict.fromkeys(("permissions", "allow", "deny"), "permissions"),
     "branch": "branch",
+    **dict.fromkeys(("explore", "attempts", "compare", "adopt", "discard"), "explore"),
     "checkpoint": "checkpoint",
     **dict.fromkeys(("next", "skip", "stop", "retry"), "control"),
     "completion": "completion",

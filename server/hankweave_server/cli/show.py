@@ -169,7 +169,7 @@ def diff(
         raise click.UsageError("--patch and --stat exclude each other.")
 
     paths = _chosen_paths()
-    page = look(root_of(execution), lambda calls: _whole_diff(calls, a, b, paths, patch))
+    page = look(root_of(execution), lambda calls: whole_diff(calls, a, b, paths, patch))
     if as_json:
         print_json(page)
     elif patch:
@@ -178,9 +178,10 @@ def diff(
         pictures.draw_stat(page)
 
 
-async def _whole_diff(
+async def whole_diff(
     calls: Calls, a: str, b: str | None, paths: tuple[str, ...] | None, patch: bool
 ) -> DiffPage:
+    """Compare two checkpoints, or one with the work tree; return all files in one page."""
     page = whole = await calls.diff(a, b, paths=paths, patch=patch)
     while page.cursor is not None:
         page = await calls.diff(a, b, paths=paths, patch=patch, cursor=page.cursor)

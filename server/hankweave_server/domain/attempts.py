@@ -17,8 +17,8 @@ from collections.abc import Iterator
 import msgspec
 
 from hankweave_protocol import codec
-from hankweave_protocol.attempts import SCORE_CODON, Attempt, Variant
-from hankweave_protocol.hank import AgentSpec, Codon, CommandAgentSpec, Hank, Loop
+from hankweave_protocol.attempts import SCORE_CODON, Attempt
+from hankweave_protocol.hank import AgentSpec, Codon, CommandAgentSpec, Hank, Loop, Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.domain.plan import Plan
@@ -110,5 +110,5 @@ def _changed(codon: Codon, explored: str, attempt: Attempt, agent: AgentSpec | N
         )
 
     return msgspec.structs.replace(
-        codon, model=variant.model or codon.model, agent=agent or codon.agent
+        codon, model=variant.model or codon.model, agent=agent or codon.agent, attempts=None
     )

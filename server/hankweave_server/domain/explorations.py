@@ -17,9 +17,9 @@ from hankweave_protocol.attempts import (
     SCORE_CODON,
     AttemptRecord,
     Exploration,
-    Variant,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import (
     CompletedCodon,

@@ -8,7 +8,7 @@ plan ends or no retry is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal, assert_never
@@ -130,6 +130,16 @@ class Runner:
         """False once a client has started a codon or rolled back: the start of the server then
         leaves to clients what runs next."""
         self._on_rest = on_rest
+        self._explore: Callable[[PlanEntry], Awaitable[None]] | None = None
+
+    def when_explored(self, explore: Callable[[PlanEntry], Awaitable[None]]) -> None:
+        """Call `explore` in place of running a codon with `attempts`; it must not wait for them."""
+        self._explore = explore
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the plan continues after the codon that was requested last."""
+        return self._goes_on
 
     @property
     def is_busy(self) -> bool:
@@ -340,6 +350,11 @@ class Runner:
             await self._run_codon(open_since, entry, resumed)
             return
 
+        if entry.codon.attempts is not None and self._explore is not None:
+            self._wish = None
+            await self._explore(entry)
+            return
+
         standing_rig = None
         if wish.is_retry:
             try:
@@ -501,6 +516,12 @@ class Runner:
             ),
             codon_id=entry.codon_id,
         )
+
+    async def fail(self, sentence: str) -> None:
+        """End the run without another codon: what the plan waited for has failed."""
+        await self._give_up(sentence)
+        if not self.is_busy and not self._guard.is_closing:
+            self._on_rest(self.outcome)
 
     async def _give_up(self, sentence: str) -> None:
         await self.close_run()

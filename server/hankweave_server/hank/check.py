@@ -18,6 +18,7 @@ from hankweave_server.domain.conditions import ConditionError, parse
 from hankweave_server.domain.permission_patterns import MalformedPattern
 from hankweave_server.domain.permissions import NEVER_ASK
 from hankweave_server.hank import codon_checks, references
+from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.codon_checks import of_sentinels
 from hankweave_server.hank.problems import Finding, did_you_mean, path_text
 from hankweave_server.hank.prompts import cleaned
@@ -414,6 +415,21 @@ _OF_ROOT: dict[str, Rule] = {
 
 _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
 
+
+def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
+    attempts = object_at(codon, "attempts")
+    for variant in () if attempts is None else objects(attempts, "variants"):
+        yield from of_prompt_files(variant, "promptFile", ctx)
+        if {"promptFile", "promptText"} <= variant.raw.keys():
+            yield Finding(variant.path, "promptText and promptFile exclude each other.")
+
+        name = variant.raw.get("agent")
+        if isinstance(name, str) and name not in BY_NAME:
+            names = ", ".join(sorted(BY_NAME))
+            message = f"There is no agent {name!r}; known agents: {names}."
+            yield Finding((*variant.path, "agent"), message, did_you_mean(name, BY_NAME))
+
+
 _OF_CODON: dict[str, Rule] = {
     "id": _of_id,
     "model": _not_blank("model"),
@@ -432,4 +448,5 @@ _OF_CODON: dict[str, Rule] = {
     "condition": _of_condition,
     "checks": _of_checks,
     "confinement": _of_confinement,
+    "attempts": _of_attempts,
 }

@@ -36,7 +36,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import AttemptEnded, ErrorEvent, ExplorationEnded, ExplorationStarted
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.instants import from_text, milliseconds_between
-from hankweave_protocol.state import Run, State
+from hankweave_protocol.state import PlanEntry, Run, State
 from hankweave_protocol.transitions import ExplorationSet, RunImported
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
@@ -113,10 +113,13 @@ class Explorations:
         self._alone = anyio.Lock()
         """Held while an attempt's record changes, so that no change is lost."""
         self._supervised: set[str] = set()
+        runner.when_explored(self.start_planned)
 
     # --- commands ------------------------------------------------------------------------------
 
-    async def start(self, command: ExplorationStart, causes: Causes) -> Exploration:
+    async def start(
+        self, command: ExplorationStart, causes: Causes, *, planned: bool = False
+    ) -> Exploration:
         """Record an exploration, to be run in the background; raise Refused."""
         if not self._ctx.has_hank:
             raise Refused(
@@ -141,6 +144,7 @@ class Explorations:
             max_dollars=command.max_dollars,
             good_enough=command.good_enough,
             adopt=command.adopt,
+            planned=planned,
         )
         self._refuse_invalid(exploration, len(command.variants))
         await self._ctx.ledger.record(
@@ -150,6 +154,29 @@ class Explorations:
         )
         self._wake.set()
         return exploration
+
+    async def start_planned(self, entry: PlanEntry) -> None:
+        """Explore a codon with `attempts`, or go on with that, instead of running it."""
+        wanted = entry.codon.attempts
+        assert wanted is not None, "the runner asks only for such codons"
+        open_ones = (each for each in self._ctx.state.explorations if each.ended_at is None)
+        if any(each.planned and each.codon_id == entry.codon_id for each in open_ones):
+            return
+
+        command = ExplorationStart(
+            codon_id=entry.codon_id,
+            n=wanted.n,
+            variants=wanted.variants,
+            score=wanted.score,
+            parallel=wanted.parallel,
+            max_dollars=wanted.max_dollars,
+            good_enough=wanted.good_enough,
+            adopt=wanted.adopt,
+        )
+        try:
+            await self.start(command, (), planned=True)
+        except (Refused, ShadowRepositoryError) as fault:
+            await self._runner.fail(f"Codon {entry.codon_id} cannot be explored: {fault}")
 
     async def _target(self, command: ExplorationStart, causes: Causes) -> RollbackTarget:
         state, store = self._ctx.state, self._ctx.checkpointer
@@ -288,6 +315,17 @@ class Explorations:
         if exploration.adopt == "best" and best is not None:
             await self._adopt(exploration, best)
 
+        await self._record_end(exploration, best)
+        if exploration.planned and self._is_awaited(exploration):
+            name = exploration.codon_id
+            choose = f"Codon {name} was explored: adopt one of its attempts, then continue."
+            await self._runner.fail(choose if best else f"No attempt of codon {name} succeeded.")
+
+    def _is_awaited(self, exploration: Exploration) -> bool:
+        """Return whether the plan stands before the codon that was explored."""
+        return not self._runner.is_busy and next_codon(self._ctx.state) == exploration.codon_id
+
+    async def _record_end(self, exploration: Exploration, best: AttemptRecord | None) -> None:
         ended = replace(exploration, ended_at=self._ctx.now_text())
         await self._ctx.ledger.record(
             ExplorationSet(exploration=ended),
@@ -304,10 +342,14 @@ class Explorations:
         if adopted(state, exploration) is not None or self._runner.is_busy:
             return
 
+        if exploration.planned and not self._is_awaited(exploration):
+            return
+
         request = RollbackRequest(
             targets.target_of(state, self._ctx.checkpointer.known, sha),
             rewind_memory=True,
             reason=adoption_reason(best),
+            auto_restart=exploration.planned and self._runner.goes_on,
         )
         try:
             await self._rollback.perform(request)

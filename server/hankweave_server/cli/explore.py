@@ -1,0 +1,473 @@
+"""`hankweave explore`, `attempts`, `compare`, `adopt` and `discard`: many attempts, one adopted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from hankweave_client.client import Client
+from hankweave_protocol.attempts import AttemptRecord, Exploration
+from hankweave_protocol.commands import (
+    MAX_ATTEMPTS,
+    ExplorationAdopt,
+    ExplorationDiscard,
+    ExplorationShow,
+    ExplorationStart,
+    GetState,
+    OnRunning,
+)
+from hankweave_protocol.errors import Refused
+from hankweave_protocol.hank import Variant
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.state import State
+from hankweave_server.cli.output import pictures
+from hankweave_server.cli.output.text import console, say, span
+from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
+from hankweave_server.cli.rollback import draw_report
+from hankweave_server.cli.shared import completions
+from hankweave_server.cli.show import whole_diff
+from hankweave_server.domain.explorations import (
+    adopted,
+    attempt_named,
+    exploration_named,
+    result_of,
+)
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.hank.problems import did_you_mean
+from hankweave_server.local.server_session import command, look
+from hankweave_server.local.targeting import require_consent, root_to_change
+from hankweave_server.plain_text import one_line, printable
+
+_BETWEEN_LOOKS = 0.3
+_VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant)}
+
+
+@click.command()
+@execution_option
+@click.option(
+    "--from",
+    "sha",
+    shell_complete=completions.checkpoints,
+    help="Begin at this checkpoint. Default: the files as they are.",
+)
+@click.option(
+    "--codon", shell_complete=completions.codons, help="Begin where this codon began, or begins."
+)
+@click.option(
+    "-n",
+    "--attempts",
+    "n",
+    type=click.IntRange(1, MAX_ATTEMPTS),
+    help="Number of attempts. Default: one for each variant, or two.",
+)
+@click.option(
+    "--variant",
+    "variants",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="JSON file with what an attempt does differently. Repeatable.",
+)
+@click.option("--score", metavar="COMMAND", help="Command whose last line of output is the score.")
+@click.option("--rest", is_flag=True, help="Run the rest of the plan, not only one codon.")
+@click.option("--parallel", type=click.IntRange(1, MAX_ATTEMPTS), help="Attempts at a time.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(0, min_open=True),
+    help="Budget of all attempts together, in US dollars.",
+)
+@click.option("--good-enough", type=float, help="Start no further attempt after this score.")
+@click.option("--adopt-best", is_flag=True, help="Adopt the best attempt at the end.")
+@json_option
+def explore(
+    execution: Path | None,
+    sha: str | None,
+    codon: str | None,
+    n: int | None,
+    variants: tuple[Path, ...],
+    score: str | None,
+    rest: bool,
+    parallel: int | None,
+    max_cost: float | None,
+    good_enough: float | None,
+    adopt_best: bool,
+    as_json: bool,
+) -> None:
+    """Try a codon several times from one checkpoint, side by side, and compare the results.
+
+    Each attempt is an execution of its own, with the files, the conversation and the rig of the
+    checkpoint. A variant file has any of promptText, promptFile, model, agent and variables.
+    Nothing of this execution changes until you adopt an attempt; `hankweave undo` reverts that.
+
+    \b
+    hankweave explore --codon implement -n 3 --score "pytest -q | tail -1 | cut -d' ' -f1"
+    hankweave explore --codon draft --variant short.json --variant long.json
+    """
+    if sha is not None and codon is not None:
+        raise click.UsageError("--from and --codon exclude each other.")
+
+    root = root_to_change(execution)
+    begin = ExplorationStart(
+        checkpoint_sha=sha,
+        codon_id=None if codon is None else CodonId(codon),
+        n=n,
+        variants=tuple(read_variant(path) for path in variants),
+        rest=rest,
+        score=score,
+        parallel=parallel,
+        max_dollars=max_cost,
+        good_enough=good_enough,
+        adopt="best" if adopt_best else "ask",
+    )
+    ended, state = ask(root, lambda client: _explored(client, begin, quiet=as_json))
+    if as_json:
+        click.echo(_as_line(ended))
+    else:
+        _draw(ended, state, root)
+
+    if ended.best is None:
+        raise Stop(
+            "No attempt has succeeded.",
+            ExitCode.FAILED,
+            hint=f"{command('attempts', root)} shows why.",
+        )
+
+
+async def _explored(
+    client: Client, begin: ExplorationStart, *, quiet: bool
+) -> tuple[Exploration, State]:
+    """Start an exploration, report each attempt that ends, and return the whole."""
+    shown = await client.ask(begin)
+    look_again = ExplorationShow(exploration_id=shown.exploration_id)
+    told: set[str] = set()
+    if not quiet:
+        count = len(shown.attempts)
+        click.echo(f"exploration {shown.exploration_id}: {count} attempts at {shown.codon_id}")
+
+    while True:
+        shown = await client.ask(look_again)
+        for attempt in shown.attempts:
+            if attempt.status in ("completed", "failed") and attempt.attempt_id not in told:
+                told.add(attempt.attempt_id)
+                if not quiet:
+                    click.echo(_ended_text(attempt))
+
+        if shown.ended_at is not None:
+            return shown, await client.ask(GetState())
+
+        await anyio.sleep(_BETWEEN_LOOKS)
+
+
+def _ended_text(attempt: AttemptRecord) -> str:
+    if attempt.status == "failed":
+        return f"  {attempt.attempt_id}  failed: {one_line(attempt.message or '')}"
+
+    score = "" if attempt.score is None else f"  score {attempt.score:g}"
+    return f"  {attempt.attempt_id}  completed{score}"
+
+
+def read_variant(path: Path) -> Variant:
+    """Read a variant file; raise Stop with the place of its first error.
+
+    The text of a `promptFile`, which is relative to the variant file, becomes the prompt.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise _bad_variant(path, f"it cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise _bad_variant(path, f"it is not JSON: {error}") from None
+
+    if not isinstance(content, dict):
+        raise _bad_variant(path, "it is not an object")
+
+    for name in content:
+        if name not in _VARIANT:
+            near = did_you_mean(name, _VARIANT)
+            raise _bad_variant(path, f"the field {name!r} is unknown", near)
+
+    try:
+        variant = msgspec.convert(content, Variant)
+    except msgspec.ValidationError as error:
+        raise _bad_variant(path, str(error)) from None
+
+    if variant.name is None:
+        variant = msgspec.structs.replace(variant, name=path.stem)
+
+    if variant.prompt_file is None:
+        return variant
+
+    if variant.prompt_text is not None:
+        raise _bad_variant(path, "promptText and promptFile exclude each other")
+
+    place = path.parent / variant.prompt_file
+    try:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_variant(path, f"promptFile {variant.prompt_file!r}: {error}") from None
+
+    return msgspec.structs.replace(variant, prompt_text=text, prompt_file=None)
+
+
+def _bad_variant(path: Path, why: str, hint: str | None = None) -> Stop:
+    known = f"A variant has any of {', '.join(_VARIANT)}."
+    return Stop(f"The variant {path} cannot be used: {why}.", ExitCode.USAGE, hint=hint or known)
+
+
+def _as_line(exploration: Exploration) -> str:
+    """Return the last line of `explore --json`."""
+    attempts = [
+        {
+            "id": each.attempt_id,
+            "status": each.status,
+            "score": each.score,
+            "cost": each.cost,
+            "durationMs": each.duration_ms,
+            "executionPath": each.execution_path,
+            "files": each.files,
+            "message": each.message,
+        }
+        for each in exploration.attempts
+    ]
+    best = None if exploration.best is None else exploration.best.attempt_id
+    return json.dumps(
+        {"explorationId": exploration.exploration_id, "best": best, "attempts": attempts}
+    )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("exploration", required=False)
+@execution_option
+@json_option
+def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> None:
+    """Show the attempts of an EXPLORATION; by default, of the newest one.
+
+    \b
+    hankweave attempts
+    """
+    root = root_of(execution)
+    state = look(root, lambda calls: calls.ask(GetState()))
+    if as_json:
+        print_json(exploration_named(state, exploration))
+        return
+
+    if exploration is None and not state.explorations:
+        click.echo("No exploration yet.")
+        return
+
+    try:
+        found = exploration_named(state, exploration)
+    except Refused as refused:
+        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
+
+    _draw(found, state, root)
+
+
+def _draw(exploration: Exploration, state: State, root: Path) -> None:
+    chosen, best = adopted(state, exploration), exploration.best
+    at = exploration.checkpoint_sha[:12]
+    say(f"{exploration.exploration_id}  {printable(exploration.codon_id)} from {at}", "bold")
+    console().print(_table(exploration, chosen, best))
+    for each in exploration.attempts:
+        if each.message:
+            click.echo(f"  {each.attempt_id}: {one_line(each.message)}")
+
+    if chosen is None and best is not None:
+        click.echo(f"  adopt the best: {command(f'adopt {best.attempt_id}', root)}")
+
+
+def _table(
+    exploration: Exploration, chosen: AttemptRecord | None, best: AttemptRecord | None
+) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("attempt", "variant", "state", "score", "cost", "time", "files", "lines"):
+        table.add_column(name, justify="left" if name in ("attempt", "variant") else "right")
+
+    for each in exploration.attempts:
+        state = "adopted" if each is chosen else "best" if each is best else each.status
+        style = {"adopted": "bold green", "best": "green", "failed": "red"}.get(state, "")
+        table.add_row(
+            Text(each.attempt_id),
+            Text(_variant_text(each.variant)),
+            Text(state, style),
+            "" if each.score is None else f"{each.score:g}",
+            f"${each.cost:.4f}",
+            "" if each.duration_ms is None else span(each.duration_ms / 1000),
+            "" if each.files is None else str(each.files),
+            "" if each.added is None else f"+{each.added} -{each.removed}",
+        )
+
+    return table
+
+
+def _variant_text(variant: Variant) -> str:
+    """Return a few words about what an attempt does differently."""
+    if variant.name is not None:
+        return one_line(variant.name)
+
+    words = [variant.model or ""]
+    if isinstance(variant.agent, str):
+        words.append(variant.agent)
+
+    if variant.prompt_text is not None:
+        first = one_line(variant.prompt_text.strip())
+        words.append(f"“{first[:24]}{'…' if len(first) > 24 else ''}”")
+
+    words += [f"{name}={one_line(value)[:12]}" for name, value in variant.variables.items()]
+    return " ".join(filter(None, words)) or "as the hank says"
+
+
+# --- compare and adopt ----------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("a", metavar="ATTEMPT")
+@click.argument("b", metavar="[OTHER]", required=False)
+@execution_option
+@click.option("--path", "paths", multiple=True, help="Only this file or directory. Repeatable.")
+@click.option("--patch", "-p", is_flag=True, help="Print unified diffs.")
+@json_option
+def compare(
+    a: str,
+    b: str | None,
+    execution: Path | None,
+    paths: tuple[str, ...],
+    patch: bool,
+    as_json: bool,
+) -> None:
+    """Compare the results of two attempts, or of one with the files it began with.
+
+    \b
+    hankweave compare 1f2e3d-1
+    hankweave compare 1f2e3d-1 1f2e3d-2 --patch
+    """
+    root = root_of(execution)
+    state = look(root, lambda calls: calls.ask(GetState()))
+    try:
+        exploration, first = attempt_named(state, a, "")
+        old, new = exploration.checkpoint_sha, result_of(first, "")
+        if b is not None:
+            old, new = new, result_of(attempt_named(state, b, "")[1], "")
+    except Refused as refused:
+        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
+
+    page = look(root, lambda calls: whole_diff(calls, old, new, paths or None, patch))
+    if as_json:
+        print_json(page)
+    elif patch:
+        pictures.print_patches(page)
+    else:
+        pictures.draw_stat(page)
+
+
+@click.command()
+@click.argument("attempt")
+@execution_option
+@click.option("--path", "paths", multiple=True, help="Only this file or directory. Repeatable.")
+@click.option("--stop", is_flag=True, help="Stop a running codon first.")
+@click.option(
+    "--keep-edits", is_flag=True, help="Keep files that a person changed after an agent did."
+)
+@click.option("--preview", is_flag=True, help="Show what would change.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def adopt(
+    attempt: str,
+    execution: Path | None,
+    paths: tuple[str, ...],
+    stop: bool,
+    keep_edits: bool,
+    preview: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Make the result of ATTEMPT that of the execution.
+
+    The files, the conversation and the place in the plan become those of the attempt. What is
+    replaced is saved in a safety checkpoint first, and `hankweave undo` restores it. With --path,
+    only these files are adopted, and the plan stays where it is.
+
+    \b
+    hankweave adopt 1f2e3d-2
+    hankweave adopt 1f2e3d-2 --path src -y
+    """
+    root = root_of(execution) if preview else root_to_change(execution)
+    on_running: OnRunning = "stop" if stop else "refuse"
+    fields: dict[str, Any] = {
+        "attempt_id": attempt,
+        "paths": paths or None,
+        "on_running": on_running,
+        "keep_edits": keep_edits,
+    }
+
+    def asked(*, only_preview: bool) -> RollbackReport:
+        sent = ExplorationAdopt(**fields, preview=only_preview)
+        what = "Previewing" if only_preview else "Adopting"
+        return ask(root, lambda client: client.ask(sent), None if as_json else what)
+
+    if not preview:
+        require_consent(yes=yes or as_json, otherwise="--preview shows what would change.")
+
+    if preview or not (yes or as_json):
+        report = asked(only_preview=True)
+        if preview and as_json:
+            print_json(report)
+            return
+
+        draw_report(report, foreseen=True)
+        if preview:
+            return
+
+        if not click.confirm("Adopt this attempt?"):
+            raise Stop("Nothing was changed.", ExitCode.FAILED)
+
+    done = asked(only_preview=False)
+    if as_json:
+        print_json(done)
+    else:
+        draw_report(done, foreseen=False)
+        option = "" if execution is None else f" -e {shlex.quote(str(root))}"
+        click.echo(f"`hankweave undo{option}` reverts it.")
+
+
+@click.command()
+@click.argument("names", metavar="EXPLORATION|ATTEMPT...", nargs=-1, required=True)
+@execution_option
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def discard(names: Sequence[str], execution: Path | None, yes: bool, as_json: bool) -> None:
+    """End attempts, or all of an exploration, and remove their executions.
+
+    Results stay as checkpoints of this execution, and can still be compared and adopted.
+
+    \b
+    hankweave discard 1f2e3d
+    """
+    root = root_to_change(execution)
+    require_consent(yes=yes or as_json)
+    if not (yes or as_json) and not click.confirm(f"Discard {', '.join(names)}?"):
+        raise Stop("Nothing was changed.", ExitCode.FAILED)
+
+    for name in names:
+        exploration, hyphen, _ = name.partition("-")
+        sent = ExplorationDiscard(exploration_id=exploration, attempt_id=name if hyphen else None)
+        left = ask(root, lambda client, sent=sent: client.ask(sent), None)  # type: ignore[misc]
+        if as_json:
+            print_json(left)
+        else:
+            click.echo(f"discarded {name}")
+
+
+COMMANDS = (explore, attempts, compare, adopt, discard)
