@@ -83,6 +83,12 @@ export interface Commands {
   "rollback.redo": RollbackRedo;
   "rollback.preview": RollbackPreview;
   "execution.branch": ExecutionBranch;
+  "exploration.start": ExplorationStart;
+  "exploration.list": ExplorationList;
+  "exploration.show": ExplorationShow;
+  "exploration.compare": ExplorationCompare;
+  "exploration.adopt": ExplorationAdopt;
+  "exploration.discard": ExplorationDiscard;
   "ping": Ping;
   "ping.broadcast": PingBroadcast;
   "history.sync": HistorySync;
@@ -116,6 +122,12 @@ export interface Replies {
   "rollback.redo": RollbackReport;
   "rollback.preview": RollbackReport;
   "execution.branch": BranchMade;
+  "exploration.start": Exploration;
+  "exploration.list": ExplorationPage;
+  "exploration.show": Exploration;
+  "exploration.compare": DiffPage;
+  "exploration.adopt": RollbackReport;
+  "exploration.discard": Exploration;
   "ping": null;
   "ping.broadcast": null;
   "history.sync": null;
@@ -195,6 +207,9 @@ export interface Events {
   "workspace.invalidated": WorkspaceInvalidated;
   "execution.origin": ExecutionOrigin;
   "execution.branched": ExecutionBranched;
+  "exploration.started": ExplorationStarted;
+  "exploration.attemptEnded": AttemptEnded;
+  "exploration.ended": ExplorationEnded;
   "pong": Pong;
   "history.batch": HistoryBatch;
   "incomplete.codon": IncompleteCodon;
@@ -222,6 +237,8 @@ export interface Transitions {
   "EditsNoticed": EditsNoticed;
   "EditsOvertaken": EditsOvertaken;
   "AgentTold": AgentTold;
+  "ExplorationSet": ExplorationSet;
+  "RunImported": RunImported;
 }
 
 /** Any program that speaks the Agent Client Protocol on its stdin and stdout. */
@@ -383,6 +400,56 @@ export interface AssistantAction {
   toolUseId?: string;
   /** True if the call has effects outside the work tree, which no rollback undoes. */
   external?: boolean;
+}
+
+/** How an execution takes part in an exploration. */
+export interface Attempt {
+  explorationId: string;
+  attemptId: string;
+  /** The codon with which it begins: an entry of the plan. */
+  codonId: string;
+  variant?: Variant;
+  /** True if the rest of the plan runs, and not only the codon. */
+  rest?: boolean;
+  /** A shell command; the last line of its output is the score. */
+  score?: string;
+  /**
+   * The most that the execution may cost, in US dollars: what it inherits, and its share of the
+   * exploration's budget.
+   */
+  maxDollars?: number;
+}
+
+/** An attempt has ended; its result, if it has one, is a timeline of this execution. */
+export interface AttemptEnded {
+  explorationId: string;
+  attempt: AttemptRecord;
+}
+
+/** One attempt of an exploration, as its parent knows it. */
+export interface AttemptRecord {
+  /** The exploration's id, a hyphen and the attempt's number, from 1. */
+  attemptId: string;
+  variant?: Variant;
+  status?: "completed" | "discarded" | "failed" | "running" | "waiting";
+  /** Its execution; null until it is made. */
+  executionPath?: string;
+  /** Its run, in its own state and, when it has ended, in that of its parent. */
+  runId?: string;
+  /** Its result: a checkpoint of the parent, to compare and to adopt. */
+  checkpointSha?: string;
+  score?: number;
+  /** Why it failed, or why it has no score. */
+  message?: string;
+  /** US dollars. */
+  cost?: number;
+  durationMs?: number;
+  /** The number of files that differ from the checkpoint that it began from. */
+  files?: number;
+  /** Lines added. */
+  added?: number;
+  /** Lines removed. */
+  removed?: number;
 }
 
 /** `branch.intent`: durable before a branch is created, removed after the last event. */
@@ -737,6 +804,29 @@ export interface Codon {
   permissions?: Permissions;
   /** What its agent and commands can reach; it replaces that of `overrides` entirely. */
   confinement?: ConfinementProfile | Confinement;
+  /** How often it is tried, each time in an execution of its own; by default, it runs here. */
+  attempts?: CodonAttempts;
+}
+
+/** How often a codon is tried, side by side, and which attempt is adopted. */
+export interface CodonAttempts {
+  /** The number of attempts; by default, one for each variant, or two. */
+  n?: number;
+  /** What the attempts do differently, in turn. */
+  variants?: Variant[];
+  /**
+   * A shell command that runs in the work tree of each attempt when the codon is done. The last
+   * line of its output is the score: a number, the higher the better.
+   */
+  score?: string;
+  /** Whether the best attempt is adopted, or a person chooses one. */
+  adopt?: "ask" | "best";
+  /** How many attempts run at the same time; by default, all. */
+  parallel?: number;
+  /** The budget of all attempts together, in US dollars. */
+  maxDollars?: number;
+  /** A score with which no further attempt is started. */
+  goodEnough?: number;
 }
 
 /** The limits of one execution of a codon. */
@@ -1352,6 +1442,8 @@ export interface ExecutionMeta {
   inPlace?: boolean;
   /** The origin of a branch. */
   origin?: Origin;
+  /** How it takes part in an exploration, if it is an attempt. */
+  attempt?: Attempt;
 }
 
 /** The first event of a branch; the transitions up to its first run come from its origin. */
@@ -1367,6 +1459,132 @@ export interface ExitStatus {
   type: "error" | "killed" | "success";
   code?: number;
   signal?: string;
+}
+
+/** Several attempts from one checkpoint; which one is adopted shows in the execution thread. */
+export interface Exploration {
+  explorationId: string;
+  createdAt: string;
+  /** The checkpoint from which all attempts begin. */
+  checkpointSha: string;
+  /** The first codon that they run. */
+  codonId: string;
+  attempts: AttemptRecord[];
+  rest?: boolean;
+  score?: string;
+  /** How many attempts run at the same time. */
+  parallel?: number;
+  /** The budget of all attempts together. */
+  maxDollars?: number;
+  /** A score with which no further attempt is started. */
+  goodEnough?: number;
+  /** What happens when all attempts have ended. */
+  adopt?: "ask" | "best";
+  /** True if the plan began it: the plan continues when its best attempt is adopted. */
+  planned?: boolean;
+  endedAt?: string;
+}
+
+/**
+ * Make the result of an attempt that of this execution; `rollback.undo` reverts it.
+ *
+ * The plan continues after the attempt's last codon, with its conversation. With `paths`, only
+ * these files are adopted, and the plan stays where it is.
+ */
+export interface ExplorationAdopt {
+  attemptId: string;
+  paths?: string[];
+  /** Only report what would happen. */
+  preview?: boolean;
+  onRunning?: OnRunning;
+  /** Keep files that people changed after an agent or rig last wrote them. */
+  keepEdits?: boolean;
+  expectedRunId?: string;
+}
+
+/** Compare the results of two attempts, or that of one with where it began. */
+export interface ExplorationCompare {
+  attemptId: string;
+  otherId?: string;
+  paths?: string[];
+  patch?: boolean;
+  limit?: number;
+  cursor?: string;
+}
+
+/**
+ * End the attempts of an exploration, or one of them, and remove their executions.
+ *
+ * Results that were recorded stay as timelines of this execution.
+ */
+export interface ExplorationDiscard {
+  explorationId: string;
+  attemptId?: string;
+  expectedRunId?: string;
+}
+
+/** No attempt of an exploration runs or waits any more. */
+export interface ExplorationEnded {
+  explorationId: string;
+  /** The id of the attempt to adopt; null if none has succeeded. */
+  best?: string;
+}
+
+/** List the explorations of the execution, the newest first. */
+export type ExplorationList = Record<string, never>;
+
+export interface ExplorationPage {
+  /** The newest first. */
+  explorations: Exploration[];
+}
+
+/** An exploration was started, or one of its attempts has changed. */
+export interface ExplorationSet {
+  /** The whole record; it replaces the former one. */
+  exploration: Exploration;
+}
+
+/** Show one exploration with its attempts. */
+export interface ExplorationShow {
+  /** By default, the newest. */
+  explorationId?: string;
+}
+
+/**
+ * Try a codon, or the rest of the plan, several times from one checkpoint, side by side.
+ *
+ * The reply comes when the exploration is recorded; `exploration.ended` follows the last attempt.
+ */
+export interface ExplorationStart {
+  /** A full sha, or a prefix that is unique; by default, the newest checkpoint of the thread. */
+  checkpointSha?: string;
+  /** Begin where this codon began; excludes `checkpointSha`. */
+  codonId?: string;
+  /** The number of attempts; by default, one for each variant, or two. */
+  n?: number;
+  /** What the attempts do differently, in turn. */
+  variants?: Variant[];
+  /** Run the rest of the plan, and not only one codon. */
+  rest?: boolean;
+  /**
+   * A shell command that runs in the work tree of each attempt when its codons are done. The last
+   * line of its output is the score: a number, the higher the better.
+   */
+  score?: string;
+  /** How many attempts run at the same time; by default, all. */
+  parallel?: number;
+  /** The budget of all attempts together, in equal shares. */
+  maxDollars?: number;
+  /** A score with which no further attempt is started. */
+  goodEnough?: number;
+  /** Whether the best attempt is adopted when all have ended. */
+  adopt?: "ask" | "best";
+  expectedRunId?: string;
+}
+
+/** An exploration was recorded; its attempts are made and started next. */
+export interface ExplorationStarted {
+  exploration: Exploration;
 }
 
 /** The number of times that `exhaustWithPrompt` was sent to a codon's agent. */
@@ -2294,6 +2512,11 @@ export interface RunFailed {
   endTime: string;
 }
 
+/** A run of an attempt has become a timeline of this execution; it does not become current. */
+export interface RunImported {
+  run: Run;
+}
+
 /** A run was started; it is the newest and the current one. */
 export interface RunStarted {
   run: Run;
@@ -2649,6 +2872,8 @@ export interface State {
   edits?: Record<string, string>;
   /** The last rollback, until an agent has got the message about it. */
   notice?: Notice;
+  /** The newest last. */
+  explorations?: Exploration[];
 }
 
 /** state.json could not be used as it was: the source of the state, and the faults found. */
@@ -2874,6 +3099,22 @@ export interface ValidationError {
 export interface ValidationWarning {
   type: "cost_mismatch" | "missing_checkpoint" | "orphaned_folder";
   message: string;
+}
+
+/** What an attempt does differently; without a field, as the hank says. */
+export interface Variant {
+  /** For people. */
+  name?: string;
+  /** The prompt of the explored codon. */
+  promptText?: string;
+  /** The file with the prompt, relative to the hank's directory; excludes `promptText`. */
+  promptFile?: string;
+  /** The model of all codons of the attempt. */
+  model?: string;
+  /** The agent of all codons of the attempt: a name, as of `--agent`, or as in a codon. */
+  agent?: string | AgentSpec;
+  /** Values for variables of the hank. */
+  variables?: Record<string, string>;
 }
 
 export type WatchReason =
