@@ -8,6 +8,7 @@ Modules, in reading order:
 - `dispatch`: one `match` over every command; checks that apply to all of them
 - `control`: codons, checkpoints on request, permission answers, branches, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
+- `explorations`: attempts of a codon: start, compare, adopt, discard
 - `inspect`: state, status and `events.query`
 - `history`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left

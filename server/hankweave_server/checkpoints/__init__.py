@@ -23,6 +23,7 @@ Modules, in reading order:
 - `diff`: differences between checkpoints, or a checkpoint and the work tree
 - `session_snapshots`: the memory of agents and sentinels, kept in epochs beside checkpoints
 - `clone`: the part of a shadow repository that a branch of an execution needs
+- `imports`: a checkpoint of another execution, taken over as a commit of this one
 - `pins`: refs that protect checkpoints from pruning
 - `gc`: pruning: find what stays, move branches and notes, then remove objects
 - `detach`: lost checkpoints, taken out of the history without changing any sha

@@ -17,13 +17,12 @@ Modules, in reading order:
 - `status`: `status` and `log`
 - `reports/`: `report`: what became of an execution, on one page
 - `notify`: `notify`: try out the destinations of notifications
-- `checkpoint`: `checkpoint`: take a checkpoint now
-- `checkpoints`: `checkpoints`: list them
+- `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now
 - `show`: `show`, `diff`, `replay` and `runs`
 - `history`: `history`: list the checkpoints of steps, as Architect does
 - `events`: `events`: query the journal without a server
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
-- `branch`: `branch`: create an execution from a checkpoint
+- `explore`: `explore`, `attempts`, `compare`, `adopt`, `discard` and `branch`: new executions
 - `gc`: `gc`, `fsck` and `pin`
 - `redact`: `redact`: remove a secret from journal, logs and checkpoints
 - `init`: `init`: write an example hank

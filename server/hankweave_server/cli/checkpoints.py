@@ -1,4 +1,4 @@
-"""`hankweave checkpoints`: list the checkpoints of an execution."""
+"""`hankweave checkpoints` and `checkpoint`: list the checkpoints, and take one now."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from typing import get_args
 import click
 
 from hankweave_client.calls import Calls
+from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_server.cli.output.text import precise_moment
-from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.remote import (
+    ask,
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+)
 from hankweave_server.cli.shared import completions
 from hankweave_server.local.server_session import look
+from hankweave_server.local.targeting import root_to_change
 from hankweave_server.plain_text import one_line
 
 KINDS = get_args(CheckpointKind)
@@ -100,4 +108,33 @@ def line_of_checkpoint(record: CheckpointRecord) -> str:
     return one_line(f"{what}  {record.codon_name}{pin}")
 
 
-COMMANDS = (checkpoints,)
+@click.command()
+@click.argument("label", required=False)
+@execution_option
+@json_option
+def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None:
+    """Take a checkpoint of the work tree, with an optional LABEL.
+
+    Files that could not be captured are listed. `hankweave pin` protects a checkpoint from pruning.
+
+    \b
+    hankweave checkpoint
+    hankweave checkpoint "before I edit the notes"
+    """
+    root = root_to_change(execution)
+    command = CheckpointCreate(label=label)
+    what = None if as_json else "Taking the checkpoint"
+    record = ask(root, lambda client: client.ask(command), what)
+    if as_json:
+        print_json(record)
+        return
+
+    click.echo(line_of_checkpoint(record))
+    for each in record.skipped:
+        click.echo(one_line(f"  not captured: {each.path}: {each.reason}"))
+
+    if record.skipped_total is not None:
+        click.echo(f"  not captured: {record.skipped_total - len(record.skipped)} more files")
+
+
+COMMANDS = (checkpoints, checkpoint)

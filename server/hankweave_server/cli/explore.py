@@ -1,4 +1,4 @@
-"""`hankweave explore`, `attempts`, `compare`, `adopt` and `discard`: many attempts, one adopted."""
+"""New executions from a checkpoint: `hankweave explore` and its attempts, and `branch`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.commands import (
     MAX_ATTEMPTS,
+    ExecutionBranch,
     ExplorationAdopt,
     ExplorationDiscard,
     ExplorationShow,
@@ -31,9 +32,9 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.output import pictures
+from hankweave_server.cli.output.rollback_report import draw_report
 from hankweave_server.cli.output.text import console, say, span
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
-from hankweave_server.cli.rollback import draw_report
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.show import whole_diff
 from hankweave_server.domain.explorations import (
@@ -470,4 +471,39 @@ def discard(names: Sequence[str], execution: Path | None, yes: bool, as_json: bo
             click.echo(f"discarded {name}")
 
 
-COMMANDS = (explore, attempts, compare, adopt, discard)
+# --- branch ---------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("sha", shell_complete=completions.checkpoints)
+@click.option(
+    "--path",
+    type=click.Path(path_type=Path),
+    help="Directory of the new execution. Default: next to the original.",
+)
+@execution_option
+@json_option
+def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -> None:
+    """Create a new execution from checkpoint SHA.
+
+    SHA may be abbreviated. The original execution stays unchanged. No server is started for the new
+    one.
+
+    \b
+    hankweave branch 6dc2daae
+    hankweave branch 6dc2daae --path ~/another-try
+    """
+    root = root_to_change(execution)
+    place = None if path is None else str(path.expanduser().absolute())
+    sent = ExecutionBranch(checkpoint_sha=sha, path=place)
+    what = None if as_json else "Making the branch"
+    made = ask(root, lambda client: client.ask(sent), what)
+    if as_json:
+        print_json(made)
+        return
+
+    click.echo(made.execution_path)
+    click.echo(f"  run it: hankweave run --execution {made.execution_path}")
+
+
+COMMANDS = (explore, attempts, compare, adopt, discard, branch)

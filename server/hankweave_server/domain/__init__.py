@@ -24,6 +24,8 @@ Modules, in reading order:
 - `retention`: which checkpoints may be pruned
 - `checkpoint_records`: checkpoints that the journal names, and runs rebuilt from commits
 - `inheritance`: what a branch takes over from its execution
+- `attempts`: the hank and the plan of an attempt
+- `explorations`: what runs next of an exploration, and what its parent records of it
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive
 - `step_results`: results of a pipeline's steps

@@ -164,7 +164,7 @@ def _after_their_sources(runs: tuple[RunLine, ...]) -> Iterator[RunLine]:
     listed, known = set[RunId](), {run.run_id for run in runs}
     for run in runs:
         source = None if run.source is None else run.source.run_id
-        if source is not None and source in known and source not in listed:
+        if source in known - listed - {run.run_id}:
             waiting.setdefault(source, []).append(run)
             continue
 

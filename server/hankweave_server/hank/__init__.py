@@ -13,6 +13,7 @@ Modules, in reading order:
 - `references`: references to files, tools and variables; requirements of the machine
 - `prompts`: prompt files and frontmatter, turned into the agent's text
 - `agents`: named agents, and which one runs a codon
+- `attempts`: a loaded hank as an attempt of an exploration runs it
 - `advice`: valid settings that their author probably did not mean
 - `price_files`: price lists, packaged and the user's own
 - `problems`: findings, and the error that carries all of them

@@ -5,6 +5,7 @@ Modules, in reading order:
 - `page_address`: the address of the web page, with its token
 - `text`: streams: terminal or pipe; error messages and hints; sizes and times as text
 - `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe
+- `rollback_report`: what a rollback did, or would do
 - `log_graph`: `log --graph`: the tree of runs
 - `progress_bar`: progress of long work
 - `event_lines`: what terminals say about an event; the lines of `run`, `attach` and `log`
