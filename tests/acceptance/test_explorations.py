@@ -25,13 +25,21 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
-from hankweave_protocol.events import AssistantAction, AttemptEnded, ExplorationEnded, ServerIdle
+from hankweave_protocol.events import (
+    AssistantAction,
+    AttemptEnded,
+    ExplorationEnded,
+    ExplorationStarted,
+    ServerIdle,
+)
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import read_meta
 from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
@@ -342,6 +350,39 @@ def _is_at_work(attempt: AttemptRecord) -> bool:
 
     sessions = Layout.of_execution(Path(attempt.execution_path)).agent_sessions
     return any(sessions.glob("*.jsonl"))
+
+
+async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
+    """Its start, the end of each attempt, and its end, with the best attempt."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(SHORT, LONG), score=LENGTH)
+        (begun,) = told(server.execution, ExplorationStarted)
+        assert [each.status for each in begun.exploration.attempts] == ["waiting", "waiting"]
+        ends = told(server.execution, AttemptEnded)
+        assert sorted(each.attempt.score for each in ends) == [2.0, 13.0]
+        (end,) = told(server.execution, ExplorationEnded)
+        assert (end.exploration_id, end.best) == (
+            found.exploration_id,
+            found.attempts[1].attempt_id,
+        )
+
+
+async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
+    """What the parent has spent does not count; an attempt that spends more is stopped."""
+    costly = (codon("draft", {"cost": 5.0}), CODONS[1])
+    spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 3.0}, writes("answer.txt", "a")]}))
+    async with a_finished_plan(tmp_path, *costly) as (server, client):
+        found = await explored(client, variants=(spends, LONG), max_dollars=4.0)
+        shares = [
+            read_meta(Layout.of_execution(Path(each.execution_path or "")))
+            for each in found.attempts
+        ]
+        assert [share and share.attempt and share.attempt.max_dollars for share in shares] == [
+            7.0,
+            7.0,
+        ]
+        assert [each.cost for each in found.attempts] == [3.0, 0.0]
+        assert total_cost(state(server.execution)) == 8.0
 
 
 # --- attempts in a hank ---------------------------------------------------------------------------

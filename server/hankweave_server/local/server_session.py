@@ -40,6 +40,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"codon\.skip", "`hankweave skip`"),
     (r"codon\.forceStop", "`hankweave stop`"),
     (r"codon\.next", "`hankweave next`"),
+    (r"exploration\.show", "`hankweave attempts`"),
     (r"rollback\.toCheckpoint", "`hankweave rollback --to SHA`"),
     (r"rollback\.toCodon", "`hankweave rollback --codon CODON`"),
     (r"rollback\.toLastSuccess", "`hankweave rollback`"),

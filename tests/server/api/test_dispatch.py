@@ -20,6 +20,9 @@ from hankweave_protocol.commands import (
     Command,
     CommandData,
     ExecutionBranch,
+    ExplorationAdopt,
+    ExplorationCompare,
+    ExplorationDiscard,
     HistorySync,
     ListCheckpoints,
     PermissionAnswer,
@@ -49,6 +52,8 @@ NEED_ROOM = frozenset(
         "codon.redo",
         "codon.start",
         "execution.branch",
+        "exploration.adopt",
+        "exploration.start",
         "rollback.redo",
         "rollback.toCheckpoint",
         "rollback.toCodon",
@@ -172,6 +177,31 @@ class Rooms:
         self.asked.append(f"force_shut_down: {reason}")
 
 
+class Explorations:
+    """Stand-in for the handler of explorations."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    async def start(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        return await self._rooms.make(command, causes)
+
+    async def adopt(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        return await self._rooms.make(command, causes)
+
+    async def discard(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        return await self._rooms.make(command, causes)
+
+    async def compare(self, command: CommandData) -> str:
+        return await self._rooms.diff(command)
+
+    def list(self) -> object:
+        return self._rooms.next()
+
+    def show(self, command: CommandData) -> object:
+        return self._rooms.next()
+
+
 class Desk:
     """A dispatcher with stand-in handlers."""
 
@@ -202,6 +232,7 @@ class Desk:
             looks=room,
             store=room,
             branches=room,
+            explorer=cast("Any", Explorations(self.rooms)),
             space=space,
             broadcast=self.broadcast.append,
         )
@@ -225,6 +256,12 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return RollbackToCheckpoint(checkpoint_sha="abcdef")
         case ExecutionBranch.TYPE:
             return ExecutionBranch(checkpoint_sha="abcdef")
+        case ExplorationCompare.TYPE:
+            return ExplorationCompare(attempt_id="e-1")
+        case ExplorationAdopt.TYPE:
+            return ExplorationAdopt(attempt_id="e-1")
+        case ExplorationDiscard.TYPE:
+            return ExplorationDiscard(exploration_id="e")
         case CheckpointDiff.TYPE:
             return CheckpointDiff(from_sha="abcdef")
         case CheckpointReadFile.TYPE:
@@ -269,6 +306,9 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
         "checkpoint.list",
         "checkpoint.diff",
         "checkpoint.readFile",
+        "exploration.compare",
+        "exploration.list",
+        "exploration.show",
         "replay.view",
         "ping",
         "history.sync",
