@@ -4,12 +4,15 @@ It reads only the top of the file, as a person or a model would: cheap, and wron
 The schema lacks values, ranges and nulls that first occur further down. The review loop, which
 checks every row, finds them.
 
+An argument sets the number of rows; `variants/` tries two others.
+
 Writes schema/earthquake.schema.json.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
@@ -101,11 +104,12 @@ def _describe_positions(arrays: list[list[Any]]) -> Schema:
 
 
 def main() -> None:
+    limit = int(sys.argv[1]) if sys.argv[1:] else SAMPLE_ROWS
     with Transcript("infer") as transcript:
         transcript.be_overloaded_once()
-        transcript.say(f"I will draw the schema from the first {SAMPLE_ROWS} rows.")
-        reading = {"file_path": str(data_file()), "limit": SAMPLE_ROWS}
-        sample = transcript.use("Read", reading, lambda: read_rows()[:SAMPLE_ROWS], count)
+        transcript.say(f"I will draw the schema from the first {limit:,} rows.")
+        reading = {"file_path": str(data_file()), "limit": limit}
+        sample = transcript.use("Read", reading, lambda: read_rows()[:limit], count)
         schema = schema_of(sample)
         transcript.write(SCHEMA_FILE, json.dumps(schema, indent=2) + "\n")
         transcript.say(f"The schema holds for the {len(sample)} rows it was drawn from.")
