@@ -22,7 +22,7 @@ def words_of_the_readme() -> list[str]:
     section = README.read_text().partition("## Many attempts, one adopted")[2]
     found = re.search(r"```bash\n(hankweave explore .*?)```", section, re.DOTALL)
     assert found is not None
-    _, *words = shlex.split(found[1])
+    _, *words = shlex.split(found[1].replace("\\\n", " "))
     return [str(README.parent / word) if word.startswith("examples/") else word for word in words]
 
 
