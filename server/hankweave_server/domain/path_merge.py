@@ -25,9 +25,10 @@ empty file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 Entry = tuple[int, bytes]
 """Mode of a file or link as in a git tree, and the digest of its content."""
@@ -37,6 +38,8 @@ Changes = Mapping[bytes, tuple[Entry | None, Entry | None]]
 
 Selects = Callable[[bytes], bool]
 """Return whether a path was selected; with a folder, everything below it is."""
+
+T = TypeVar("T", int, bytes)
 
 _TYPE = 0o170000
 _REGULAR = 0o100000
@@ -239,8 +242,8 @@ def _both_changed(three: Decision) -> Decision:
     return _conflict(three, ConflictKind.BOTH_CHANGED)
 
 
-def _one_of[T](base: T, ours: T, theirs: T) -> T | None:
-    """Return the value that only one side, or both in the same way, have changed; else None."""
+def _one_of(base: T | None, ours: T, theirs: T) -> T | None:
+    """Return the value of the side that changed it, or of both if they agree; else None."""
     if ours == base or ours == theirs:
         return theirs
 
@@ -320,8 +323,3 @@ def _is_present(
 def _parents_of(path: bytes) -> Iterator[bytes]:
     while path := path.rpartition(b"/")[0]:
         yield path
-
-
-def paths_of(decisions: Iterable[Decision]) -> tuple[bytes, ...]:
-    """Return the paths that decisions are about."""
-    return tuple(each.path for each in decisions)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from hankweave_server.worktree.names import joined
+from hankweave_server.worktree.names import joined, parent_of, parents_of
 from hankweave_server.worktree.stat_index import Folder, Signature, StatIndex
 
 REGULAR = 0o100644
@@ -234,6 +234,45 @@ def differences(
                     found[path] = (before, after)
 
     return found
+
+
+def with_changes(
+    read: ReadTree,
+    add: Callable[[bytes], bytes],
+    tree: bytes | None,
+    changes: Mapping[bytes, Entry | None],
+) -> bytes:
+    """Write the trees that a tree becomes with some files changed; return the root's name.
+
+    None removes a file. Only folders with a change at or below them are read and written; one that
+    is left empty vanishes. The changes must fit together: no file lies in the place of a folder.
+    """
+    lookup = Lookup(read, len(changes) + FOLDERS_AT_HAND)
+    changed: dict[bytes, dict[bytes, Entry | None]] = {b"": {}}
+    for path, entry in changes.items():
+        changed.setdefault(parent_of(path), {})[path.rpartition(b"/")[2]] = entry
+        for folder in parents_of(path):
+            changed.setdefault(parent_of(folder), {})
+
+    for folder in sorted(changed, key=lambda path: (bool(path), path.count(b"/")), reverse=True):
+        before = lookup.folder(tree, folder)
+        entries = dict(parsed(read(before))) if before else {}
+        for name, entry in changed[folder].items():
+            if entry is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = entry
+
+        if not folder:
+            tree = add(encoded(entries))
+        elif entries:
+            digest = add(encoded(entries))
+            changed[parent_of(folder)][folder.rpartition(b"/")[2]] = Entry(FOLDER, digest)
+        elif before:
+            changed[parent_of(folder)].setdefault(folder.rpartition(b"/")[2], None)
+
+    assert tree is not None, "the root is written last"
+    return tree
 
 
 def _files_and_folders(read: ReadTree, tree: Entry | None) -> dict[tuple[bytes, bool], Entry]:

@@ -1,0 +1,359 @@
+"""Merge two checkpoints that have a common origin: their trees, the lines of files, the manifests.
+
+*Ours* is the checkpoint of this execution that the changes go into, *theirs* the one they come
+from. The origin and ours are in this execution's repository; theirs may be in another one, which
+shares objects with it or has its own.
+
+`domain.path_merge` decides about each path. This module finds out what differs, reading only the
+folders that do, and merges the lines of files that both sides changed. Nothing is written: the new
+objects are in memory, so that a preview and the merge itself are the same calculation. `store`
+stages them, and the blobs that only the other repository has, for the caller to publish with the
+commit that needs them.
+
+A git tree is not all of a checkpoint. `_merged_manifest` merges the permissions and empty folders
+as well. What theirs could not capture is no change: `left_out` lists those paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.contents import Contents
+from hankweave_server.checkpoints.manifest import Manifest
+from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.checkpoints.restore import TargetSnapshot
+from hankweave_server.domain.path_merge import (
+    Action,
+    Changes,
+    ConflictKind,
+    Decision,
+    MergedPaths,
+    Policy,
+    decide,
+    settle,
+    with_lines,
+    without_lines,
+)
+from hankweave_server.git.line_merge import NUL, LineMerger, Sides
+from hankweave_server.git.objects import STREAMED_FROM, ObjectStaging, digest_of
+from hankweave_server.git.trees import (
+    FOLDER,
+    LINK,
+    Entry,
+    Lookup,
+    differences,
+    with_changes,
+)
+from hankweave_server.worktree.names import is_within, parents_of
+
+LINES_LIMIT = 1 << 20
+"""Bytes above which the lines of a file are not merged."""
+
+
+class MergeObjects:
+    """The objects of a merge: new ones in memory, and those of two repositories."""
+
+    def __init__(self, ours: TargetSnapshot, theirs: TargetSnapshot) -> None:
+        self._ours = ours.repo
+        self._theirs = theirs.repo
+        self._holds = ours.repo.stored()
+        self.new: dict[bytes, tuple[str, bytes]] = {}
+        """Kind and content of the objects that the merge has made, by name."""
+
+    def add(self, kind: str, data: bytes) -> bytes:
+        digest = digest_of(kind, data)
+        self.new[digest] = (kind, data)
+        return digest
+
+    def read_tree(self, digest: bytes) -> bytes:
+        """Return the content of a tree; raise KeyError if neither repository can read it."""
+        return self._read(digest, self._ours.read_tree, self._theirs.read_tree)
+
+    def read_blob(self, digest: bytes) -> bytes:
+        """Return the content of a blob; raise KeyError if neither repository can read it."""
+        return self._read(digest, self._ours.read_blob, self._theirs.read_blob)
+
+    def size(self, digest: bytes) -> int:
+        """Return the size of an object; raise KeyError as `read_blob`."""
+        if digest in self.new:
+            return len(self.new[digest][1])
+
+        return self._ours.size(digest) if self.is_ours(digest) else self._theirs.size(digest)
+
+    def is_ours(self, digest: bytes) -> bool:
+        """Return whether our repository has an object."""
+        return self._ours is self._theirs or self._holds(digest)
+
+    def pieces(self, digest: bytes) -> Iterator[bytes]:
+        """Yield the content of a blob of the other repository; raise KeyError if it is damaged."""
+        return Contents(self._theirs).pieces(digest)
+
+    def _read(
+        self, digest: bytes, ours: Callable[[bytes], bytes], theirs: Callable[[bytes], bytes]
+    ) -> bytes:
+        if digest in self.new:
+            return self.new[digest][1]
+
+        return ours(digest) if self.is_ours(digest) else theirs(digest)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMerge:
+    """The merge of a checkpoint into another, not stored yet."""
+
+    origin: Sha
+    ours: Sha
+    theirs: Sha
+    our_tree: bytes
+    merged: MergedPaths
+    left_out: tuple[Skipped, ...]
+    """Paths of the origin that theirs could not capture, and why; ours keeps them as they are."""
+    objects: MergeObjects = field(repr=False)
+    tree: bytes | None
+    """The tree of the result, which `objects` has; None while there are conflicts."""
+    manifest: Manifest | None
+    """The manifest of the result; None while there are conflicts."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Return whether the result has the files of ours; folders and permissions may differ."""
+        return self.tree == self.our_tree
+
+    def store(self, staging: ObjectStaging) -> bytes:
+        """Stage every object of the result that our repository lacks; return its tree.
+
+        The caller publishes them, or abandons the staging area. Raise KeyError if an object of the
+        other repository cannot be read, OSError if the disk fails. There must be no conflicts.
+        """
+        assert self.tree is not None, "a merge with conflicts has no result"
+        objects = self.objects
+        for kind, data in objects.new.values():
+            staging.add(kind, data)
+
+        for entry in self.merged.changes.values():
+            if entry is None or entry[1] in objects.new or objects.is_ours(entry[1]):
+                continue
+
+            size = objects.size(entry[1])
+            if size < STREAMED_FROM:
+                staging.add("blob", objects.read_blob(entry[1]))
+            elif staging.blob_of_pieces(size, objects.pieces(entry[1])) != entry[1]:
+                raise KeyError(entry[1].hex())
+
+        return self.tree
+
+
+def merge(
+    origin: TargetSnapshot,
+    ours: TargetSnapshot,
+    theirs: TargetSnapshot,
+    lines: LineMerger,
+    *,
+    paths: frozenset[bytes] | None = None,
+    policy: Policy = Policy.ASK,
+) -> TreeMerge:
+    """Merge into ours what theirs has changed since the origin; write nothing.
+
+    `paths` are files or folders; None means all. The repository of `theirs` may be another one; it
+    must stay open while the result is used. Raise KeyError if an object cannot be read.
+    """
+    objects = MergeObjects(ours, theirs)
+    ours_changed = differences(objects.read_tree, origin.tree, ours.tree)
+    everything = differences(objects.read_tree, origin.tree, theirs.tree)
+    left_out = tuple(_left_out(everything, theirs.manifest, paths))
+    unknown = {skipped.path for skipped in left_out}
+    changed = {path: change for path, change in everything.items() if path not in unknown}
+    selects = partial(is_within, selection=paths)
+    decisions = decide(
+        ours_changed, changed, selects, _uncaptured(ours_changed, changed, ours.manifest)
+    )
+    for path, decision in decisions.items():
+        if decision.action is Action.LINES:
+            decisions[path] = _by_lines(decision, objects, lines)
+
+    merged = settle(decisions, ours_changed, changed, selects, policy)
+    tree, manifest = None, None
+    if not merged.conflicts:
+        changes = {path: _entry(entry) for path, entry in merged.changes.items()}
+        tree = ours.tree
+        if changes:
+            tree = with_changes(objects.read_tree, partial(objects.add, "tree"), tree, changes)
+
+        lookup = Lookup(objects.read_tree)
+        manifests = (origin.manifest, ours.manifest, theirs.manifest)
+        manifest = _merged_manifest(*manifests, merged, partial(_kind, lookup, tree), selects)
+
+    return TreeMerge(
+        origin=origin.sha,
+        ours=ours.sha,
+        theirs=theirs.sha,
+        our_tree=ours.tree,
+        merged=merged,
+        left_out=left_out,
+        objects=objects,
+        tree=tree,
+        manifest=manifest,
+    )
+
+
+def _entry(entry: tuple[int, bytes] | None) -> Entry | None:
+    return None if entry is None else Entry(*entry)
+
+
+def _left_out(
+    changes: Changes, manifest: Manifest, paths: frozenset[bytes] | None
+) -> Iterator[Skipped]:
+    """Yield the selected paths that are missing because they could not be captured."""
+    if manifest.skipped:
+        for path in sorted(changes):
+            reason = manifest.protects(path)
+            if reason is not None and changes[path][1] is None and is_within(path, paths):
+                yield Skipped(path, reason)
+
+
+def _uncaptured(ours: Changes, theirs: Changes, manifest: Manifest) -> frozenset[bytes]:
+    """Return the paths that theirs has changed, and that ours lacks because of an obstacle."""
+    if not manifest.skipped:
+        return frozenset()
+
+    return frozenset(
+        path
+        for path, (base, _) in theirs.items()
+        if (ours[path][1] if path in ours else base) is None and manifest.protects(path)
+    )
+
+
+def _by_lines(decision: Decision, objects: MergeObjects, lines: LineMerger) -> Decision:
+    sides = lines_of(decision, objects)
+    if isinstance(sides, ConflictKind):
+        return without_lines(decision, sides)
+
+    merged = lines.merge(sides)
+    if not merged.is_clean:
+        return without_lines(decision, ConflictKind.BOTH_CHANGED)
+
+    return with_lines(decision, objects.add("blob", merged.content))
+
+
+def lines_of(decision: Decision, objects: MergeObjects) -> Sides | ConflictKind:
+    """Return the three contents of a path, or why their lines are not merged."""
+    entries = [entry for entry in (decision.base, decision.ours, decision.theirs) if entry]
+    digests = [digest for _, digest in entries]
+    if any(objects.size(digest) > LINES_LIMIT for digest in digests):
+        return ConflictKind.TOO_LARGE
+
+    contents = [objects.read_blob(digest) for digest in digests]
+    if any(NUL in content for content in contents):
+        return ConflictKind.BINARY
+
+    return Sides(*contents)
+
+
+# --- the manifest ---------------------------------------------------------------------------------
+
+
+def _kind(lookup: Lookup, tree: bytes, path: bytes) -> int | None:
+    """Return the mode that a tree has for a file, link or folder; None if there is none."""
+    entry = lookup.entry(tree, path)
+    if entry is not None:
+        return entry.mode
+
+    return None if lookup.folder(tree, path) is None else FOLDER
+
+
+def _merged_manifest(
+    base: Manifest,
+    ours: Manifest,
+    theirs: Manifest,
+    merged: MergedPaths,
+    kind_of: Callable[[bytes], int | None],
+    selects: Callable[[bytes], bool],
+) -> Manifest:
+    """Merge permissions and empty folders; what ours could not capture is still not captured.
+
+    If both sides changed permissions that git does not record, those of ours stay. `kind_of`
+    returns the mode of a path in the tree of the result.
+    """
+    modes = {**ours.modes, **_changed_modes(base, ours, theirs, kind_of, selects)}
+    for decision in merged.decisions:
+        if decision.changes_ours:
+            modes.pop(decision.path, None)
+            permissions = _permissions(decision, base, ours, theirs)
+            if permissions is not None:
+                modes[decision.path] = permissions
+
+    added = frozenset(filter(selects, theirs.empty_folders - base.empty_folders))
+    removed = frozenset(filter(selects, base.empty_folders - theirs.empty_folders))
+    empty = {path for path in (ours.empty_folders | added) - removed if _can_be(path, kind_of)}
+    usual = ours.usual
+    return Manifest(
+        usual=usual,
+        modes={
+            path: mode
+            for path, mode in modes.items()
+            if (kind := FOLDER if path in empty else kind_of(path)) is not None
+            and mode != usual.get(kind)
+        },
+        empty_folders=frozenset(path for path in empty if not _is_above(path, empty)),
+        skipped=ours.skipped,
+    )
+
+
+def _permissions(
+    decision: Decision, base: Manifest, ours: Manifest, theirs: Manifest
+) -> int | None:
+    """Return the permissions of a file that the merge changes; None for a link or no file."""
+    if decision.result is None or decision.result[0] == LINK:
+        return None
+
+    mode = decision.result[0]
+    path, our = decision.path, decision.ours
+    if decision.action is Action.TAKE or our is None or our[0] != mode:
+        return theirs.permissions(path, mode)
+
+    # Both sides have it: ours, unless theirs alone has changed the permissions.
+    kept = ours.permissions(path, mode)
+    is_kept = decision.base is None or kept != base.permissions(path, decision.base[0])
+    if is_kept or decision.theirs is None or decision.theirs[0] != mode:
+        return kept
+
+    return theirs.permissions(path, mode)
+
+
+def _changed_modes(
+    base: Manifest,
+    ours: Manifest,
+    theirs: Manifest,
+    kind_of: Callable[[bytes], int | None],
+    selects: Callable[[bytes], bool],
+) -> Mapping[bytes, int]:
+    """Return the permissions that theirs alone has changed.
+
+    If the usual ones of a kind differ, another umask made the files: that is no change.
+    """
+    found: dict[bytes, int] = {}
+    for path in filter(selects, base.modes.keys() | theirs.modes.keys()):
+        if base.modes.get(path) == theirs.modes.get(path) or (kind := kind_of(path)) is None:
+            continue
+
+        if kind != LINK and base.usual[kind] == theirs.usual[kind]:
+            before = base.permissions(path, kind)
+            if ours.permissions(path, kind) == before:
+                found[path] = theirs.permissions(path, kind)
+
+    return found
+
+
+def _can_be(path: bytes, kind_of: Callable[[bytes], int | None]) -> bool:
+    """Return whether a path can be an empty folder: nothing is there, and no file above it."""
+    return kind_of(path) is None and all(
+        kind_of(folder) in (None, FOLDER) for folder in parents_of(path)
+    )
+
+
+def _is_above(path: bytes, others: set[bytes]) -> bool:
+    """Return whether one of the paths lies below a folder, which is then not empty."""
+    return any(path in parents_of(other) for other in others)
