@@ -16,7 +16,7 @@ as well. What theirs could not capture is no change: `left_out` lists those path
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -88,8 +88,11 @@ class MergeObjects:
         return self._ours is self._theirs or self._holds(digest)
 
     def pieces(self, digest: bytes) -> Iterator[bytes]:
-        """Yield the content of a blob of the other repository; raise KeyError if it is damaged."""
-        return Contents(self._theirs).pieces(digest)
+        """Yield the content of a blob of any size; raise KeyError if it cannot be read."""
+        if digest in self.new:
+            return iter([self.new[digest][1]])
+
+        return Contents(self._ours if self.is_ours(digest) else self._theirs).pieces(digest)
 
     def _read(
         self, digest: bytes, ours: Callable[[bytes], bytes], theirs: Callable[[bytes], bytes]
@@ -239,13 +242,15 @@ def _by_lines(decision: Decision, objects: MergeObjects, lines: LineMerger) -> D
 
 
 def lines_of(decision: Decision, objects: MergeObjects) -> Sides | ConflictKind:
-    """Return the three contents of a path, or why their lines are not merged."""
-    entries = [entry for entry in (decision.base, decision.ours, decision.theirs) if entry]
-    digests = [digest for _, digest in entries]
-    if any(objects.size(digest) > LINES_LIMIT for digest in digests):
+    """Return the three contents of a path, or why their lines are not merged.
+
+    A side that has no file counts as empty.
+    """
+    entries = (decision.base, decision.ours, decision.theirs)
+    if any(entry is not None and objects.size(entry[1]) > LINES_LIMIT for entry in entries):
         return ConflictKind.TOO_LARGE
 
-    contents = [objects.read_blob(digest) for digest in digests]
+    contents = [b"" if entry is None else objects.read_blob(entry[1]) for entry in entries]
     if any(NUL in content for content in contents):
         return ConflictKind.BINARY
 
@@ -277,50 +282,51 @@ def _merged_manifest(
     If both sides changed permissions that git does not record, those of ours stay. `kind_of`
     returns the mode of a path in the tree of the result.
     """
-    modes = {**ours.modes, **_changed_modes(base, ours, theirs, kind_of, selects)}
-    for decision in merged.decisions:
-        if decision.changes_ours:
-            modes.pop(decision.path, None)
-            permissions = _permissions(decision, base, ours, theirs)
-            if permissions is not None:
-                modes[decision.path] = permissions
-
+    changed = [decision for decision in merged.decisions if decision.changes_ours]
     added = frozenset(filter(selects, theirs.empty_folders - base.empty_folders))
     removed = frozenset(filter(selects, base.empty_folders - theirs.empty_folders))
     empty = {path for path in (ours.empty_folders | added) - removed if _can_be(path, kind_of)}
-    usual = ours.usual
-    return Manifest(
-        usual=usual,
-        modes={
-            path: mode
-            for path, mode in modes.items()
-            if (kind := FOLDER if path in empty else kind_of(path)) is not None
-            and mode != usual.get(kind)
-        },
-        empty_folders=frozenset(path for path in empty if not _is_above(path, empty)),
-        skipped=ours.skipped,
-    )
+    empty -= {folder for path in empty for folder in parents_of(path)}
+
+    news = _changed_modes(base, ours, theirs, kind_of, selects)
+    news.update((path, theirs.permissions(path, FOLDER)) for path in added)
+    news.update(_file_permissions(changed, base, ours, theirs))
+    modes = {**ours.modes, **news}
+    doubted = {*news, *removed, *(decision.path for decision in changed)}
+    doubted |= {folder for path in doubted for folder in parents_of(path)}
+    for path in sorted(doubted & modes.keys()):
+        kind = FOLDER if path in empty else kind_of(path)
+        if kind is None or modes[path] == ours.usual.get(kind):
+            del modes[path]
+
+    return Manifest(ours.usual, modes, frozenset(empty), ours.skipped)
+
+
+def _file_permissions(
+    changed: Iterable[Decision], base: Manifest, ours: Manifest, theirs: Manifest
+) -> Iterator[tuple[bytes, int]]:
+    """Yield the permissions of the files that the merge changes."""
+    for decision in changed:
+        if decision.result is not None and decision.result[0] != LINK:
+            yield decision.path, _permissions(decision, decision.result[0], base, ours, theirs)
 
 
 def _permissions(
-    decision: Decision, base: Manifest, ours: Manifest, theirs: Manifest
-) -> int | None:
-    """Return the permissions of a file that the merge changes; None for a link or no file."""
-    if decision.result is None or decision.result[0] == LINK:
-        return None
+    decision: Decision, mode: int, base: Manifest, ours: Manifest, theirs: Manifest
+) -> int:
+    """Return the permissions of a file: of a side whose mode in git is that of the result.
 
-    mode = decision.result[0]
-    path, our = decision.path, decision.ours
+    If both sides have it, these are ours, unless theirs alone has changed them.
+    """
+    path, our, their = decision.path, decision.ours, decision.theirs
     if decision.action is Action.TAKE or our is None or our[0] != mode:
         return theirs.permissions(path, mode)
 
-    # Both sides have it: ours, unless theirs alone has changed the permissions.
     kept = ours.permissions(path, mode)
-    is_kept = decision.base is None or kept != base.permissions(path, decision.base[0])
-    if is_kept or decision.theirs is None or decision.theirs[0] != mode:
+    if decision.base is None or decision.base[0] != mode or their is None or their[0] != mode:
         return kept
 
-    return theirs.permissions(path, mode)
+    return theirs.permissions(path, mode) if kept == base.permissions(path, mode) else kept
 
 
 def _changed_modes(
@@ -329,13 +335,13 @@ def _changed_modes(
     theirs: Manifest,
     kind_of: Callable[[bytes], int | None],
     selects: Callable[[bytes], bool],
-) -> Mapping[bytes, int]:
+) -> dict[bytes, int]:
     """Return the permissions that theirs alone has changed.
 
     If the usual ones of a kind differ, another umask made the files: that is no change.
     """
     found: dict[bytes, int] = {}
-    for path in filter(selects, base.modes.keys() | theirs.modes.keys()):
+    for path in sorted(filter(selects, base.modes.keys() | theirs.modes.keys())):
         if base.modes.get(path) == theirs.modes.get(path) or (kind := kind_of(path)) is None:
             continue
 
@@ -352,8 +358,3 @@ def _can_be(path: bytes, kind_of: Callable[[bytes], int | None]) -> bool:
     return kind_of(path) is None and all(
         kind_of(folder) in (None, FOLDER) for folder in parents_of(path)
     )
-
-
-def _is_above(path: bytes, others: set[bytes]) -> bool:
-    """Return whether one of the paths lies below a folder, which is then not empty."""
-    return any(path in parents_of(other) for other in others)
