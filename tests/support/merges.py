@@ -80,6 +80,7 @@ class Trees:
         stream: list[bytes] = []
         count = 0
         for count, (tree, parent) in enumerate(trees, start=1):
+            stream.append(b"reset refs/heads/made\n\n")
             stream.append(b"commit refs/heads/made\nmark :%d\ncommitter t <t> 1 +0000\n" % count)
             stream.append(b"data 0\n")
             if parent is not None:
