@@ -12,7 +12,17 @@ import pytest
 from hankweave_server.git.line_merge import LineMerger, SideNames, Sides
 
 NAMES = SideNames("the present", "attempt 3")
-PIECES = (b"a\n", b"b\n", b"a\r\n", b"\xff\n", b"\xc3\xa9\n", b"\n", b"  a\n", b"\x1a\x01\n", b"ab\n")
+PIECES = (
+    b"a\n",
+    b"b\n",
+    b"a\r\n",
+    b"\xff\n",
+    b"\xc3\xa9\n",
+    b"\n",
+    b"  a\n",
+    b"\x1a\x01\n",
+    b"ab\n",
+)
 CASES = 600
 
 

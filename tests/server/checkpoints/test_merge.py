@@ -187,7 +187,9 @@ def test_a_restriction_changes_only_what_it_names(trees: Trees, repo: ShadowRepo
             part, whole = (merged(repo, shas, each, policy).merged for each in (paths, None))
             assert all(below(path, paths) for path in part.changes)
             if not (whole.conflicts or part.conflicts):
-                wanted = {path: entry for path, entry in whole.changes.items() if below(path, paths)}
+                wanted = {
+                    path: entry for path, entry in whole.changes.items() if below(path, paths)
+                }
                 folders = {ConflictKind.FILE_AND_FOLDER}
                 if folders.isdisjoint(each.conflict for each in whole.decisions):
                     compared += 1
@@ -289,7 +291,10 @@ def test_very_deep_paths_merge(trees: Trees, repo: ShadowRepo) -> None:
     """Paths of 1,500 folders merge: depth is limited by no recursion."""
     deep = b"/".join([b"d"] * 1500)
     base = {deep + b"/1": File(FILE, b"1"), deep + b"/2": File(FILE, b"2")}
-    ours, theirs = {**base, deep + b"/1": File(FILE, b"x")}, {**base, deep + b"/2": File(FILE, b"y")}
+    ours, theirs = (
+        {**base, deep + b"/1": File(FILE, b"x")},
+        {**base, deep + b"/2": File(FILE, b"y")},
+    )
     (shas,) = trees.add_threes([Three(base, ours, theirs)])
     result = merged(repo, shas)
     assert result.merged.changes.keys() == {deep + b"/2"}

@@ -96,7 +96,10 @@ def test_whatever_differs_gives_another_digest() -> None:
         replace(REQUEST, present=replace(REQUEST.present, manifest="chmod")),
         replace(REQUEST, policy=Policy.OURS),
         replace(REQUEST, policy=Policy.THEIRS),
-        *(replace(REQUEST, paths=frozenset(paths)) for paths in ((), (b"a",), (b"a", b"b"), (b"ab",))),
+        *(
+            replace(REQUEST, paths=frozenset(paths))
+            for paths in ((), (b"a",), (b"a", b"b"), (b"ab",))
+        ),
     ]
     decisions = [
         (),

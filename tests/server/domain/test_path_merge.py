@@ -207,7 +207,9 @@ def test_a_file_or_a_folder_wins_whole(
     found = merged(base, ours, theirs, policy)
     result = {path.encode(): entry for path, entry in ours.items()} | found.changes
     side = ours if policy is Policy.OURS else theirs
-    at_a = {path: entry for path, entry in result.items() if entry and f"{path.decode()}/"[:2] == "a/"}
+    at_a = {
+        path: entry for path, entry in result.items() if entry and f"{path.decode()}/"[:2] == "a/"
+    }
     assert at_a == {p.encode(): e for p, e in side.items() if f"{p}/"[:2] == "a/"}
     assert found.conflicts == ()
 
