@@ -7,10 +7,14 @@ The binding returns a merged content as text in UTF-8, up to the first NUL. Cont
 translated from Latin-1 to UTF-8 and back, which is possible for all bytes. Lines stay lines, and
 equal ones stay equal, so the merge is the same. Content with a NUL is refused: git finds most of it
 binary as well.
+
+The binding also fails for an empty result, and libgit2 leaves out the name of an empty side. A
+first line that is the same in all contents prevents both.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pygit2
@@ -19,6 +23,8 @@ from pygit2.enums import FileMode, ObjectType
 from hankweave_server.git.errors import named_by_libgit2
 
 NUL = b"\0"
+_FIRST_CRLF = re.compile(rb"[^\n]*\r\n")
+_FIRST_LINE = b"\x01 all sides \x02"
 
 
 class Sides(NamedTuple):
@@ -65,8 +71,10 @@ class LineMerger:
         if any(NUL in side for side in sides):
             raise ValueError("content with a NUL has no lines")
 
+        # libgit2 ends the lines of markers like the line above, so this one ends like the next.
+        first_line = _FIRST_LINE + (b"\r\n" if _FIRST_CRLF.match(sides.ours) else b"\n")
         entries = [
-            pygit2.IndexEntry(name, self._blobs.add(side), FileMode.BLOB)
+            pygit2.IndexEntry(name, self._blobs.add(first_line + side), FileMode.BLOB)
             for name, side in zip(("base", *names), sides, strict=True)
         ]
         try:
@@ -76,7 +84,8 @@ class LineMerger:
         finally:
             self._blobs.clear()
 
-        return MergedLines(merged.contents.encode("latin-1"), merged.automergeable)
+        content = merged.contents.encode("latin-1").removeprefix(first_line)
+        return MergedLines(content, merged.automergeable)
 
 
 class _Blobs(pygit2.OdbBackend):  # type: ignore[misc]

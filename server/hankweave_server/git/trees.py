@@ -247,16 +247,24 @@ def with_changes(
     None removes a file. Only folders with a change at or below them are read and written; one that
     is left empty vanishes. The changes must fit together: no file lies in the place of a folder.
     """
-    lookup = Lookup(read, len(changes) + FOLDERS_AT_HAND)
     changed: dict[bytes, dict[bytes, Entry | None]] = {b"": {}}
     for path, entry in changes.items():
-        changed.setdefault(parent_of(path), {})[path.rpartition(b"/")[2]] = entry
+        changed.setdefault(parent_of(path), {})[_name_of(path)] = entry
         for folder in parents_of(path):
-            changed.setdefault(parent_of(folder), {})
+            changed.setdefault(folder, {})
 
-    for folder in sorted(changed, key=lambda path: (bool(path), path.count(b"/")), reverse=True):
-        before = lookup.folder(tree, folder)
-        entries = dict(parsed(read(before))) if before else {}
+    outer_first = sorted(changed, key=lambda folder: folder.count(b"/") + bool(folder))
+    before: dict[bytes, dict[bytes, Entry]] = {}
+    for folder in outer_first:
+        digest = tree
+        if folder:
+            found = before[parent_of(folder)].get(_name_of(folder))
+            digest = found.digest if found is not None and found.mode == FOLDER else None
+
+        before[folder] = dict(parsed(read(digest))) if digest else {}
+
+    for folder in reversed(outer_first):
+        entries = dict(before[folder])
         for name, entry in changed[folder].items():
             if entry is None:
                 entries.pop(name, None)
@@ -264,15 +272,19 @@ def with_changes(
                 entries[name] = entry
 
         if not folder:
-            tree = add(encoded(entries))
-        elif entries:
-            digest = add(encoded(entries))
-            changed[parent_of(folder)][folder.rpartition(b"/")[2]] = Entry(FOLDER, digest)
-        elif before:
-            changed[parent_of(folder)].setdefault(folder.rpartition(b"/")[2], None)
+            return add(encoded(entries))
 
-    assert tree is not None, "the root is written last"
-    return tree
+        above, name = changed[parent_of(folder)], _name_of(folder)
+        if entries:
+            above[name] = Entry(FOLDER, add(encoded(entries)))
+        elif before[folder]:
+            above.setdefault(name, None)
+
+    raise AssertionError("the root is the last folder")
+
+
+def _name_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
 
 
 def _files_and_folders(read: ReadTree, tree: Entry | None) -> dict[tuple[bytes, bool], Entry]:

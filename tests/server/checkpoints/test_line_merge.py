@@ -81,6 +81,19 @@ def test_markers_name_the_sides() -> None:
     )
 
 
+def test_an_empty_side_and_an_empty_result_merge() -> None:
+    """An empty side conflicts under its name; a result may be empty."""
+    merged = LineMerger().merge(Sides(b"1\n", b"", b"2\n"), NAMES)
+    assert merged == (b"<<<<<<< the present\n=======\n2\n>>>>>>> attempt 3\n", False)
+    assert LineMerger().merge(Sides(b"1\n2\n3\n", b"", b"")) == (b"", True)
+
+
+def test_markers_end_as_the_lines_around_them() -> None:
+    """In a file with CR and LF at the ends of its lines, so do the markers, the first included."""
+    merged = LineMerger().merge(Sides(b"1\r\n", b"2\r\n", b"3\r\n"), NAMES)
+    assert merged.content.count(b"\r\n") == merged.content.count(b"\n") == 5
+
+
 def test_every_byte_but_nul_is_kept() -> None:
     """A clean merge keeps all bytes of both sides; content with a NUL is refused."""
     middle = bytes(range(1, 256)) + b"\n"
