@@ -244,7 +244,7 @@ def _both_changed(three: Decision) -> Decision:
 
 def _one_of(base: T | None, ours: T, theirs: T) -> T | None:
     """Return the value of the side that changed it, or of both if they agree; else None."""
-    if ours == base or ours == theirs:
+    if ours in (base, theirs):
         return theirs
 
     return ours if theirs == base else None

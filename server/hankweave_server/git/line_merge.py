@@ -73,12 +73,16 @@ class LineMerger:
 
         # libgit2 ends the lines of markers like the line above, so this one ends like the next.
         first_line = _FIRST_LINE + (b"\r\n" if _FIRST_CRLF.match(sides.ours) else b"\n")
-        entries = [
-            pygit2.IndexEntry(name, self._blobs.add(first_line + side), FileMode.BLOB)
-            for name, side in zip(("base", *names), sides, strict=True)
-        ]
+
+        def entry(name: str, side: bytes) -> pygit2.IndexEntry:
+            return pygit2.IndexEntry(name, self._blobs.add(first_line + side), FileMode.BLOB)
+
         try:
-            merged = self._repo.merge_file_from_index(*entries)
+            merged = self._repo.merge_file_from_index(
+                entry("base", sides.base),
+                entry(names.ours, sides.ours),
+                entry(names.theirs, sides.theirs),
+            )
         except pygit2.GitError as problem:
             raise named_by_libgit2(problem) from problem
         finally:
@@ -88,7 +92,7 @@ class LineMerger:
         return MergedLines(content, merged.automergeable)
 
 
-class _Blobs(pygit2.OdbBackend):  # type: ignore[misc]
+class _Blobs(pygit2.OdbBackend):
     """The blobs of one merge; the names of the methods are the binding's."""
 
     def __init__(self) -> None:

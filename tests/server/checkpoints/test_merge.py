@@ -32,7 +32,7 @@ from support.merges import (
     snapshot,
 )
 
-CASES = 2000
+CASES = 4000
 LINES = LineMerger()
 OTHERWISE_NAMED = {ConflictKind.BOTH_ADDED, ConflictKind.FILE_AND_FOLDER, ConflictKind.TYPE}
 """Kinds of conflicts for which git makes up a new path, or that it does not always see."""
