@@ -17,7 +17,7 @@ as well. What theirs could not capture is no change: `left_out` lists those path
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from hankweave_protocol.ids import Sha
@@ -45,6 +45,8 @@ from hankweave_server.git.trees import (
     Entry,
     Lookup,
     differences,
+    files_below,
+    folders_below,
     with_changes,
 )
 from hankweave_server.worktree.names import is_within, parents_of
@@ -185,9 +187,10 @@ def merge(
         if changes:
             tree = with_changes(objects.read_tree, partial(objects.add, "tree"), tree, changes)
 
-        lookup = Lookup(objects.read_tree)
-        manifests = (origin.manifest, ours.manifest, theirs.manifest)
-        manifest = _merged_manifest(*manifests, merged, partial(_kind, lookup, tree), selects)
+        base, our, their = (
+            _Side(objects, each.tree, each.manifest) for each in (origin, ours, theirs)
+        )
+        manifest = _merged_manifest(base, our, their, merged, tree, selects)
 
     return TreeMerge(
         origin=origin.sha,
@@ -260,55 +263,97 @@ def lines_of(decision: Decision, objects: MergeObjects) -> Sides | ConflictKind:
 # --- the manifest ---------------------------------------------------------------------------------
 
 
-def _kind(lookup: Lookup, tree: bytes, path: bytes) -> int | None:
-    """Return the mode that a tree has for a file, link or folder; None if there is none."""
-    entry = lookup.entry(tree, path)
-    if entry is not None:
-        return entry.mode
+class _Side:
+    """What a checkpoint, or the result of a merge, has at a path."""
 
-    return None if lookup.folder(tree, path) is None else FOLDER
+    def __init__(self, objects: MergeObjects, tree: bytes, manifest: Manifest) -> None:
+        self.objects = objects
+        self.manifest = manifest
+        self._tree = tree
+        self._lookup = Lookup(objects.read_tree)
+
+    def kind(self, path: bytes) -> int | None:
+        """Return the mode in git of a file, link or folder, empty ones included."""
+        if path in self.manifest.empty_folders:
+            return FOLDER
+
+        entry = self._lookup.entry(self._tree, path)
+        if entry is not None:
+            return entry.mode
+
+        return None if self._lookup.folder(self._tree, path) is None else FOLDER
+
+    def permissions(self, path: bytes) -> int | None:
+        """Return the permissions of a file or folder; None for a link, or if nothing is there."""
+        kind = self.kind(path)
+        return None if kind in (None, LINK) else self.manifest.permissions(path, kind)
+
+    def paths(self) -> Iterator[bytes]:
+        """Yield every file, link and folder."""
+        yield from (path for path, _ in files_below(self.objects.read_tree, self._tree))
+        yield from (path for path, _ in folders_below(self.objects.read_tree, self._tree))
+        yield from self.manifest.empty_folders
 
 
 def _merged_manifest(
-    base: Manifest,
-    ours: Manifest,
-    theirs: Manifest,
+    base: _Side,
+    ours: _Side,
+    theirs: _Side,
     merged: MergedPaths,
-    kind_of: Callable[[bytes], int | None],
+    tree: bytes,
     selects: Callable[[bytes], bool],
 ) -> Manifest:
     """Merge permissions and empty folders; what ours could not capture is still not captured.
 
-    If both sides changed permissions that git does not record, those of ours stay. `kind_of`
-    returns the mode of a path in the tree of the result.
+    If both sides changed permissions that git does not record, those of ours stay.
     """
     changed = [decision for decision in merged.decisions if decision.changes_ours]
-    added = frozenset(filter(selects, theirs.empty_folders - base.empty_folders))
-    removed = frozenset(filter(selects, base.empty_folders - theirs.empty_folders))
-    empty = {path for path in (ours.empty_folders | added) - removed if _can_be(path, kind_of)}
-    empty -= {folder for path in empty for folder in parents_of(path)}
+    empty = ours.manifest.empty_folders
+    added = frozenset(filter(selects, theirs.manifest.empty_folders - base.manifest.empty_folders))
+    removed = frozenset(
+        filter(selects, base.manifest.empty_folders - theirs.manifest.empty_folders)
+    )
+    if changed or added or removed:
+        empty = _empty_folders(_Side(ours.objects, tree, Manifest()), (empty | added) - removed)
 
-    news = _changed_modes(base, ours, theirs, kind_of, selects)
-    news.update((path, theirs.permissions(path, FOLDER)) for path in added)
-    news.update(_file_permissions(changed, base, ours, theirs))
-    modes = {**ours.modes, **news}
-    doubted = {*news, *removed, *(decision.path for decision in changed)}
-    doubted |= {folder for path in doubted for folder in parents_of(path)}
-    for path in sorted(doubted & modes.keys()):
-        kind = FOLDER if path in empty else kind_of(path)
-        if kind is None or modes[path] == ours.usual.get(kind):
+    result = _Side(ours.objects, tree, replace(ours.manifest, empty_folders=empty))
+    new = _changed_permissions(base, ours, theirs, result, selects)
+    new.update(_file_permissions(changed, base, ours, theirs))
+    places = {*added, *removed, *(decision.path for decision in changed)}
+    above = {folder for path in places for folder in parents_of(path)}
+    for folder in sorted(above | added):
+        permissions = theirs.permissions(folder)
+        if ours.kind(folder) != FOLDER == result.kind(folder) and permissions is not None:
+            new[folder] = permissions
+
+    modes = {**ours.manifest.modes, **new}
+    for path in sorted((new.keys() | places | above) & modes.keys()):
+        kind = result.kind(path)
+        if kind is None or modes[path] == ours.manifest.usual.get(kind):
             del modes[path]
 
-    return Manifest(ours.usual, modes, frozenset(empty), ours.skipped)
+    return replace(result.manifest, modes=modes)
+
+
+def _empty_folders(result: _Side, folders: frozenset[bytes]) -> frozenset[bytes]:
+    """Return those of the folders in which and above which the tree has no file."""
+    empty = {
+        path
+        for path in sorted(folders)
+        if result.kind(path) is None
+        and all(result.kind(folder) in (None, FOLDER) for folder in parents_of(path))
+    }
+    return frozenset(empty - {folder for path in empty for folder in parents_of(path)})
 
 
 def _file_permissions(
-    changed: Iterable[Decision], base: Manifest, ours: Manifest, theirs: Manifest
+    changed: Iterable[Decision], base: _Side, ours: _Side, theirs: _Side
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the permissions of the files that the merge changes."""
+    manifests = (base.manifest, ours.manifest, theirs.manifest)
     for decision in changed:
         if decision.result is not None and decision.result[0] != LINK:
-            yield decision.path, _permissions(decision, decision.result[0], base, ours, theirs)
+            yield decision.path, _permissions(decision, decision.result[0], *manifests)
 
 
 def _permissions(
@@ -329,32 +374,28 @@ def _permissions(
     return theirs.permissions(path, mode) if kept == base.permissions(path, mode) else kept
 
 
-def _changed_modes(
-    base: Manifest,
-    ours: Manifest,
-    theirs: Manifest,
-    kind_of: Callable[[bytes], int | None],
-    selects: Callable[[bytes], bool],
+def _changed_permissions(
+    base: _Side, ours: _Side, theirs: _Side, result: _Side, selects: Callable[[bytes], bool]
 ) -> dict[bytes, int]:
-    """Return the permissions that theirs alone has changed.
+    """Return the permissions that theirs alone has changed, of what is otherwise the same.
 
-    If the usual ones of a kind differ, another umask made the files: that is no change.
+    If the commonest permissions have changed, each path must be looked at.
     """
+    modes, other_modes = base.manifest.modes, theirs.manifest.modes
+    candidates: Iterable[bytes] = modes.keys() | other_modes.keys()
+    if base.manifest.usual == theirs.manifest.usual:
+        candidates = (path for path in candidates if modes.get(path) != other_modes.get(path))
+    else:
+        candidates = base.paths()
+
     found: dict[bytes, int] = {}
-    for path in sorted(filter(selects, base.modes.keys() | theirs.modes.keys())):
-        if base.modes.get(path) == theirs.modes.get(path) or (kind := kind_of(path)) is None:
+    for path in sorted(filter(selects, candidates)):
+        before, after = base.permissions(path), theirs.permissions(path)
+        if before is None or after is None or before == after:
             continue
 
-        if kind != LINK and base.usual[kind] == theirs.usual[kind]:
-            before = base.permissions(path, kind)
-            if ours.permissions(path, kind) == before:
-                found[path] = theirs.permissions(path, kind)
+        is_same_kind = base.kind(path) == theirs.kind(path) == result.kind(path)
+        if is_same_kind and ours.permissions(path) == before:
+            found[path] = after
 
     return found
-
-
-def _can_be(path: bytes, kind_of: Callable[[bytes], int | None]) -> bool:
-    """Return whether a path can be an empty folder: nothing is there, and no file above it."""
-    return kind_of(path) is None and all(
-        kind_of(folder) in (None, FOLDER) for folder in parents_of(path)
-    )

@@ -146,9 +146,7 @@ def test_a_merge_of_missing_or_damaged_checkpoints_is_refused(lab: Lab) -> None:
         with pytest.raises(CheckpointNotFound), lab.engine.merge(*wrong):
             pass
 
-    blob = lab.git("rev-parse", f"{theirs}:a").strip()
-    lab.engine.close()
-    _lose(lab, blob)
+    _lose(lab, lab.git("rev-parse", f"{theirs}:a").strip())
     lab.reopen()
     with pytest.raises(CheckpointDamaged) as refusal, lab.engine.merge(*shas):
         pass
@@ -220,7 +218,7 @@ def _copy_of(lab: Lab, root: Path) -> Lab:
     ],
 )
 def test_permissions_are_merged(lab: Lab, base: int, ours: int, theirs: int, expected: int) -> None:
-    """Those that one side changed count; if both did, ours, unless theirs changed the file's mode."""
+    """Those that one side changed count; if both did, ours, unless theirs made it executable."""
     lab.write("f", "1", mode=base)
     lab.write("g", "1")
     shas = versions(lab, permissions(lab, "f", ours), permissions(lab, "f", theirs))
@@ -306,7 +304,7 @@ def test_what_theirs_could_not_capture_is_not_removed(lab: Lab) -> None:
 
 
 def test_what_ours_could_not_capture_conflicts(lab: Lab) -> None:
-    """A file that ours has, but could not capture, is not overwritten, even if theirs should win."""
+    """A file that ours has, but could not capture, is not overwritten: theirs cannot win."""
     lab.write("f", "1")
 
     def ours() -> None:
