@@ -35,6 +35,7 @@ from hankweave_server.checkpoints.file_reader import (
     Observation,
     Sink,
 )
+from hankweave_server.checkpoints.merge import TreeMerge
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
     REASONS_THAT_LOSE_CONTENT,
@@ -48,7 +49,15 @@ from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of, packed
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
-from hankweave_server.git.trees import LINK, Difference, Entry, Lookup, changes, write_trees
+from hankweave_server.git.trees import (
+    LINK,
+    Difference,
+    Entry,
+    Lookup,
+    changes,
+    files_below,
+    write_trees,
+)
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.wal import StagedFile, Tail
 from hankweave_server.worktree.dirfd import Descent
@@ -319,7 +328,8 @@ class Recording:
         staging, parent, skipped = capture.staging, capture.parent, capture.skipped
         try:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
-            commit, notes = self._write_commit(request, parent, tree, skipped, staging)
+            manifest = self._outlined(skipped).manifest
+            commit, notes = self._write_commit(request, parent, tree, manifest, staging)
             made = CheckpointMade(
                 sha=commit,
                 tree=Sha(tree.hex()),
@@ -344,6 +354,44 @@ class Recording:
         changed = () if capture.is_reported else self._changes(parent, capture.sizes)
         self._memory.is_recorded(commit, tree)
         return replace(made, changed=changed)
+
+    def commit_merge(self, request: CheckpointRequest, merged: TreeMerge) -> CheckpointMade:
+        """Make a checkpoint of a merge, beside the branches; its parent is the checkpoint `ours`.
+
+        Neither HEAD nor a branch nor a file in the work tree changes. Raises KeyError if an object
+        of the other repository cannot be read, and as `ShadowRepo.publish`.
+        """
+        assert merged.manifest is not None, "a merge with conflicts has no result"
+        staging = self._repo.staging()
+        try:
+            tree = merged.store(staging)
+            commit, notes = self._write_commit(request, merged.ours, tree, merged.manifest, staging)
+            moves = {SAFETY + commit: str(commit)}
+            self._repo.publish(staging, moves if notes is None else {NOTES_REF: notes, **moves})
+        except BaseException:
+            staging.abandon()
+            raise
+
+        changes = tuple(_changes_of(merged))
+        kinds = [change.kind for change in changes]
+        return CheckpointMade(
+            sha=commit,
+            tree=Sha(tree.hex()),
+            kind=request.kind,
+            skipped=merged.manifest.skipped,
+            partial=any(
+                item.reason in REASONS_THAT_LOSE_CONTENT for item in merged.manifest.skipped
+            ),
+            files=self._files_in(merged.our_tree) + kinds.count("created") - kinds.count("deleted"),
+            changed=changes,
+        )
+
+    def _files_in(self, tree: bytes) -> int:
+        """Count the files of a tree; usually it is the one of the last scan."""
+        if tree == self._memory.tree:
+            return self._memory.table.permissions.files
+
+        return sum(1 for _ in files_below(self._repo.read_tree, tree))
 
     def _tail_of(self, request: CheckpointRequest) -> Tail | None:
         return None if request.journal_tail is None else Tail(self.journal, *request.journal_tail)
@@ -424,7 +472,7 @@ class Recording:
         request: CheckpointRequest,
         parent: Sha | None,
         tree: bytes,
-        skipped: list[Skipped],
+        manifest: manifests.Manifest,
         staging: ObjectStaging,
     ) -> tuple[Sha, Sha | None]:
         """Write commit and manifest; return the commit, and the notes tree if there is a note."""
@@ -432,7 +480,6 @@ class Recording:
         message = commit_message.written(request)
         body = commit_message.commit_object(tree, parents, request.timestamp, message)
         commit = Sha(staging.add("commit", body).hex())
-        manifest = self._outlined(skipped).manifest
         if manifest.is_plain:
             return commit, None
 
@@ -474,6 +521,14 @@ class Recording:
             return tuple(map(described, changes(table, read, None)))
 
 
+def _changes_of(merged: TreeMerge) -> Iterator[FileChange]:
+    for each in merged.merged.decisions:
+        if each.changes_ours:
+            kind = kind_of_change(each.ours, each.result)
+            size = 0 if each.result is None else merged.objects.size(each.result[1])
+            yield FileChange(each.path, kind, size)
+
+
 def _moves(request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[str, str]:
     """Return the refs that a new checkpoint moves."""
     # Files that a rollback is about to overwrite are not part of the run's history.
@@ -482,7 +537,7 @@ def _moves(request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[s
     return {ref: commit} if notes is None else {NOTES_REF: notes, ref: commit}
 
 
-def kind_of_change(old: Entry | None, new: Entry | None) -> ChangeKind:
+def kind_of_change(old: tuple[int, bytes] | None, new: tuple[int, bytes] | None) -> ChangeKind:
     if old is None:
         return "created"
 

@@ -14,7 +14,7 @@ there.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 from hankweave_server.checkpoints.capture import kind_of_change
 from hankweave_server.checkpoints.contents import Contents
@@ -155,27 +155,12 @@ class Comparing:
     def _described(
         self, change: Change, at_hand: Mapping[bytes, bytes], *, patch: bool
     ) -> FileDiff:
-        path, before, after = change
-        kind = kind_of_change(before, after)
-        old, new = self._text(before, at_hand), self._text(after, at_hand)
-        if (old is None) != (before is None) or (new is None) != (after is None):
-            return FileDiff(path, kind, 0, 0, b"" if patch else None)
+        def text(entry: Entry) -> bytes | None:
+            return at_hand[entry.digest] if entry.digest in at_hand else self._text(entry)
 
-        counts = None if patch else line_counts(old or b"", new or b"")
-        if counts is not None:
-            return FileDiff(path, kind, *counts, None)
+        return described(self._repo, change, text, patch=patch)
 
-        lines = self._repo.line_diff(os.fsdecode(path), old, new, patch_wanted=patch)
-        return FileDiff(path, kind, lines.added, lines.removed, lines.patch if patch else None)
-
-    def _text(self, entry: Entry | None, at_hand: Mapping[bytes, bytes]) -> bytes | None:
-        """Return the content to compare; None also when it is too long for that."""
-        if entry is None:
-            return None
-
-        if entry.digest in at_hand:
-            return at_hand[entry.digest]
-
+    def _text(self, entry: Entry) -> bytes | None:
         try:
             if self._repo.size(entry.digest) > LINES_LIMIT:
                 return None
@@ -183,6 +168,28 @@ class Comparing:
             return self._repo.read_blob(entry.digest)
         except KeyError:
             return None
+
+
+def described(
+    repo: ShadowRepo, change: Change, text: Callable[[Entry], bytes | None], *, patch: bool
+) -> FileDiff:
+    """Compare two versions of a file.
+
+    `text` returns a content, or None if it is too long, or cannot be read: no lines are counted.
+    """
+    path, before, after = change
+    kind = kind_of_change(before, after)
+    old = None if before is None else text(before)
+    new = None if after is None else text(after)
+    if (old is None) != (before is None) or (new is None) != (after is None):
+        return FileDiff(path, kind, 0, 0, b"" if patch else None)
+
+    counts = None if patch else line_counts(old or b"", new or b"")
+    if counts is not None:
+        return FileDiff(path, kind, *counts, None)
+
+    lines = repo.line_diff(os.fsdecode(path), old, new, patch_wanted=patch)
+    return FileDiff(path, kind, lines.added, lines.removed, lines.patch if patch else None)
 
 
 class _Keeper(HashOnly):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
@@ -27,6 +27,7 @@ from hankweave_server.checkpoints.errors import (
 from hankweave_server.checkpoints.gc import Housekeeping, Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.merge import TreeMerge, merge
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -47,6 +48,7 @@ from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.domain.path_merge import Policy
 from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import (
     remove_durably,
@@ -60,6 +62,7 @@ from hankweave_server.git.errors import (
     disk_faults,
     free_bytes,
 )
+from hankweave_server.git.line_merge import LineMerger
 from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
@@ -124,6 +127,7 @@ class CheckpointEngine:
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
         self._epochs = Epochs(self._repo)
+        self._line_merger = LineMerger()
         self.housekeeping = Housekeeping(self._repo, self._notes, layout)
         self._memory.load(layout.scan_cache)
 
@@ -593,6 +597,56 @@ class CheckpointEngine:
 
         return report
 
+    # Merges
+
+    @contextmanager
+    def merge(
+        self,
+        origin: Sha,
+        ours: Sha,
+        theirs: Sha,
+        *,
+        source: Layout | None = None,
+        paths: frozenset[bytes] | None = None,
+        policy: Policy = Policy.ASK,
+    ) -> Iterator[TreeMerge]:
+        """Merge into `ours` what `theirs` has changed since the origin; write nothing.
+
+        `source` is the execution that has `theirs`, None for this one; its repository stays open
+        in the block, and is not changed. `paths` are files or folders; None means all. Raises
+        CheckpointNotFound, CheckpointDamaged, or ShadowRepositoryError.
+        """
+        with ExitStack() as ending:
+            ending.enter_context(disk_faults(self.layout.root))
+            repo = self._repo
+            if source is not None:
+                repo = ShadowRepo(source.shadow_repository)
+                ending.callback(repo.close)
+
+            sides = self._snapshot(origin), self._snapshot(ours), _snapshot_in(repo, theirs)
+            try:
+                merged = merge(*sides, self._line_merger, paths=paths, policy=policy)
+            except KeyError as problem:
+                for side in sides:
+                    _refuse_damaged(side.repo, side.sha, problem)
+
+                raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
+
+            yield merged
+
+    def commit_merge(self, request: CheckpointRequest, merged: TreeMerge) -> CheckpointMade:
+        """Make a checkpoint of a merge without conflicts, durably; its parent is `ours`.
+
+        A ref of its own protects it, as it does safety checkpoints. No file, branch or HEAD
+        changes: a restore takes the work tree there. Call it within the block of `merge`. Raises
+        InsufficientSpace or ShadowRepositoryError.
+        """
+        with disk_faults(self.layout.root):
+            try:
+                return self._recording.commit_merge(request, merged)
+            except KeyError as problem:
+                raise ShadowRepositoryError(f"cannot read {problem.args[0]}") from problem
+
     # Session snapshots of agents and sentinels
 
     def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
@@ -807,6 +861,28 @@ class CheckpointEngine:
             raise CheckpointDamaged(sha, tuple(damages))
 
         return self._snapshot(sha)
+
+
+def _snapshot_in(repo: ShadowRepo, sha: Sha) -> TargetSnapshot:
+    """Open a checkpoint of any repository; raise CheckpointNotFound or CheckpointDamaged."""
+    try:
+        commit = repo.commit(sha)
+        if commit is None:
+            raise CheckpointNotFound(sha)
+
+        return TargetSnapshot(repo, sha, bytes.fromhex(commit.tree), Notes(repo).manifest(sha))
+    except (KeyError, ManifestCorrupt) as problem:
+        raise CheckpointDamaged(sha, _damages(repo, sha)) from problem
+
+
+def _refuse_damaged(repo: ShadowRepo, sha: Sha, problem: KeyError) -> None:
+    """Raise CheckpointDamaged if an object of a checkpoint cannot be read."""
+    if damages := _damages(repo, sha):
+        raise CheckpointDamaged(sha, damages) from problem
+
+
+def _damages(repo: ShadowRepo, sha: Sha) -> tuple[Damage, ...]:
+    return tuple(Verification(repo, Notes(repo)).unreadable(sha))
 
 
 def _facts(commit: RawCommit) -> CommitFacts:

@@ -1,7 +1,6 @@
 """Git objects, packs, trees and refs, read and written without the git program.
 
-`repo` is the only module of this package that imports pygit2. Objects are durable before the ref
-that names them.
+Only `repo` and `line_merge` import pygit2. Objects are durable before the ref that names them.
 
 Modules, in reading order:
 
@@ -11,6 +10,7 @@ Modules, in reading order:
 - `trees`: trees as bytes: written, parsed, compared
 - `checkout`: a work tree, taken from one tree to another, path by path, repeatable
 - `repo`: refs, history, line diffs and the index, through pygit2
+- `line_merge`: the lines of three contents merged, in memory, through pygit2
 - `store_files`: the files of an object store: list, measure, remove
 - `repack`: many packs combined into few, in short steps
 - `errors`: no space left, damage, a failing disk

@@ -251,7 +251,11 @@ class ObjectStaging:
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
         """Store `size` bytes of an open file; return None if the file has fewer."""
-        staged = write_loose(self._objects, "blob", size, pieces(descriptor, size))
+        return self.blob_of_pieces(size, pieces(descriptor, size))
+
+    def blob_of_pieces(self, size: int, parts: Iterator[bytes]) -> bytes | None:
+        """Store a blob that comes in pieces; return None if they are not `size` bytes in all."""
+        staged = write_loose(self._objects, "blob", size, parts)
         if staged is None:
             return None
 

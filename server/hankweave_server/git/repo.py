@@ -1,6 +1,7 @@
 """Access a git repository through pygit2: refs, history, objects, line diffs and the index.
 
-This is the only module that uses pygit2 on the shadow repository. Objects are written by `objects`
+This is the only module that uses pygit2 on the shadow repository; `line_merge` uses it on contents
+alone. Objects are written by `objects`
 and read here.
 No configuration but the repository's own is ever read, and its hooks, filters and work tree are
 never used.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from hankweave_server.worktree.names import joined
+from hankweave_server.worktree.names import joined, parent_of, parents_of
 from hankweave_server.worktree.stat_index import Folder, Signature, StatIndex
 
 REGULAR = 0o100644
@@ -234,6 +234,57 @@ def differences(
                     found[path] = (before, after)
 
     return found
+
+
+def with_changes(
+    read: ReadTree,
+    add: Callable[[bytes], bytes],
+    tree: bytes | None,
+    changes: Mapping[bytes, Entry | None],
+) -> bytes:
+    """Write the trees that a tree becomes with some files changed; return the root's name.
+
+    None removes a file. Only folders with a change at or below them are read and written; one that
+    is left empty vanishes. The changes must fit together: no file lies in the place of a folder.
+    """
+    changed: dict[bytes, dict[bytes, Entry | None]] = {b"": {}}
+    for path, entry in changes.items():
+        changed.setdefault(parent_of(path), {})[_name_of(path)] = entry
+        for folder in parents_of(path):
+            changed.setdefault(folder, {})
+
+    outer_first = sorted(changed, key=lambda folder: folder.count(b"/") + bool(folder))
+    before: dict[bytes, dict[bytes, Entry]] = {}
+    for folder in outer_first:
+        digest = tree
+        if folder:
+            found = before[parent_of(folder)].get(_name_of(folder))
+            digest = found.digest if found is not None and found.mode == FOLDER else None
+
+        before[folder] = dict(parsed(read(digest))) if digest else {}
+
+    for folder in reversed(outer_first):
+        entries = dict(before[folder])
+        for name, entry in changed[folder].items():
+            if entry is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = entry
+
+        if not folder:
+            return add(encoded(entries))
+
+        above, name = changed[parent_of(folder)], _name_of(folder)
+        if entries:
+            above[name] = Entry(FOLDER, add(encoded(entries)))
+        elif before[folder]:
+            above.setdefault(name, None)
+
+    raise AssertionError("the root is the last folder")
+
+
+def _name_of(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
 
 
 def _files_and_folders(read: ReadTree, tree: Entry | None) -> dict[tuple[bytes, bool], Entry]:
