@@ -393,7 +393,8 @@ class ExplorationAdopt(AnsweredCommand[RollbackReport], kw_only=True):
     """Make the result of an attempt that of this execution; `rollback.undo` reverts it.
 
     The plan continues after the attempt's last codon, with its conversation. With `paths`, only
-    these files are adopted, and the plan stays where it is.
+    these files are adopted, and the plan stays where it is. With `merge`, what the attempt has
+    changed is merged into the files as they are now, and the plan stays, too.
     """
 
     TYPE: ClassVar[str] = "exploration.adopt"
@@ -401,6 +402,12 @@ class ExplorationAdopt(AnsweredCommand[RollbackReport], kw_only=True):
     paths: Paths | None = None
     preview: bool = False
     """Only report what would happen."""
+    merge: bool = False
+    """Keep what has changed here since the attempt began; excludes `keepEdits`."""
+    on_conflict: Literal["ask", "ours", "theirs"] = "ask"
+    """With `merge`: whose version of a conflicting file wins; `ask` refuses and names them."""
+    conflicts_in: str | None = None
+    """With `merge`: absolute path of a new folder for the versions of conflicting files."""
     on_running: OnRunning = "refuse"
     keep_edits: bool = False
     """Keep files that people changed after an agent or rig last wrote them."""

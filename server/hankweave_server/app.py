@@ -203,7 +203,7 @@ class App:
             looks=looks,
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
-            explorer=Explorer(self.ctx, self.explorations, rollbacks, looks),
+            explorer=Explorer(self.ctx, self.runner, self.explorations, rollbacks, looks),
             space=ledger.space,
             broadcast=self._broadcast,
         )

@@ -464,3 +464,84 @@ def test_a_variant_that_cannot_run_is_found_by_validate(
     printed = done.stdout + done.stderr
     assert message in printed
     assert "$.hank[0].attempts.variants[1]" in printed
+
+
+# --- merging --------------------------------------------------------------------------------------
+
+LINES = "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
+
+MERGING = (
+    codon("draft", writes("text.txt", LINES)),
+    codon("answer", writes("text.txt", LINES.replace("one", "ONE")), writes("mine.txt", "mine")),
+)
+
+
+def edits(**texts: str) -> Variant:
+    steps = [writes(name.replace("_", "."), text) for name, text in texts.items()]
+    return Variant(prompt_text=json.dumps({"steps": steps}))
+
+
+async def test_a_result_is_merged_with_what_has_changed_here(tmp_path: Path) -> None:
+    """Lines of both sides, edits of people included, are kept; the plan stays; one undo reverts.
+
+    The preview reports what happens then.
+    """
+    theirs = edits(text_txt=LINES.replace("seven", "SEVEN"), new_txt="new")
+    async with a_finished_plan(tmp_path, *MERGING) as (server, client):
+        found = await explored(client, variants=(theirs,))
+        edited = LINES.replace("one", "ONE").replace("four", "FOUR")
+        (server.execution / "agentRoot" / "text.txt").write_text(edited)
+        before = files(server)
+        adopting = {"attempt_id": found.attempts[0].attempt_id, "merge": True}
+        foreseen = await client.ask(ExplorationAdopt(**adopting, preview=True))
+        assert files(server) == before
+        report = await client.ask(ExplorationAdopt(**adopting))
+        assert report.counts == foreseen.counts
+        merged = {"text.txt": edited.replace("seven", "SEVEN").encode(), "new.txt": b"new"}
+        assert files(server) == before | merged
+        assert next_codon(state(server.execution)) is None
+        await client.ask(RollbackUndo())
+        assert files(server) == before
+
+    GitWitness(server.execution).assert_sound()
+
+
+async def test_a_conflict_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+    """The versions are written where that is asked; one side is taken where that is asked."""
+    theirs = edits(text_txt=LINES.replace("one", "eins"), new_txt="new")
+    async with a_finished_plan(tmp_path, *MERGING) as (server, client):
+        found = await explored(client, variants=(theirs,))
+        before, attempt = files(server), found.attempts[0].attempt_id
+        folder = tmp_path / "conflicts"
+        adopting = {"attempt_id": attempt, "merge": True}
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationAdopt(**adopting, conflicts_in=str(folder)))
+
+        assert refused.value.code is ErrorCode.MERGE_CONFLICT
+        assert "text.txt (both-changed)" in refused.value.message
+        assert files(server) == before
+        marked = (folder / "merged" / "text.txt").read_text()
+        assert marked.startswith("<<<<<<< now\nONE\n=======\neins\n>>>>>>> attempt\n")
+
+        await client.ask(ExplorationAdopt(**adopting, on_conflict="ours"))
+        assert files(server) == before | {"new.txt": b"new"}
+        await client.ask(RollbackUndo())
+        await client.ask(ExplorationAdopt(**adopting, on_conflict="theirs"))
+        assert files(server)["text.txt"].startswith(b"eins\n")
+        assert files(server)["mine.txt"] == b"mine"
+        await client.ask(RollbackUndo())
+        await client.ask(ExplorationAdopt(**adopting, paths=("new.txt",)))
+        assert files(server) == before | {"new.txt": b"new"}
+
+
+async def test_a_result_that_is_here_already_changes_nothing(tmp_path: Path) -> None:
+    """The report is empty."""
+    async with a_finished_plan(tmp_path, *MERGING) as (server, client):
+        same = edits(text_txt=LINES.replace("one", "ONE"), mine_txt="mine")
+        found = await explored(client, variants=(same,))
+        before = files(server)
+        report = await client.ask(
+            ExplorationAdopt(attempt_id=found.attempts[0].attempt_id, merge=True)
+        )
+        assert files(server) == before
+        assert report.counts.added == report.counts.updated == report.counts.removed == 0

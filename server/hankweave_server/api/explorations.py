@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hankweave_protocol.attempts import Exploration
+from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.commands import (
     CheckpointDiff,
     ExplorationAdopt,
@@ -13,13 +13,22 @@ from hankweave_protocol.commands import (
     RollbackPreview,
     RollbackToCheckpoint,
 )
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.history import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.domain.explorations import attempt_named, exploration_named, result_of
+from hankweave_server.domain.path_merge import Policy
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.exploration.explorer import Explorations, adoption_reason
+from hankweave_server.execution.exploration.adoption import (
+    MergeOptions,
+    adoption_reason,
+    merge_result,
+)
+from hankweave_server.execution.exploration.explorer import Explorations
+from hankweave_server.execution.runner import Runner
 
 Causes = tuple[int | str, ...]
 
@@ -30,11 +39,13 @@ class Explorer:
     def __init__(
         self,
         ctx: ExecutionContext,
+        runner: Runner,
         explorations: Explorations,
         rollbacks: Rollbacks,
         looks: Looks,
     ) -> None:
         self._ctx = ctx
+        self._runner = runner
         self._explorations = explorations
         self._rollbacks = rollbacks
         self._looks = looks
@@ -70,8 +81,13 @@ class Explorer:
         )
 
     async def adopt(self, command: ExplorationAdopt, causes: Causes) -> RollbackReport:
-        _, attempt = attempt_named(self._ctx.state, command.attempt_id, "$.data.attemptId")
+        exploration, attempt = attempt_named(
+            self._ctx.state, command.attempt_id, "$.data.attemptId"
+        )
         sha = result_of(attempt, "$.data.attemptId")
+        if command.merge:
+            return await self._merge(command, exploration, attempt, sha, causes)
+
         if command.preview:
             preview = RollbackPreview(
                 checkpoint_sha=sha, paths=command.paths, keep_edits=command.keep_edits
@@ -87,6 +103,36 @@ class Explorer:
             reason=adoption_reason(attempt),
         )
         return await self._rollbacks.perform(back, causes)
+
+    async def _merge(
+        self,
+        command: ExplorationAdopt,
+        exploration: Exploration,
+        attempt: AttemptRecord,
+        sha: Sha,
+        causes: Causes,
+    ) -> RollbackReport:
+        if command.keep_edits:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "merge keeps the edits of people; keepEdits does not go with it.",
+                path="$.data.keepEdits",
+            )
+
+        self._runner.refuse_while_running()
+        options = MergeOptions(
+            paths=self._rollbacks.meant_paths(command.paths),
+            policy=Policy(command.on_conflict),
+            conflicts_in=command.conflicts_in,
+        )
+        request = await merge_result(self._ctx, exploration, attempt, sha, options, causes)
+        if request is None:
+            # Nothing differs: report it in the words of a rollback to where the files are.
+            head = await self._ctx.checkpointer.examine(lambda engine: engine.head())
+            preview = RollbackPreview(checkpoint_sha=head, paths=command.paths)
+            return await self._rollbacks.preview(preview, causes)
+
+        return await self._rollbacks.move_files(request, causes, only_preview=command.preview)
 
     async def discard(self, command: ExplorationDiscard, causes: Causes) -> Exploration:
         return await self._explorations.discard(command.exploration_id, command.attempt_id, causes)

@@ -72,6 +72,23 @@ class Rollbacks:
         )
         return await self._rollback.preview(journey, causes, patch=command.patch)
 
+    async def move_files(
+        self, request: RollbackRequest, causes: tuple[int | str, ...], *, only_preview: bool
+    ) -> RollbackReport:
+        """Perform a rollback that another handler has prepared, or preview it."""
+        if only_preview:
+            return await self._rollback.preview(request, causes)
+
+        return await self._performed(request, causes)
+
+    def meant_paths(self, texts: tuple[str, ...] | None) -> frozenset[bytes] | None:
+        """Return every path that the paths of a command may mean; raise Refused for bad ones."""
+        if texts is None:
+            return None
+
+        _refuse_no_paths(texts)
+        return frozenset(path for index, text in enumerate(texts) for path in _path(text, index))
+
     async def _performed(
         self, journey: RollbackRequest, causes: tuple[int | str, ...]
     ) -> RollbackReport:
@@ -136,14 +153,7 @@ class Rollbacks:
         if texts is None:
             return None
 
-        if not texts:
-            raise Refused(
-                ErrorCode.INVALID_PATH,
-                "The list of paths is empty.",
-                path="$.data.paths",
-                hint="Name files or folders, or leave paths out to restore everything.",
-            )
-
+        _refuse_no_paths(texts)
         meant = [_path(text, index) for index, text in enumerate(texts)]
         sha = target.checkpoint.sha
         try:
@@ -163,6 +173,16 @@ class Rollbacks:
                 )
 
         return frozenset(path for path in found if path is not None)
+
+
+def _refuse_no_paths(texts: tuple[str, ...]) -> None:
+    if not texts:
+        raise Refused(
+            ErrorCode.INVALID_PATH,
+            "The list of paths is empty.",
+            path="$.data.paths",
+            hint="Name files or folders, or leave paths out to restore everything.",
+        )
 
 
 def _path(text: str, index: int) -> tuple[bytes, ...]:

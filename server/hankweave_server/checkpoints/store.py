@@ -29,6 +29,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.gc import Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
+from hankweave_server.checkpoints.merge_preview import write_conflicts
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
@@ -44,9 +45,11 @@ from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.checkpoints.rewrite import renamed_shas
+from hankweave_server.domain.path_merge import Decision, Policy
 from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.line_merge import LineMerger, SideNames
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.git.store_files import StoreSize
 from hankweave_server.meter import Meter
@@ -85,6 +88,16 @@ class SessionPlaces(Protocol):
 
     def of_branch(self, name: str) -> Path | None:
         """Return where a branch gets its copy of a file of the original; None for nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """The result of a merge: conflicts, a new checkpoint, or nothing to do."""
+
+    conflicts: tuple[Decision, ...] = ()
+    record: CheckpointRecord | None = None
+    changed: frozenset[bytes] = frozenset()
+    """The paths that the merge changes in our files."""
 
 
 class CheckpointStore:
@@ -541,6 +554,49 @@ class CheckpointStore:
         return record
 
     # --- the worker thread ---------------------------------------------------------------------
+
+    async def merged(
+        self,
+        origin: Sha,
+        ours: Sha,
+        theirs: Sha,
+        request: CheckpointRequest,
+        *,
+        paths: frozenset[bytes] | None,
+        policy: Policy,
+        conflicts_in: Path | None,
+    ) -> MergeOutcome:
+        """Merge two checkpoints, and store the result as a checkpoint unless there is a conflict.
+
+        The versions of conflicting files are written to `conflicts_in`. Raises CheckpointNotFound,
+        CheckpointDamaged, InsufficientSpace or ShadowRepositoryError.
+        """
+
+        def work() -> MergeOutcome:
+            for sha in (origin, ours, theirs):
+                self._require_known(sha)
+
+            with self._engine.merge(origin, ours, theirs, paths=paths, policy=policy) as merge:
+                conflicts = merge.merged.conflicts
+                if conflicts:
+                    if conflicts_in is not None:
+                        names = SideNames("now", "attempt")
+                        write_conflicts(merge, conflicts_in, names, LineMerger())
+
+                    return MergeOutcome(conflicts=conflicts)
+
+                changed = frozenset(merge.merged.changes)
+                if merge.changes_nothing:
+                    return MergeOutcome()
+
+                made = self._engine.commit_merge(request, merge)
+                return MergeOutcome(record=record_made(request, made), changed=changed)
+
+        outcome = await self._run(work)
+        if outcome.record is not None:
+            self.known[outcome.record.sha] = outcome.record
+
+        return outcome
 
     def _require_known(self, sha: Sha) -> None:
         """Raise CheckpointNotFound for a checkpoint that was pruned while its caller waited."""

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import click
@@ -381,6 +381,24 @@ def compare(
 @click.option(
     "--keep-edits", is_flag=True, help="Keep files that a person changed after an agent did."
 )
+@click.option(
+    "--merge", is_flag=True, help="Merge its changes into the present files; the plan stays."
+)
+@click.option(
+    "--ours", "on_conflict", flag_value="ours", help="With --merge: keep conflicting files."
+)
+@click.option(
+    "--theirs",
+    "on_conflict",
+    flag_value="theirs",
+    help="With --merge: take conflicting files of the attempt.",
+)
+@click.option(
+    "--conflicts",
+    "conflicts_in",
+    type=click.Path(path_type=Path),
+    help="With --merge: new directory for the versions of conflicting files, with markers.",
+)
 @click.option("--preview", is_flag=True, help="Show what would change.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -390,6 +408,9 @@ def adopt(
     paths: tuple[str, ...],
     stop: bool,
     keep_edits: bool,
+    merge: bool,
+    on_conflict: Literal["ours", "theirs"] | None,
+    conflicts_in: Path | None,
     preview: bool,
     yes: bool,
     as_json: bool,
@@ -398,12 +419,21 @@ def adopt(
 
     The files, the conversation and the place in the plan become those of the attempt. What is
     replaced is saved in a safety checkpoint first, and `hankweave undo` restores it. With --path,
-    only these files are adopted, and the plan stays where it is.
+    only these files are adopted, and the plan stays where it is. With --merge, the changes of the
+    attempt are merged with what has changed here since it began; conflicts are named, and nothing
+    is changed until you decide them.
 
     \b
     hankweave adopt 1f2e3d-2
     hankweave adopt 1f2e3d-2 --path src -y
+    hankweave adopt 1f2e3d-2 --merge --conflicts /tmp/conflicts
     """
+    if not merge and (on_conflict is not None or conflicts_in is not None):
+        raise click.UsageError("--ours, --theirs and --conflicts require --merge.")
+
+    if merge and keep_edits:
+        raise click.UsageError("--merge keeps edits; --keep-edits does not go with it.")
+
     root = root_of(execution) if preview else root_to_change(execution)
     on_running: OnRunning = "stop" if stop else "refuse"
     fields: dict[str, Any] = {
@@ -411,6 +441,9 @@ def adopt(
         "paths": paths or None,
         "on_running": on_running,
         "keep_edits": keep_edits,
+        "merge": merge,
+        "on_conflict": on_conflict or "ask",
+        "conflicts_in": None if conflicts_in is None else str(conflicts_in.absolute()),
     }
 
     def asked(*, only_preview: bool) -> RollbackReport:

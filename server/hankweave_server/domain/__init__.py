@@ -8,7 +8,6 @@ Modules, in reading order:
 - `reducer`: the state as the fold of the journal
 - `targets`: the checkpoint that a rollback means, and where work continues
 - `path_merge`: a three-way merge path by path, and its conflicts
-- `adoption`: what adopting the result of an attempt does
 - `undo`: the undo and redo stacks, and people's edits that a rollback meets
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -29,11 +30,13 @@ from hankweave_server.checkpoints.records import STATE_OF_KIND, moved_refs
 from hankweave_server.checkpoints.store import (
     CheckpointStore,
     IntentOf,
+    MergeOutcome,
     Reporting,
     SessionPlaces,
 )
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
+from hankweave_server.domain.path_merge import Policy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
@@ -230,6 +233,55 @@ class Checkpointer(CheckpointStore):
             CheckpointCreated(checkpoint=record), run_id=run_id, codon_id=codon.codon_id
         )
         return record
+
+    async def merge(
+        self,
+        origin: Sha,
+        ours: CheckpointRecord,
+        theirs: Sha,
+        *,
+        paths: frozenset[bytes] | None,
+        policy: Policy,
+        conflicts_in: Path | None,
+        label: str,
+        causes: tuple[int | str, ...],
+    ) -> MergeOutcome:
+        """Merge `theirs` into `ours`, and record the result; raises as `merged`."""
+        event_seq = await self._ledger.catch_up(insists=False)
+        request = CheckpointRequest(
+            kind="manual",
+            codon_id=ours.coordinate.codon_id,
+            codon_name="Merge",
+            run_id=ours.coordinate.run_id,
+            timestamp=self._clock.now(),
+            duration_ms=None,
+            operation_id=uuid.uuid4().hex,
+            event_seq=event_seq,
+            session_id=None if ours.conversation is None else ours.conversation.session_id,
+            message_id=None,
+            memory_epoch=ours.coordinate.memory_epoch,
+            label=self.clean(label),
+            patterns=(),
+            codon_state=ours.coordinate.codon_state,
+        )
+        outcome = await self.merged(
+            origin,
+            ours.sha,
+            theirs,
+            request,
+            paths=paths,
+            policy=policy,
+            conflicts_in=conflicts_in,
+        )
+        if outcome.record is not None:
+            await self._ledger.record(
+                CheckpointCreated(checkpoint=outcome.record),
+                run_id=ours.coordinate.run_id,
+                codon_id=ours.coordinate.codon_id,
+                causes=causes,
+            )
+
+        return outcome
 
     async def _report_first(
         self,

@@ -41,6 +41,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"codon\.forceStop", "`hankweave stop`"),
     (r"codon\.next", "`hankweave next`"),
     (r"exploration\.show", "`hankweave attempts`"),
+    (r"with onConflict `ours` or `theirs`", "with --ours or --theirs"),
     (r"rollback\.toCheckpoint", "`hankweave rollback --to SHA`"),
     (r"rollback\.toCodon", "`hankweave rollback --codon CODON`"),
     (r"rollback\.toLastSuccess", "`hankweave rollback`"),

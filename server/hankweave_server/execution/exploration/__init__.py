@@ -3,5 +3,6 @@
 Modules, in reading order:
 
 - `explorer`: make attempts, run them, take over their results
+- `adoption`: go to the result of an attempt, or merge it into the present files
 - `child`: the server of an attempt, a process of its own
 """

@@ -61,6 +61,7 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
+from hankweave_server.execution.exploration.adoption import adoption_reason, take_present
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
@@ -213,18 +214,7 @@ class Explorations:
     async def _present(self, causes: Causes) -> RollbackTarget:
         """Take a checkpoint of the present files and return it as the target."""
         self._runner.refuse_while_running()
-        entries = thread(self._ctx.state)
-        run = self._ctx.state.runs[0]
-        record = await self._ctx.checkpointer.take(
-            "manual",
-            run_id=run.run_id,
-            codon=entries[-1].codon if entries else None,
-            codon_name="Before exploring",
-            patterns=self._ctx.patterns(),
-            label="before exploring",
-            causes=causes,
-            waits_for_room=False,
-        )
+        record = await take_present(self._ctx, "before exploring", causes)
         return targets.target_of(self._ctx.state, self._ctx.checkpointer.known, record.sha)
 
     def _first_codon(self, target: RollbackTarget) -> CodonId:
@@ -532,11 +522,6 @@ def attempt_options(settings: RunSettings) -> tuple[str, ...]:
     given = ((name, str(value)) for name, value in values.items() if value is not None)
     chosen = (name for name, is_given in flags.items() if is_given)
     return (*(word for pair in given for word in pair), *chosen)
-
-
-def adoption_reason(attempt: AttemptRecord) -> str:
-    """Return the reason of the rollback by which an attempt is adopted."""
-    return f"Adopted attempt {attempt.attempt_id}."
 
 
 def _milliseconds_of(runs: Sequence[Run]) -> int:
