@@ -1340,6 +1340,7 @@ export type ErrorCode =
   | "INVALID_COMMAND"
   | "INVALID_PATH"
   | "MALFORMED_JSON"
+  | "MERGE_CONFLICT"
   | "NOTHING_TO_RUN"
   | "NOTHING_TO_UNDO"
   | "NO_CODON_RUNNING"
@@ -1489,13 +1490,20 @@ export interface Exploration {
  * Make the result of an attempt that of this execution; `rollback.undo` reverts it.
  *
  * The plan continues after the attempt's last codon, with its conversation. With `paths`, only
- * these files are adopted, and the plan stays where it is.
+ * these files are adopted, and the plan stays where it is. With `merge`, what the attempt has
+ * changed is merged into the files as they are now, and the plan stays, too.
  */
 export interface ExplorationAdopt {
   attemptId: string;
   paths?: string[];
   /** Only report what would happen. */
   preview?: boolean;
+  /** Keep what has changed here since the attempt began; excludes `keepEdits`. */
+  merge?: boolean;
+  /** With `merge`: whose version of a conflicting file wins; `ask` refuses and names them. */
+  onConflict?: "ask" | "ours" | "theirs";
+  /** With `merge`: absolute path of a new folder for the versions of conflicting files. */
+  conflictsIn?: string;
   onRunning?: OnRunning;
   /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
