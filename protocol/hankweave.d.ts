@@ -819,6 +819,8 @@ export interface CodonAttempts {
    * line of its output is the score: a number, the higher the better.
    */
   score?: string;
+  /** A model that compares the results if their scores are equal, as `provider/model`. */
+  judge?: string;
   /** Whether the best attempt is adopted, or a person chooses one. */
   adopt?: "ask" | "best";
   /** How many attempts run at the same time; by default, all. */
@@ -1473,6 +1475,9 @@ export interface Exploration {
   attempts: AttemptRecord[];
   rest?: boolean;
   score?: string;
+  /** A model that compares the results, for attempts whose scores are equal. */
+  judge?: string;
+  judgement?: Judgement;
   /** How many attempts run at the same time. */
   parallel?: number;
   /** The budget of all attempts together. */
@@ -1579,6 +1584,11 @@ export interface ExplorationStart {
    * line of its output is the score: a number, the higher the better.
    */
   score?: string;
+  /**
+   * A model, such as `anthropic/claude-sonnet-4-5`, that compares the results if their scores are
+   * equal.
+   */
+  judge?: string;
   /** How many attempts run at the same time; by default, all. */
   parallel?: number;
   /** The budget of all attempts together, in equal shares. */
@@ -1896,6 +1906,27 @@ export interface InitializingCodon {
 export interface JournalRepaired {
   quarantine: string;
   bytes: number;
+}
+
+/** A reason that a model gave for its verdict on an attempt. */
+export interface JudgedReason {
+  attemptId: string;
+  text: string;
+}
+
+/** A model's comparison of the attempts, which saw them in two orders. */
+export interface Judgement {
+  model: string;
+  /** Ids of attempts, the best first; those on which the two answers disagree are in one group. */
+  order?: string[][];
+  /** True if both answers have the same order. */
+  agreed?: boolean;
+  /** Those of the first answer, then those of the second. */
+  reasons?: JudgedReason[];
+  /** US dollars. */
+  cost?: number;
+  /** Why there is no order. */
+  error?: string;
 }
 
 export type KeepReason =

@@ -68,6 +68,29 @@ class AttemptRecord(Value):
     """Lines removed."""
 
 
+class JudgedReason(Value):
+    """A reason that a model gave for its verdict on an attempt."""
+
+    attempt_id: str
+    text: str
+
+
+class Judgement(Value):
+    """A model's comparison of the attempts, which saw them in two orders."""
+
+    model: str
+    order: tuple[tuple[str, ...], ...] = ()
+    """Ids of attempts, the best first; those on which the two answers disagree are in one group."""
+    agreed: bool = False
+    """True if both answers have the same order."""
+    reasons: tuple[JudgedReason, ...] = ()
+    """Those of the first answer, then those of the second."""
+    cost: float = 0.0
+    """US dollars."""
+    error: str | None = None
+    """Why there is no order."""
+
+
 class Exploration(Value):
     """Several attempts from one checkpoint; which one is adopted shows in the execution thread."""
 
@@ -80,6 +103,9 @@ class Exploration(Value):
     attempts: tuple[AttemptRecord, ...]
     rest: bool = False
     score: str | None = None
+    judge: str | None = None
+    """A model that compares the results, for attempts whose scores are equal."""
+    judgement: Judgement | None = None
     parallel: int = 1
     """How many attempts run at the same time."""
     max_dollars: float | None = None
@@ -94,14 +120,17 @@ class Exploration(Value):
 
     @property
     def best(self) -> AttemptRecord | None:
-        """The attempt with the highest score; of equal ones the cheapest, then the fastest.
+        """The attempt with the highest score.
 
-        Attempts without a score come last, failed and discarded ones not at all.
+        Of equal ones, the judge's choice, then the cheapest, then the fastest. Attempts without a
+        score come last, failed and discarded ones not at all.
         """
         done = [each for each in self.attempts if each.status == "completed"]
-        return min(done, key=_rank, default=None)
+        return min(done, key=self._rank, default=None)
 
-
-def _rank(attempt: AttemptRecord) -> tuple[bool, float, float, float]:
-    score = attempt.score
-    return (score is None, -(score or 0.0), attempt.cost, attempt.duration_ms or math.inf)
+    def _rank(self, attempt: AttemptRecord) -> tuple[bool, float, int, float, float]:
+        score = attempt.score
+        groups = () if self.judgement is None else self.judgement.order
+        place = next((i for i, group in enumerate(groups) if attempt.attempt_id in group), 0)
+        time = math.inf if attempt.duration_ms is None else attempt.duration_ms
+        return (score is None, -(score or 0.0), place, attempt.cost, time)

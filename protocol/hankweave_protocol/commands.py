@@ -352,6 +352,9 @@ class ExplorationStart(AnsweredCommand[Exploration], kw_only=True):
     """A shell command that runs in the work tree of each attempt when its codons are done.
 
     The last line of its output is the score: a number, the higher the better."""
+    judge: Annotated[str, Meta(min_length=1)] | None = None
+    """A model, such as `anthropic/claude-sonnet-4-5`, that compares the results if their scores are
+    equal."""
     parallel: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     """How many attempts run at the same time; by default, all."""
     max_dollars: Annotated[float, Meta(gt=0)] | None = None

@@ -289,6 +289,8 @@ class CodonAttempts(HankValue):
     score: Annotated[str, Meta(min_length=1)] | None = None
     """A shell command that runs in the work tree of each attempt when the codon is done. The last
     line of its output is the score: a number, the higher the better."""
+    judge: Annotated[str, Meta(min_length=1)] | None = None
+    """A model that compares the results if their scores are equal, as `provider/model`."""
     adopt: Literal["best", "ask"] = "best"
     """Whether the best attempt is adopted, or a person chooses one."""
     parallel: Annotated[int, Meta(ge=1, le=100)] | None = None

@@ -42,6 +42,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import read_meta
 from support.command_line import hankweave
 from support.git_facts import GitWitness
+from support.model_endpoint import Reply, Trouble, model_endpoint
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.watching import idle, told
@@ -464,6 +465,72 @@ def test_a_variant_that_cannot_run_is_found_by_validate(
     printed = done.stdout + done.stderr
     assert message in printed
     assert "$.hank[0].attempts.variants[1]" in printed
+
+
+# --- a judge --------------------------------------------------------------------------------------
+
+
+def verdict(*labels: str) -> Trouble:
+    """Return what lets the endpoint answer with this order, as OpenAI's protocol has it."""
+    content = json.dumps({"order": labels, "reasons": {labels[0]: "It says more."}})
+    message = {"role": "assistant", "content": content, "refusal": None}
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1736000000,
+        "model": "judge",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
+    }
+    return lambda: Reply(200, json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("second", "best", "order"),
+    [
+        (("attempt-1", "attempt-2"), 1, ((2,), (1,))),
+        (("attempt-2", "attempt-1"), 0, ((1, 2),)),
+    ],
+    ids=["agreed", "a matter of order"],
+)
+async def test_a_model_decides_between_equal_scores(
+    tmp_path: Path, second: tuple[str, ...], best: int, order: tuple[tuple[int, ...], ...]
+) -> None:
+    """It is asked twice, in opposite orders; where the answers disagree, the attempts are equal."""
+    same = ("equal", "alike")
+    variants = tuple(Variant(name=name, prompt_text=answers(name)) for name in same)
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with (
+        model_endpoint(verdict("attempt-2", "attempt-1"), verdict(*second)) as endpoint,
+        running_server(
+            hank, None, tmp_path / "executions" / "parent", env=endpoint.environment
+        ) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        found = await explored(client, variants=variants, score="echo 1", judge="local/judge")
+        assert found.judgement is not None
+        assert found.judgement.error is None
+        ids = [each.attempt_id for each in found.attempts]
+        named = tuple(tuple(ids[number - 1] for number in group) for group in order)
+        assert found.judgement.order == named
+        assert found.judgement.reasons[0].text == "It says more."
+        if len(order) == 2:
+            assert found.best is found.attempts[best]
+
+        first, again = (request.body["messages"][-1]["content"] for request in endpoint.requests)
+        assert first.index('"attempt-1"') < first.index('"attempt-2"')
+        assert "answer.txt" in first
+        assert first != again
+
+
+async def test_without_an_answer_of_the_judge_the_scores_decide(tmp_path: Path) -> None:
+    """The reason is recorded; the exploration ends as it does without a judge."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        found = await explored(client, variants=(SHORT, LONG), score=LENGTH, judge="nowhere/judge")
+        assert found.best is found.attempts[1]
+        assert found.judgement is not None
+        assert "nowhere" in (found.judgement.error or "")
 
 
 # --- merging --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hankweave_client.client import Client
-from hankweave_protocol.attempts import AttemptRecord, Exploration
+from hankweave_protocol.attempts import AttemptRecord, Exploration, Judgement
 from hankweave_protocol.commands import (
     MAX_ATTEMPTS,
     ExecutionBranch,
@@ -79,6 +79,9 @@ _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant
     help="JSON file with what an attempt does differently. Repeatable.",
 )
 @click.option("--score", metavar="COMMAND", help="Command whose last line of output is the score.")
+@click.option(
+    "--judge", metavar="MODEL", help="Model that compares the results if scores are equal."
+)
 @click.option("--rest", is_flag=True, help="Run the rest of the plan, not only one codon.")
 @click.option("--parallel", type=click.IntRange(1, MAX_ATTEMPTS), help="Attempts at a time.")
 @click.option(
@@ -96,6 +99,7 @@ def explore(
     n: int | None,
     variants: tuple[Path, ...],
     score: str | None,
+    judge: str | None,
     rest: bool,
     parallel: int | None,
     max_cost: float | None,
@@ -124,6 +128,7 @@ def explore(
         variants=tuple(read_variant(path) for path in variants),
         rest=rest,
         score=score,
+        judge=judge,
         parallel=parallel,
         max_dollars=max_cost,
         good_enough=good_enough,
@@ -285,8 +290,18 @@ def _draw(exploration: Exploration, state: State, root: Path) -> None:
         if each.message:
             click.echo(f"  {each.attempt_id}: {one_line(each.message)}")
 
+    if (judgement := exploration.judgement) is not None:
+        _draw_judgement(judgement)
+
     if chosen is None and best is not None:
         click.echo(f"  adopt the best: {command(f'adopt {best.attempt_id}', root)}")
+
+
+def _draw_judgement(judgement: Judgement) -> None:
+    said = judgement.error or " > ".join(" = ".join(group) for group in judgement.order)
+    click.echo(f"  judge {one_line(judgement.model)}: {one_line(said)}")
+    for reason in judgement.reasons:
+        click.echo(f"    {reason.attempt_id}: {one_line(reason.text)}")
 
 
 def _table(

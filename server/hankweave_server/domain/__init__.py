@@ -26,6 +26,7 @@ Modules, in reading order:
 - `checkpoint_records`: checkpoints that the journal names, and runs rebuilt from commits
 - `inheritance`: what a branch takes over from its execution
 - `attempts`: the hank and the plan of an attempt
+- `judging`: the prompts of a model that compares attempts, and its verdict
 - `explorations`: what runs next of an exploration, and what its parent records of it
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive

@@ -4,5 +4,6 @@ Modules, in reading order:
 
 - `explorer`: make attempts, run them, take over their results
 - `adoption`: go to the result of an attempt, or merge it into the present files
+- `judge`: ask a model which result is the best
 - `child`: the server of an attempt, a process of its own
 """

@@ -62,6 +62,7 @@ from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.adoption import adoption_reason, take_present
+from hankweave_server.execution.exploration.judge import judged
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
@@ -141,6 +142,7 @@ class Explorations:
             attempts=attempts,
             rest=command.rest,
             score=command.score,
+            judge=command.judge,
             parallel=min(command.parallel or len(attempts), len(attempts)),
             max_dollars=command.max_dollars,
             good_enough=command.good_enough,
@@ -169,6 +171,7 @@ class Explorations:
             n=wanted.n,
             variants=wanted.variants,
             score=wanted.score,
+            judge=wanted.judge,
             parallel=wanted.parallel,
             max_dollars=wanted.max_dollars,
             good_enough=wanted.good_enough,
@@ -301,6 +304,10 @@ class Explorations:
             await self._end(exploration)
 
     async def _end(self, exploration: Exploration) -> None:
+        if exploration.judge is not None and exploration.judgement is None:
+            exploration = replace(exploration, judgement=await judged(self._ctx, exploration))
+            await self._ctx.ledger.record(ExplorationSet(exploration=exploration))
+
         best = exploration.best
         if exploration.adopt == "best" and best is not None:
             await self._adopt(exploration, best)
