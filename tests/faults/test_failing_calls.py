@@ -28,9 +28,20 @@ class Fault(NamedTuple):
 FAULTS = tuple(
     Fault(error, for_ever) for error in (errno.ENOSPC, errno.EIO) for for_ever in (False, True)
 )
-EVERY_DAY = tuple(scenario for scenario in SPREAD if scenario.name != "the recovery of a codon")
-STRUCK = SCENARIOS if IS_LONG else EVERY_DAY
-CUT = SCENARIOS if IS_LONG else tuple(each for each in SPREAD if each.name in ("a codon", "a gc"))
+KILLED_ONLY = ("an exploration",)
+"""An attempt whose result cannot be stored has failed, and is not tried again."""
+
+EVERY_DAY = tuple(
+    scenario
+    for scenario in SPREAD
+    if scenario.name not in ("the recovery of a codon", *KILLED_ONLY)
+)
+STRUCK = tuple(
+    scenario
+    for scenario in (SCENARIOS if IS_LONG else EVERY_DAY)
+    if scenario.name not in KILLED_ONLY
+)
+CUT = STRUCK if IS_LONG else tuple(each for each in SPREAD if each.name in ("a codon", "a gc"))
 """The scenarios that write the most kinds of files: objects and journal, and a pack."""
 
 

@@ -50,6 +50,7 @@ class Told:
     checkpoints: list[CheckpointRecord] = field(default_factory=list)
     rollbacks: list[RollbackReport] = field(default_factory=list)
     branches: list[BranchMade] = field(default_factory=list)
+    explorations: list[str] = field(default_factory=list)
     events: dict[int, str] = field(default_factory=dict)
     """The id of each event that arrived, by its seq."""
     is_done: bool = False
@@ -70,7 +71,7 @@ class Told:
     @property
     def acknowledgements(self) -> int:
         answers = len(self.checkpoints) + len(self.rollbacks) + len(self.branches)
-        return answers + len(self.events)
+        return answers + len(self.explorations) + len(self.events)
 
 
 def violations(execution: Path, told: Told) -> list[str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import anyio
 
 from hankweave_client.client import Client
+from hankweave_protocol.commands import ExplorationAdopt, ExplorationShow, ExplorationStart
 from hankweave_protocol.events import ExecutionBranched
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.domain.history import beginnings, thread
 from hankweave_server.paths import Layout
 from support.invariants import Told, tree_violations, violations
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.struck import BESIDE, Grounds, Scenario
+from support.struck import BESIDE, Grounds, Scenario, attempts_beside
 from support.tally import Tally
 from support.watching import idle, started
 
@@ -179,6 +182,73 @@ async def branch(client: Client, told: Told) -> None:
     told.branches.append(await client.branch(sha, path=str(place)))
 
 
+async def explore(client: Client, told: Told) -> None:
+    """Try the second codon once more, and wait until the attempt has ended."""
+    begun = await client.ask(ExplorationStart(codon_id=CodonId("two"), n=1, score="echo 1"))
+    told.explorations.append(begun.exploration_id)
+    while (await client.ask(ExplorationShow())).ended_at is None:  # noqa: ASYNC110
+        await anyio.sleep(0.02)
+
+
+async def adopt(client: Client, told: Told) -> None:
+    shown = await client.ask(ExplorationShow())
+    attempt = shown.attempts[0].attempt_id
+    told.rollbacks.append(await client.ask(ExplorationAdopt(attempt_id=attempt)))
+
+
+async def merge(client: Client, told: Told) -> None:
+    shown = await client.ask(ExplorationShow())
+    attempt = shown.attempts[0].attempt_id
+    told.rollbacks.append(await client.ask(ExplorationAdopt(attempt_id=attempt, merge=True)))
+
+
+async def explored(folder: Path) -> None:
+    """Prepare the same as `done`, with an attempt that was compared and not adopted."""
+    await done(folder)
+    async with (
+        running_server(None, None, folder / "execution", "--no-autostart") as server,
+        server.client() as client,
+    ):
+        other = json.dumps({"steps": [writes("e.txt", "other"), writes("g.txt", "other")]})
+        command = ExplorationStart(codon_id=CodonId("two"), variants=(Variant(prompt_text=other),))
+        await client.ask(command)
+        while (await client.ask(ExplorationShow())).ended_at is None:  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+
+        assert await server.stop() == 0
+
+
+async def is_explored_once(execution: Path, told: Told) -> list[str]:
+    """Check that an exploration on record ends, each attempt once, with nothing left over."""
+    acknowledged = set(told.explorations)
+    async with running_server(None, None, execution, "--no-autostart") as server:
+        async with server.client() as client:
+            with anyio.fail_after(60):
+                found = await client.state()
+                while found.explorations and found.explorations[-1].ended_at is None:
+                    await anyio.sleep(0.02)
+                    found = await client.state()
+
+        assert await server.stop() == 0
+
+    known = {each.exploration_id for each in found.explorations}
+    faults = [f"Exploration {each} is lost." for each in acknowledged - known]
+    places = attempts_beside(execution)
+    faults += [f"{path.name} is left." for path in execution.parent.glob(".hankweave-branch-*")]
+    attempts = [attempt for each in found.explorations for attempt in each.attempts]
+    made = {attempt.execution_path for attempt in attempts}
+    faults += [f"{path} is no attempt's." for path in places if str(path) not in made]
+    for attempt in attempts:
+        if (attempt.status, attempt.score) != ("completed", 1.0):
+            faults.append(f"{attempt.attempt_id} is {attempt.status}: {attempt.message}.")
+
+        imported = [run.run_id for run in found.runs if run.run_id == attempt.run_id]
+        if len(imported) != 1:
+            faults.append(f"The run of {attempt.attempt_id} is recorded {len(imported)} times.")
+
+    return faults
+
+
 async def is_whole_or_nothing(execution: Path, told: Told) -> list[str]:
     """Check a branch: if it was reported it exists, can be started, and has no other name."""
     found = sorted(path.name for path in (execution.with_name(BESIDE)).iterdir())
@@ -223,6 +293,9 @@ SCENARIOS = (
     Scenario("a redo", undone, redo),
     Scenario("a branch", done, branch, is_whole_or_nothing),
     Scenario("a gc", travelled, collect),
+    Scenario("an exploration", done, explore, is_explored_once),
+    Scenario("an adoption", explored, adopt),
+    Scenario("an adoption by a merge", explored, merge),
     Scenario("a new beginning", changed, aftermath=stands_on_one_line, flags=("--from", "two")),
     Scenario("the recovery of a rollback", cut_short),
     Scenario("the recovery of a codon", crashed),
@@ -231,6 +304,7 @@ SCENARIOS = (
 SPREAD = tuple(
     scenario
     for scenario in SCENARIOS
-    if scenario.name not in ("a start", "a rollback of paths", "an undo", "a redo")
+    if scenario.name
+    not in ("a start", "a rollback of paths", "an undo", "a redo", "an adoption by a merge")
 )
 """For the fast tier: one of each group of similar scenarios."""

@@ -27,6 +27,7 @@ from hankweave_protocol.events import (
     ServerDegraded,
 )
 from hankweave_server import wal
+from hankweave_server.local.catalog import MANAGED_NAME
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.invariants import Told, leftovers, tree_violations, violations
@@ -145,6 +146,12 @@ async def session(execution: Path, since_seq: int | None = None) -> AsyncIterato
         yield client
 
 
+def attempts_beside(execution: Path) -> list[Path]:
+    """Return the executions of attempts, whose servers have ended."""
+    beside = execution.parent.iterdir()
+    return sorted(path for path in beside if MANAGED_NAME.fullmatch(path.name))
+
+
 class Grounds:
     """One scenario, restored from a copy for every strike."""
 
@@ -246,6 +253,9 @@ class Grounds:
         shutil.rmtree(self.execution, ignore_errors=True)
         shutil.rmtree(self.folder / BESIDE, ignore_errors=True)
         (self.folder / BESIDE).mkdir()
+        for attempt in attempts_beside(self.execution):
+            shutil.rmtree(attempt)
+
         if self._template.exists():
             copy_execution(self._template, self.execution)
 
