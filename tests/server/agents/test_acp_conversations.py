@@ -28,7 +28,7 @@ def words(database: Path) -> list[str]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
-    return Database(tmp_path)
+    return Database(tmp_path, tmp_path / "work")
 
 
 def test_a_session_goes_on_from_its_own_file(database: Database, tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_what_has_not_changed_is_not_copied_again(database: Database, tmp_path: 
 
 def test_what_is_left_of_a_crash_is_in_nobodys_way(tmp_path: Path) -> None:
     """Files that a crash left behind do not affect the next conversation."""
-    crashed = Database(tmp_path)
+    crashed = Database(tmp_path, tmp_path / "work")
     crashed.begin(None)
     add(crashed.place, "a")
     crashed.keep("one")
     add(crashed.place, "lost")
-    after = Database(tmp_path)
+    after = Database(tmp_path, tmp_path / "work")
     after.begin("one")
     assert words(after.place) == ["a"]
     after.end()
@@ -162,3 +162,28 @@ def test_without_a_file_nothing_is_put_in_place(tmp_path: Path, chats: Path) -> 
     lines.keep(SESSION)
     lines.forget(SESSION)
     assert list(chats.iterdir()) == []
+
+
+def test_a_session_of_another_work_tree_continues_in_this_one(tmp_path: Path) -> None:
+    """A branch has a copy of the original's session; the original's file stays as it is."""
+    kept = tmp_path / "ses_1.db"
+    with contextlib.closing(sqlite3.connect(kept)) as made, made:
+        made.execute("CREATE TABLE session (id TEXT, directory TEXT, path TEXT)")
+        made.execute("INSERT INTO session VALUES ('ses_1', '/old/agentRoot', 'old/agentRoot')")
+
+    before = kept.read_bytes()
+    storage = Database(tmp_path, Path("/new/agentRoot"))
+    storage.begin("ses_1")
+    with contextlib.closing(sqlite3.connect(storage.place)) as found:
+        rows = found.execute("SELECT directory, path FROM session").fetchall()
+
+    assert rows == [("/new/agentRoot", "new/agentRoot")]
+    assert kept.read_bytes() == before
+    storage.end()
+
+
+def test_a_session_that_is_no_database_cannot_be_resumed(tmp_path: Path) -> None:
+    """The error names the file."""
+    (tmp_path / "ses_1.db").write_text("no database")
+    with pytest.raises(OSError, match=r"ses_1\.db cannot be resumed"):
+        Database(tmp_path, tmp_path / "work").begin("ses_1")

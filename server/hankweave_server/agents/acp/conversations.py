@@ -54,14 +54,16 @@ class Memory(Protocol):
 
 def memory_in(kind: str, folder: Path, work_tree: Path) -> Memory:
     """Return the storage of a kind ("database" or "lines") in a folder."""
-    return Database(folder) if kind == "database" else ConversationLines(folder, work_tree)
+    kept = Database if kind == "database" else ConversationLines
+    return kept(folder, work_tree)
 
 
 class Database:
     """OpenCode's storage; `folder` has the files of all sessions and the current database."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, work_tree: Path) -> None:
         self._folder = folder
+        self._work_tree = work_tree
         self.place = folder / AT_WORK
         self._connection: sqlite3.Connection | None = None
         self._seen: object = None
@@ -71,6 +73,27 @@ class Database:
         kept = None if session is None else self._file(session)
         if kept is not None and kept.exists():
             shutil.copyfile(kept, self.place)
+            try:
+                self._move_here()
+            except sqlite3.Error as error:
+                raise OSError(f"{kept.name} cannot be resumed: {error}") from None
+
+    def _move_here(self) -> None:
+        """Let sessions that were begun in another work tree continue in this one.
+
+        OpenCode works where its session was begun, and a branch has the session of its original.
+        """
+        here = str(self._work_tree)
+        with contextlib.closing(sqlite3.connect(self.place)) as sessions, sessions:
+            known = {row[1] for row in sessions.execute("PRAGMA table_info(session)")}
+            if not {"directory", "path"} <= known:
+                return  # An unknown version: it says itself what it cannot continue.
+
+            # The path is that below the project, whose work tree is the root directory.
+            sessions.execute(
+                "UPDATE session SET path = ? WHERE path = ltrim(directory, '/')", [here.lstrip("/")]
+            )
+            sessions.execute("UPDATE session SET directory = ?", [here])
 
     def keep(self, session: str) -> None:
         if not self.place.exists():
