@@ -22,7 +22,15 @@ const COUNTS = ["inputTokens", "outputTokens", "cacheCreationTokens", "cacheRead
 
 /** @returns {any} */
 export function emptyState() {
-  return { runs: [], currentRunId: null, executionPlan: [], undo: [], redo: [], edits: {} };
+  return {
+    runs: [],
+    currentRunId: null,
+    executionPlan: [],
+    undo: [],
+    redo: [],
+    edits: {},
+    explorations: [],
+  };
 }
 
 /** Of the wire, which leaves out what is empty. @param {any} state */
@@ -86,6 +94,23 @@ export function fold(state, { type, data }) {
       const gone = new Set(data.operationIds);
       state.undo = state.undo.filter((made) => !gone.has(made.operationId));
       state.redo = state.redo.filter((made) => !gone.has(made.operationId));
+      break;
+    }
+    case "ExplorationSet": {
+      const { exploration } = data;
+      const at = state.explorations.findIndex(
+        (each) => each.explorationId === exploration.explorationId,
+      );
+      state.explorations =
+        at < 0
+          ? [...state.explorations, exploration]
+          : state.explorations.map((each, index) => (index === at ? exploration : each));
+      break;
+    }
+    case "RunImported": {
+      // Behind the newest run, which the thread ends with.
+      const [newest, ...older] = state.runs;
+      state.runs = [newest, data.run, ...older];
       break;
     }
     case "EditsNoticed":
@@ -157,6 +182,33 @@ export function thread(state) {
     entries = [...(source ? upTo(entries, source) : []), ...run.codons];
   }
   return entries;
+}
+
+/** The attempt whose run is on the thread. @param {any} state @param {any} exploration */
+export function adoptedOf(state, exploration) {
+  const runs = new Map(state.runs.map((run) => [run.runId, run]));
+  const ran = new Set(thread(state));
+  const isOnThread = (attempt) => runs.get(attempt.runId)?.codons.some((codon) => ran.has(codon));
+  return exploration.attempts.find(isOnThread);
+}
+
+/** As the server ranks them: score, the judge's place, cost, time. @param {any} exploration */
+export function bestOf({ attempts, judgement }) {
+  const place = ({ attemptId }) =>
+    (judgement?.order ?? []).findIndex((group) => group.includes(attemptId));
+  const rank = (each) => [
+    -(each.score ?? -Infinity),
+    Math.max(0, place(each)),
+    each.cost ?? 0,
+    each.durationMs ?? Infinity,
+  ];
+  const isBefore = (a, b) => {
+    const at = a.findIndex((value, index) => value !== b[index]);
+    return at >= 0 && a[at] < b[at];
+  };
+  return attempts
+    .filter(({ status }) => status === "completed")
+    .reduce((best, each) => (best && !isBefore(rank(each), rank(best)) ? best : each), undefined);
 }
 
 /** @param {any} codon */

@@ -2,6 +2,7 @@
 import { html, useState } from "../dom.js";
 import { bytes, callText, clipped, laidOut, time, unmasked, visible } from "../format.js";
 import { FlowList } from "../parts/flow-list.js";
+import { Attempts } from "./attempts.js";
 import { Plan } from "./plan.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -10,6 +11,7 @@ export function LiveView({ session }) {
   return html`
     <section class="plan" aria-label="Plan"><h2>Plan</h2>
       <${Plan} session=${session} state=${store.state} retries=${store.retries} isLive=${true} />
+      <${Attempts} session=${session} />
     </section>
     <section class="feed" aria-label="Agent"><h2>Agent</h2>
       ${

@@ -15,7 +15,7 @@ const BEHIND = {
 const AT_FIRST = 200;
 
 /**
- * @param {{session: import("../session.js").Session, target: {sha?: string, direction?: "undo" | "redo"},
+ * @param {{session: import("../session.js").Session, target: {sha?: string, attemptId?: string, direction?: "undo" | "redo"},
  *   onClose: () => void}} props
  */
 export function RollbackDialog({ session, target, onClose }) {
@@ -23,7 +23,7 @@ export function RollbackDialog({ session, target, onClose }) {
   const [guard] = useState(session.guard);
   const [options, setOptions] = useState({
     keepEdits: false,
-    rewindMemory: false,
+    rewindMemory: target.attemptId !== undefined, // Its conversation belongs to an attempt.
     autoRestart: false,
     onRunning: "stop",
     reason: "",
@@ -285,6 +285,8 @@ function order(target, options, guard, paths, active) {
 function titled(target, store) {
   if (target.direction)
     return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
+
+  if (target.attemptId) return `Adopt attempt ${visible(target.attemptId)}`;
 
   const record = store.bySha.get(target.sha);
   return `Roll back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;
