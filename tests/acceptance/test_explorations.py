@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import msgspec
 import pytest
 
@@ -272,7 +273,7 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
 async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
     endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
-    async with a_finished_plan(tmp_path) as (_, client):
+    async with a_finished_plan(tmp_path) as (server, client):
         begun = await client.ask(
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless, LONG))
         )
@@ -280,6 +281,8 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         await client.until(AttemptEnded, timeout=60)
         shown = await client.ask(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
+        status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
+        assert "explores    answer: 1 of 2 attempts have ended" in status.stdout
         place = Path(shown.attempts[0].execution_path or "")
         assert place.is_dir()
         await client.ask(

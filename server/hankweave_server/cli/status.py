@@ -11,6 +11,7 @@ import msgspec
 
 from hankweave_client.client import Client
 from hankweave_protocol import codec
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.commands import GetServerStatus
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
@@ -92,6 +93,10 @@ def _print_status(answer: ServerStatus, state: State) -> None:
         what = call_text(asked.tool_name, asked.tool_input)
         click.echo(one_line(f"  asks        {asked.request_id}  {asked.codon_id}  {what}"))
 
+    for exploration in state.explorations:
+        if exploration.ended_at is None:
+            click.echo(one_line(f"  explores    {_exploration_text(exploration)}"))
+
     heartbeat = moment(answer.lock.last_heartbeat)
     click.echo(f"  heartbeat   {heartbeat}, event {answer.last_event_seq}")
 
@@ -102,6 +107,13 @@ def _print_rest(answer: ServerStatus, state: State) -> None:
         root = Path(answer.execution_path)
         left = eta_of(root, state, datetime.now(UTC), is_running=True)
         click.echo(one_line(f"  left        {eta_text(left)}"))
+
+
+def _exploration_text(exploration: Exploration) -> str:
+    statuses = [attempt.status for attempt in exploration.attempts]
+    open_ones = statuses.count("waiting") + statuses.count("running")
+    ended = len(statuses) - open_ones
+    return f"{exploration.codon_id}: {ended} of {len(statuses)} attempts have ended"
 
 
 def _wait_text(wait: CodonWait, now: datetime) -> str:

@@ -185,6 +185,15 @@ def _of_rollback(data: EventData) -> LogLine | None:
             return _info(f"{len(pruned)} checkpoints were pruned")
         case events.ExecutionBranched(execution_path=path):
             return _info(f"Branched into {path}")
+        case events.ExplorationStarted(exploration=begun):
+            count = len(begun.attempts)
+            return _info(f"Exploring {begun.codon_id} in {count} attempts ({begun.exploration_id})")
+        case events.AttemptEnded(attempt=attempt):
+            why = "" if attempt.message is None else f": {attempt.message}"
+            return _info(f"Attempt {attempt.attempt_id} {attempt.status}{why}")
+        case events.ExplorationEnded(best=best):
+            name = data.exploration_id
+            return _info(f"Exploration {name} ended; best attempt: {best or 'none'}")
         case _:
             return None
 

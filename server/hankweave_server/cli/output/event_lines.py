@@ -179,6 +179,15 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"{len(shas)} checkpoints were pruned")
         case events.ExecutionBranched(execution_path=path, coordinate=coordinate):
             return EventLine(f"branched at {coordinate.checkpoint_sha[:12]}: {path}")
+        case events.ExplorationStarted(exploration=begun):
+            count = len(begun.attempts)
+            return EventLine(f"exploring in {count} attempts", begun.codon_id)
+        case events.AttemptEnded(attempt=attempt):
+            score = "" if attempt.score is None else f", score {attempt.score:g}"
+            why = "" if attempt.message is None else f": {attempt.message}"
+            return EventLine(f"attempt {attempt.attempt_id} {attempt.status}{score}{why}")
+        case events.ExplorationEnded(best=best):
+            return EventLine(f"exploration ended; best attempt: {best or 'none'}")
         case events.ExecutionOrigin(execution_path=path, coordinate=coordinate):
             return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")
         case _:
