@@ -19,8 +19,8 @@ alone. A file and what lies below its path form one conflict, at the file's path
 A path outside of the selection never changes, whatever the policy is. A conflict with such a path
 therefore stays one even if theirs should win.
 
-Adding different content on both sides is always a conflict. Git merges an added file with an added
-empty file.
+Adding different content on both sides is always a conflict. Git takes the other file if one of them
+is empty.
 """
 
 from __future__ import annotations

@@ -110,30 +110,35 @@ class CountingRepo(ShadowRepo):
 # --- against git ----------------------------------------------------------------------------------
 
 
-def git_merges_it_with_an_empty_file(three: Three, paths: frozenset[bytes]) -> bool:
-    """Return whether each of the conflicts is with an added empty file: git takes the other."""
-    return all(not three.ours[path].content or not three.theirs[path].content for path in paths)
+def an_empty_file_meets_another(three: Three, path: bytes) -> bool:
+    """Return whether both sides have a new file, one of them empty: git takes the other."""
+    base, ours, theirs = (tree.get(path) for tree in three)
+    if (base is not None and base.mode != LINK) or ours is None or theirs is None:
+        return False
+
+    return not ours.content or not theirs.content
 
 
 def test_thousands_of_random_trees_merge_as_git_merges_them(trees: Trees, repo: ShadowRepo) -> None:
     """The tree is the same where git merges cleanly; elsewhere, the same paths conflict.
 
-    There are two deliberate differences. A file that both sides added with different content
-    conflicts even if one of them is empty. Where a file is in the place of a folder, the conflict
-    is named once, by the path of the file.
+    There are two deliberate differences. A file that both sides added with different content, or
+    made of a link, conflicts even if one of them is empty. Where a file is in the place of a
+    folder, the conflict is named once, by the path of the file.
     """
     random = Random(21)
     threes = [random_three(random) for _ in range(CASES)]
     merges = trees.add_threes(threes)
     kinds: Counter[ConflictKind | None] = Counter()
+    clean = 0
     for three, shas, verdict in zip(threes, merges, trees.verdicts(merges), strict=True):
         result = merged(repo, shas)
         conflicts = {each.path: each.conflict for each in result.merged.conflicts}
         kinds.update(conflicts.values())
         if verdict.is_clean and conflicts:
-            assert set(conflicts.values()) == {ConflictKind.BOTH_ADDED}
-            assert git_merges_it_with_an_empty_file(three, frozenset(conflicts))
+            assert all(an_empty_file_meets_another(three, path) for path in conflicts), three
         elif verdict.is_clean:
+            clean += 1
             assert result.tree is not None
             assert result.tree.hex() == verdict.tree, three
         else:
@@ -142,8 +147,7 @@ def test_thousands_of_random_trees_merge_as_git_merges_them(trees: Trees, repo: 
             if OTHERWISE_NAMED.isdisjoint(conflicts.values()):
                 assert conflicts.keys() == verdict.conflicts, three
 
-    clean = len(merges) - sum(bool(merged(repo, shas).merged.conflicts) for shas in merges[:200])
-    assert clean > CASES // 2
+    assert CASES // 4 < clean < CASES
     possible = {*ConflictKind} - {
         ConflictKind.BINARY,
         ConflictKind.TOO_LARGE,
