@@ -85,6 +85,8 @@ A_SHA = ("CHECKPOINT_NOT_FOUND", "INVALID_COMMAND")
 TAKES_PATHS: dict[str, dict[str, Any]] = {
     "checkpoint.readFile": {"path": "{it}"},
     "checkpoint.diff": {"paths": ["{it}"]},
+    "exploration.adopt": {"paths": ["{it}"], "attemptId": "attempt-1"},
+    "exploration.compare": {"paths": ["{it}"], "attemptId": "attempt-1"},
     "replay.view": {"paths": ["{it}"]},
     "rollback.preview": {"paths": ["{it}"]},
     "rollback.toCheckpoint": {"paths": ["{it}"]},
@@ -99,6 +101,7 @@ TAKES_SHAS: dict[str, dict[str, Any]] = {
     "rollback.preview": {"checkpointSha": "{it}"},
     "rollback.toCheckpoint": {"checkpointSha": "{it}"},
     "execution.branch": {"checkpointSha": "{it}"},
+    "exploration.start": {"checkpointSha": "{it}"},
 }
 """`execution.branch` takes an absolute path; what it refuses is in
 `tests/acceptance/test_branches.py`.

@@ -27,6 +27,9 @@ LOOKS = {
     "checkpoint.list",
     "checkpoint.readFile",
     "events.query",
+    "exploration.compare",
+    "exploration.list",
+    "exploration.show",
     "history.sync",
     "ping",
     "replay.view",
@@ -35,6 +38,10 @@ LOOKS = {
     "state.get",
 }
 """The commands a viewer may send. A new command that is missing here must be refused to viewers."""
+
+OF_ATTEMPTS = {"exploration.compare", "exploration.show"}
+"""Those that are refused here, because the execution has no attempts; never for the viewer's role.
+"""
 
 MEANT: dict[str, dict[str, Any]] = {"replay.view": {"seq": 1}}
 """Data that a command needs beyond its required fields."""
@@ -93,7 +100,9 @@ async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Pa
                 sha = await viewer.newest_checkpoint()
                 for name, kind in COMMANDS.members.items():
                     reply = await viewer.command(name, **least(kind, sha), **MEANT.get(name, {}))
-                    if name in LOOKS:
+                    if name in OF_ATTEMPTS:
+                        assert reply["data"]["code"] == "INVALID_COMMAND", reply
+                    elif name in LOOKS:
                         assert reply["type"] == "command.succeeded", reply
                     else:
                         assert reply["data"]["code"] == "INSUFFICIENT_PERMISSIONS", reply

@@ -19,7 +19,11 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.history import Looks
 from hankweave_server.api.rollback import Rollbacks
-from hankweave_server.domain.explorations import attempt_named, exploration_named, result_of
+from hankweave_server.domain.exploration.explorations import (
+    attempt_named,
+    exploration_named,
+    result_of,
+)
 from hankweave_server.domain.path_merge import Policy
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration.adoption import (

@@ -22,7 +22,6 @@ Modules, in reading order:
 - `restore`: a restore from a safety checkpoint to a target, path by path, repeatable
 - `diff`: differences between checkpoints, or a checkpoint and the work tree
 - `merge`: a checkpoint with the changes of another one that has the same origin
-- `merge_preview`: what a merge changes, and its conflicts as files
 - `session_snapshots`: the memory of agents and sentinels, kept in epochs beside checkpoints
 - `clone`: the part of a shadow repository that a branch of an execution needs
 - `imports`: a checkpoint of another execution, taken over as a commit of this one

@@ -12,13 +12,23 @@ commit that needs them.
 
 A git tree is not all of a checkpoint. `_merged_manifest` merges the permissions and empty folders
 as well. What theirs could not capture is no change: `left_out` lists those paths.
+
+`write_conflicts` writes the versions of each conflicting file into a new folder, outside of the
+work tree. Nothing there is a link, and nothing is executable.
+
+- `base/`, `ours/` and `theirs/` have the file as the three sides have it, where they have one; of a
+  link, they have a text with its target.
+- `merged/` has the file with both sides' lines and conflict markers, if it has lines that can be
+  merged.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import Contents
@@ -37,7 +47,9 @@ from hankweave_server.domain.path_merge import (
     with_lines,
     without_lines,
 )
-from hankweave_server.git.line_merge import NUL, LineMerger, Sides
+from hankweave_server.fsutil import PRIVATE_DIRECTORY, PRIVATE_FILE, write_all
+from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.line_merge import NUL, LineMerger, SideNames, Sides
 from hankweave_server.git.objects import STREAMED_FROM, ObjectStaging, digest_of
 from hankweave_server.git.trees import (
     FOLDER,
@@ -49,10 +61,21 @@ from hankweave_server.git.trees import (
     folders_below,
     with_changes,
 )
-from hankweave_server.worktree.names import is_within, parents_of
+from hankweave_server.worktree.names import (
+    is_out_of_bounds,
+    is_within,
+    parent_of,
+    parents_of,
+    shown,
+)
 
 LINES_LIMIT = 1 << 20
 """Bytes above which the lines of a file are not merged."""
+
+WITH_MARKERS = frozenset({ConflictKind.BOTH_CHANGED, ConflictKind.BOTH_ADDED})
+"""Kinds of conflicts of which both sides have a file that may have lines."""
+
+_REGULAR = frozenset({0o100644, 0o100755})
 
 
 class MergeObjects:
@@ -399,3 +422,74 @@ def _changed_permissions(
             found[path] = after
 
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictFiles:
+    """The versions of a conflicting file that were written into the preview folder."""
+
+    path: bytes
+    kind: ConflictKind
+    files: tuple[Path, ...]
+
+
+def write_conflicts(
+    merge: TreeMerge, folder: Path, names: SideNames, lines: LineMerger
+) -> tuple[ConflictFiles, ...]:
+    """Write the versions of each conflicting file into a folder that does not exist yet.
+
+    `names` are those of the sides in conflict markers. Files are not flushed. Raise OSError,
+    FileExistsError included, and KeyError if an object cannot be read; the folder is then
+    incomplete.
+    """
+    folder.mkdir(mode=PRIVATE_DIRECTORY)
+    conflicts = merge.merged.conflicts
+    return tuple(_written(each, merge.objects, folder, names, lines) for each in conflicts)
+
+
+def _written(
+    conflict: Decision, objects: MergeObjects, folder: Path, names: SideNames, lines: LineMerger
+) -> ConflictFiles:
+    if is_out_of_bounds(conflict.path):
+        raise ShadowRepositoryError(f"{shown(conflict.path)} is no path of a work tree")
+
+    written: list[Path] = []
+    versions = {"base": conflict.base, "ours": conflict.ours, "theirs": conflict.theirs}
+    for side, entry in versions.items():
+        if entry is not None:
+            written.append(_write(folder / side, conflict.path, objects.pieces(entry[1])))
+
+    content = _with_markers(conflict, objects, names, lines)
+    if content is not None:
+        written.append(_write(folder / "merged", conflict.path, [content]))
+
+    assert conflict.conflict is not None, "a conflict is of a kind"
+    return ConflictFiles(conflict.path, conflict.conflict, tuple(written))
+
+
+def _with_markers(
+    conflict: Decision, objects: MergeObjects, names: SideNames, lines: LineMerger
+) -> bytes | None:
+    """Return both sides' lines with conflict markers; None if the file has no such lines."""
+    modes = {entry[0] for entry in (conflict.ours, conflict.theirs) if entry is not None}
+    if conflict.conflict not in WITH_MARKERS or not modes <= _REGULAR:
+        return None
+
+    sides = lines_of(conflict, objects)
+    return None if isinstance(sides, ConflictKind) else lines.merge(sides, names).content
+
+
+def _write(folder: Path, path: bytes, content: Iterable[bytes]) -> Path:
+    """Write a new file below a folder that only this process writes to."""
+    top = os.fsencode(folder)
+    target = os.path.join(top, path)
+    os.makedirs(os.path.join(top, parent_of(path)), PRIVATE_DIRECTORY, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(target, flags, PRIVATE_FILE)
+    try:
+        for piece in content:
+            write_all(descriptor, piece)
+    finally:
+        os.close(descriptor)
+
+    return Path(os.fsdecode(target))

@@ -29,7 +29,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.gc import Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
-from hankweave_server.checkpoints.merge_preview import write_conflicts
+from hankweave_server.checkpoints.merge import write_conflicts
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,

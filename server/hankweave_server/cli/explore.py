@@ -37,7 +37,7 @@ from hankweave_server.cli.output.text import console, say, span
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.show import whole_diff
-from hankweave_server.domain.explorations import (
+from hankweave_server.domain.exploration.explorations import (
     adopted,
     attempt_named,
     exploration_named,

@@ -25,12 +25,10 @@ Modules, in reading order:
 - `retention`: which checkpoints may be pruned
 - `checkpoint_records`: checkpoints that the journal names, and runs rebuilt from commits
 - `inheritance`: what a branch takes over from its execution
-- `attempts`: the hank and the plan of an attempt
-- `judging`: the prompts of a model that compares attempts, and its verdict
-- `explorations`: what runs next of an exploration, and what its parent records of it
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive
 - `step_results`: results of a pipeline's steps
 - `reports/`: what became of an execution, and how long its plan still takes
 - `query/`: queries of the journal
+- `exploration/`: several attempts from one checkpoint, and which of them is the best
 """

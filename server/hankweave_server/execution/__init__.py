@@ -21,5 +21,4 @@ Modules, in reading order:
 - `resume`: the plan to continue with: loops that grow it, a hank that has changed
 - `maintenance/`: gc, fsck, packing, progress and health
 - `event_log`: server.log, written from the journal's events
-- `exit_policy`: whether the server ends with its plan
 """

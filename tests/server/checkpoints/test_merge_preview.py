@@ -6,16 +6,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.merge import LINES_LIMIT, TreeMerge, merge
-from hankweave_server.checkpoints.merge_preview import (
-    ChangeCounts,
-    changes,
-    counts,
+from hankweave_server.checkpoints.merge import (
+    LINES_LIMIT,
+    TreeMerge,
+    merge,
     write_conflicts,
 )
 from hankweave_server.domain.path_merge import ConflictKind, Policy
@@ -31,7 +29,6 @@ from support.merges import (
     Tree,
     Trees,
     git,
-    random_three,
     snapshot,
 )
 
@@ -65,41 +62,6 @@ def files_in(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if not path.is_dir()
     }
-
-
-def test_the_counts_are_those_of_git_for_the_stored_result(trees: Trees, repo: ShadowRepo) -> None:
-    """Before anything is stored, files and lines are counted as git counts them afterwards."""
-    random = Random(31)
-    compared = 0
-    for shas in trees.add_threes([random_three(random) for _ in range(60)]):
-        result = merged(repo, shas, Policy.THEIRS)
-        before = counts(changes(result, repo))
-        staging = repo.staging()
-        tree = result.store(staging).hex()
-        staging.settle()
-        words = ("diff-tree", "-r", "-z", "--no-renames", "--minimal", "--numstat", shas[1], tree)
-        listed = [line.split(b"\t") for line in git(trees.repository, *words).split(b"\0")[:-1]]
-        kinds = git(trees.repository, *words[:4], "--name-status", shas[1], tree).split(b"\0")[
-            :-1:2
-        ]
-        assert before == ChangeCounts(
-            files_added=kinds.count(b"A"),
-            files_updated=len(kinds) - kinds.count(b"A") - kinds.count(b"D"),
-            files_removed=kinds.count(b"D"),
-            lines_added=sum(int(added) for added, _, _ in listed),
-            lines_removed=sum(int(removed) for _, removed, _ in listed),
-        )
-        compared += bool(kinds)
-
-    assert compared > 30
-
-
-def test_a_preview_can_show_a_patch(trees: Trees, repo: ShadowRepo) -> None:
-    """With `patch`, each change comes as a unified diff against our present file."""
-    base, theirs = {b"f": File(FILE, b"1\n2\n")}, {b"f": File(FILE, b"1\ntwo\n")}
-    (diff,) = changes(one(trees, repo, base, base, theirs), repo, patch=True)
-    assert diff.patch is not None
-    assert diff.patch.endswith(b"@@ -1,2 +1,2 @@\n 1\n-2\n+two\n")
 
 
 def test_conflicting_lines_are_written_with_markers(

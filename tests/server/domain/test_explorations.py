@@ -12,7 +12,7 @@ from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation
 from hankweave_protocol.transitions import ExplorationSet, RunImported
-from hankweave_server.domain.explorations import (
+from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
     attempt_named,

@@ -498,6 +498,7 @@ def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
         looks=elsewhere,
         store=elsewhere,
         branches=elsewhere,
+        explorer=elsewhere,
         space=ctx.ledger.space,
         broadcast=nobody,
     )

@@ -40,10 +40,11 @@ from hankweave_protocol.state import PlanEntry, Run, State
 from hankweave_protocol.transitions import ExplorationSet, RunImported
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
-from hankweave_server.domain import explorations, targets
 from hankweave_server.domain import plan as plans
+from hankweave_server.domain import targets
 from hankweave_server.domain.costs import run_cost
-from hankweave_server.domain.explorations import (
+from hankweave_server.domain.exploration import explorations
+from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
     beginning_of,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_protocol.attempts import AttemptRecord
-from hankweave_server.domain.judging import (
+from hankweave_server.execution.exploration.judge import (
     MAX_ANSWER,
     MAX_FILES,
     MAX_REASON,
