@@ -221,7 +221,7 @@ class StoreGc(AnsweredCommand[GcReport]):
     """Prune checkpoints beyond the limits, and pack the store.
 
     Without a limit, nothing is pruned. Checkpoints that are `completed`, pinned or part of the
-    thread are never pruned.
+    thread are never pruned, except for `completed` ones of attempts that were discarded.
     """
 
     TYPE: ClassVar[str] = "store.gc"
@@ -420,7 +420,8 @@ class ExplorationAdopt(AnsweredCommand[RollbackReport], kw_only=True):
 class ExplorationDiscard(AnsweredCommand[Exploration]):
     """End the attempts of an exploration, or one of them, and remove their executions.
 
-    Results that were recorded stay as timelines of this execution.
+    Results that were recorded stay as timelines of this execution, until `store.gc` with a limit
+    prunes them.
     """
 
     TYPE: ClassVar[str] = "exploration.discard"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from hankweave_protocol.commands import (
     ExplorationShow,
     ExplorationStart,
     RollbackUndo,
+    StoreGc,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
@@ -32,6 +34,7 @@ from hankweave_protocol.events import (
     ExplorationEnded,
     ExplorationStarted,
     ServerIdle,
+    StateRecovered,
 )
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
@@ -294,6 +297,59 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         assert [each.status for each in shown.attempts] == ["discarded", "completed"]
         assert Path(shown.attempts[1].execution_path or "").is_dir()
         assert second.attempt_id == (shown.best and shown.best.attempt_id)
+
+
+async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path) -> None:
+    """Only with a limit; what the preview names is what goes, and a later start misses nothing."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(SHORT, LONG))
+        short, long = found.attempts
+        await client.ask(ExplorationAdopt(attempt_id=long.attempt_id))
+        await client.ask(ExplorationDiscard(exploration_id=found.exploration_id))
+        assert (await client.ask(StoreGc())).pruned == ()
+        foreseen = await client.ask(StoreGc(max_count=0, dry_run=True))
+        assert not foreseen.kept_because or all(
+            each.reason != "completed" or each.sha != short.checkpoint_sha
+            for each in foreseen.kept_because
+        )
+        done = await client.ask(StoreGc(max_count=0))
+        gone = {each.sha for each in done.pruned}
+        assert gone == {each.sha for each in foreseen.pruned}
+        assert short.checkpoint_sha in gone
+        assert long.checkpoint_sha not in gone
+        git = GitWitness(server.execution)
+        assert long.checkpoint_sha in git.run("rev-list", "--all").split()
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationAdopt(attempt_id=short.attempt_id))
+
+        assert refused.value.code == ErrorCode.CHECKPOINT_NOT_FOUND
+        assert files(server)["answer.txt"] == b"a long answer"
+
+    async with running_server(None, None, server.execution, "--no-autostart"):
+        assert told(server.execution, StateRecovered) == []
+
+
+async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) -> None:
+    """A server that was killed between the record and the removal leaves nothing behind."""
+    async with a_finished_plan(tmp_path) as (server, client):
+        found = await explored(client, variants=(SHORT, LONG))
+        kept = tmp_path / "kept"
+        place = Path(found.attempts[0].execution_path or "")
+        await anyio.to_thread.run_sync(lambda: shutil.copytree(place, kept, symlinks=True))
+        await client.ask(
+            ExplorationDiscard(
+                exploration_id=found.exploration_id, attempt_id=found.attempts[0].attempt_id
+            )
+        )
+        assert not place.exists()
+
+    kept.rename(place)
+    async with running_server(None, None, server.execution, "--no-autostart"):
+        with anyio.fail_after(30):
+            while place.exists():  # noqa: ASYNC110  # nothing is recorded of the removal
+                await anyio.sleep(0.05)
+
+        assert Path(found.attempts[1].execution_path or "").is_dir()
 
 
 @pytest.mark.parametrize(

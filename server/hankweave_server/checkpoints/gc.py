@@ -221,6 +221,7 @@ def pruning_now(
     policy: RetentionPolicy,
     now: datetime,
     keep: frozenset[Sha],
+    unwanted: frozenset[Sha],
 ) -> Pruning:
     """Apply a policy to the present history."""
     branches = movable_refs(repo)
@@ -234,6 +235,7 @@ def pruning_now(
         now=now,
         bytes_now=files.size().bytes_on_disk,
         cost=_Costs(repo, files).of,
+        unwanted=unwanted,
     )
 
 
@@ -515,13 +517,20 @@ class Housekeeping:
 
     # Retention
 
-    def prunable(self, policy: RetentionPolicy, now: datetime, keep: frozenset[Sha]) -> Pruning:
+    def prunable(
+        self,
+        policy: RetentionPolicy,
+        now: datetime,
+        keep: frozenset[Sha],
+        unwanted: frozenset[Sha] = frozenset(),
+    ) -> Pruning:
         """Return what a policy would prune, without touching anything.
 
         `keep` are commits that the caller still needs, on a ref or not: the target of an undo, an
-        intent. Raises ShadowRepositoryError when the history cannot be read.
+        intent. Of `unwanted` ones, any kind may go. Raises ShadowRepositoryError when the history
+        cannot be read.
         """
-        return pruning_now(self._repo, self._files, policy, now, keep)
+        return pruning_now(self._repo, self._files, policy, now, keep, unwanted)
 
     def prune(
         self, pruning: Pruning, should_stop: Callable[[], bool], meter: Meter = UNWATCHED

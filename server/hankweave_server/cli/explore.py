@@ -499,7 +499,8 @@ def adopt(
 def discard(names: Sequence[str], execution: Path | None, yes: bool, as_json: bool) -> None:
     """End attempts, or all of an exploration, and remove their executions.
 
-    Results stay as checkpoints of this execution, and can still be compared and adopted.
+    Results stay as checkpoints of this execution, and can still be compared and adopted, until a
+    `hankweave gc` with a limit prunes them.
 
     \b
     hankweave discard 1f2e3d

@@ -6,7 +6,8 @@ and each branch moves back to its newest checkpoint that stays.
 
 The decision is pure, so that a dry run and the real run cannot differ: the state and the known
 checkpoints come in. `completed` and pinned checkpoints stay because of their kind; `thread_needs`
-and `journeys_need` name the ones that stay because of where the execution stands.
+and `journeys_need` name the ones that stay because of where the execution stands. Results of
+attempts that were discarded are `completed` checkpoints that may go.
 """
 
 from __future__ import annotations
@@ -85,15 +86,17 @@ def decide(
     now: datetime,
     bytes_now: int,
     cost: Callable[[CommitFacts], int],
+    unwanted: frozenset[Sha] = frozenset(),
 ) -> Pruning:
     """Choose the checkpoints to remove: the oldest tip first, as long as the policy is exceeded.
 
     `held` are commits that stay with all their ancestors: HEAD, pinned ones, the targets of refs
     other than a run's branch, and what the caller needs. `cost` returns the bytes that one frees.
+    Of `unwanted` ones, any kind may go, even one that is always kept.
     """
     commits = {commit.sha: commit for commit in history}
     parents = {sha: commit.parents for sha, commit in commits.items()}
-    staying = with_ancestors(_not_to_go(commits.values(), policy) | held, parents)
+    staying = with_ancestors((_not_to_go(commits.values(), policy) - unwanted) | held, parents)
     children = dict.fromkeys(commits, 0)
     for commit in commits.values():
         for parent in commit.parents:
@@ -203,6 +206,19 @@ def thread_needs(state: State, known: Checkpoints) -> frozenset[Sha]:
     return frozenset(sha for sha in needed if sha is not None)
 
 
+def of_discarded_attempts(state: State, parents: Mapping[Sha, tuple[Sha, ...]]) -> frozenset[Sha]:
+    """Return the checkpoints of attempts that were discarded: from each result to its beginning."""
+    found: set[Sha] = set()
+    for exploration in state.explorations:
+        for attempt in exploration.attempts:
+            sha = attempt.checkpoint_sha if attempt.status == "discarded" else None
+            while sha is not None and sha != exploration.checkpoint_sha:
+                found.add(sha)
+                sha = next(iter(parents.get(sha, ())), None)
+
+    return frozenset(found)
+
+
 def journeys_need(state: State, known: Checkpoints) -> frozenset[Sha]:
     """Return the targets of the next undo and redo, and always the newest safety checkpoint."""
     # Not in list order: git returns commits of one second in any. Not by time: clocks are set.
@@ -220,7 +236,11 @@ def _age(record: CheckpointRecord) -> tuple[int, str]:
 
 
 def reasons(
-    *, needed: frozenset[Sha], journeys: frozenset[Sha], kinds: frozenset[str] | None
+    *,
+    needed: frozenset[Sha],
+    journeys: frozenset[Sha],
+    kinds: frozenset[str] | None,
+    unwanted: frozenset[Sha] = frozenset(),
 ) -> Callable[[CheckpointRecord], KeepReason | None]:
     """Return a function that tells why a checkpoint stays; None if only the limits keep it."""
 
@@ -228,7 +248,8 @@ def reasons(
         if record.pinned:
             return "pinned"
 
-        if record.kind == "completed":
+        is_unwanted = record.sha in unwanted
+        if record.kind == "completed" and not is_unwanted:
             return "completed"
 
         if record.sha in needed:
@@ -237,7 +258,8 @@ def reasons(
         if record.sha in journeys:
             return "undo"
 
-        return None if kinds is None or record.kind in kinds else "kind"
+        may_go = is_unwanted or kinds is None or record.kind in kinds
+        return None if may_go else "kind"
 
     return reason
 

@@ -19,7 +19,6 @@ nowhere recorded, and is always true.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -114,6 +113,7 @@ class Explorations:
         self._settings = settings
         self._wake = anyio.Event()
         self._alone = anyio.Lock()
+        self._removing = anyio.Lock()
         """Held while an attempt's record changes, so that no change is lost."""
         self._supervised: set[str] = set()
         runner.when_explored(self.start_planned)
@@ -270,15 +270,24 @@ class Explorations:
             if each.status != "discarded":
                 await self._change(exploration_id, each.attempt_id, causes, status="discarded")
 
-            await anyio.to_thread.run_sync(_removed, each.execution_path)
+            await self._remove(exploration_id, each.attempt_id)
 
         self._wake.set()
         return explorations.exploration_named(self._ctx.state, exploration_id)
+
+    async def _remove(self, exploration_id: str, attempt_id: str) -> None:
+        """End the server of a discarded attempt and remove its execution, if there is one."""
+        async with self._removing:
+            record = self._record(exploration_id, attempt_id)
+            if record.execution_path is not None:
+                attempt = self._attempt(self._exploration(exploration_id), record)
+                await anyio.to_thread.run_sync(_removed, Path(record.execution_path), attempt)
 
     # --- background ----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run attempts until cancelled; their servers go on by themselves then."""
+        await self._remove_discarded()
         async with anyio.create_task_group() as tasks:
             while True:
                 for exploration in self._ctx.state.explorations:
@@ -287,6 +296,17 @@ class Explorations:
 
                 await self._wake.wait()
                 self._wake = anyio.Event()
+
+    async def _remove_discarded(self) -> None:
+        """Remove the executions of discarded attempts that an earlier server did not remove."""
+        for exploration in self._ctx.state.explorations:
+            for each in exploration.attempts:
+                if each.status == "discarded":
+                    try:
+                        await self._remove(exploration.exploration_id, each.attempt_id)
+                    except OSError as error:
+                        message = f"Attempt {each.attempt_id} was not removed: {error}"
+                        await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
 
     async def _advance(self, exploration_id: str, tasks: anyio.abc.TaskGroup) -> None:
         """Supervise what runs, start what may, and end what has ended."""
@@ -371,8 +391,12 @@ class Explorations:
 
     async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
         layout = await self._made(exploration_id, attempt_id)
-        result = None
         for _ in range(MOST_STARTS):
+            if self._record(exploration_id, attempt_id).status == "discarded":
+                # It was discarded while it was made or started.
+                await self._remove(exploration_id, attempt_id)
+                return
+
             pid = await anyio.to_thread.run_sync(child.server_of, layout)
             if pid is None:
                 result = await anyio.to_thread.run_sync(child.result_of, layout)
@@ -384,8 +408,6 @@ class Explorations:
                 )
 
             await child.ended(pid)
-            if self._record(exploration_id, attempt_id).status == "discarded":
-                return
 
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
@@ -554,13 +576,18 @@ def _name_of(state: State, codon_id: CodonId) -> str:
     return codon_id if entry is None else entry.codon.name
 
 
-def _removed(execution: str | None) -> None:
-    """End the server of an attempt and remove its execution, as `hankweave cleanup` does."""
-    if execution is None or not os.path.isdir(execution):
+def _removed(execution: Path, attempt: Attempt) -> None:
+    """End the server of an attempt and remove its execution, as `hankweave cleanup` does.
+
+    A directory that is not this attempt's stays as it is. Raises OSError.
+    """
+    layout = Layout.of_execution(execution)
+    is_half_removed = layout.removed_state.exists()
+    if not (is_half_removed or _is_made(layout, attempt)):
         return
 
-    pid = child.server_of(Layout.of_execution(Path(execution)))
+    pid = child.server_of(layout)
     if pid is not None:
         child.end_server(pid)
 
-    child.remove_execution(Path(execution))
+    child.remove_execution(execution)

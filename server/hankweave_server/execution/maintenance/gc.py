@@ -52,6 +52,7 @@ from hankweave_server.domain.retention import (
     RetentionPolicy,
     journeys_need,
     kept_because,
+    of_discarded_attempts,
     reasons,
     thread_needs,
 )
@@ -216,13 +217,15 @@ class GarbageCollector:
         needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
         journeys, head = journeys_need(self._ledger.state, known), engine.head()
         needed |= frozenset() if head is None else {head}
-        pruning = engine.housekeeping.prunable(policy, self._clock.now(), needed | journeys)
+        parents = {facts.sha: facts.parents for facts in engine.commits()}
+        unwanted = of_discarded_attempts(self._ledger.state, parents)
+        keep = needed | journeys
+        pruning = engine.housekeeping.prunable(policy, self._clock.now(), keep, unwanted)
         size = engine.housekeeping.size()
         going = {facts.sha for facts in pruning.checkpoints}
         newest_first = tuple(reversed(known.values()))
         kept = tuple(record for record in newest_first if record.sha not in going)
-        reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds)
-        parents = {facts.sha: facts.parents for facts in engine.commits()}
+        reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds, unwanted=unwanted)
         state = self._ledger.state
         report = GcReport(
             dry_run=True,
