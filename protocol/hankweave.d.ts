@@ -1528,7 +1528,8 @@ export interface ExplorationCompare {
 /**
  * End the attempts of an exploration, or one of them, and remove their executions.
  *
- * Results that were recorded stay as timelines of this execution.
+ * Results that were recorded stay as timelines of this execution, until `store.gc` with a limit
+ * prunes them.
  */
 export interface ExplorationDiscard {
   explorationId: string;
@@ -2977,7 +2978,7 @@ export interface StoreFsck {
  * Prune checkpoints beyond the limits, and pack the store.
  *
  * Without a limit, nothing is pruned. Checkpoints that are `completed`, pinned or part of the
- * thread are never pruned.
+ * thread are never pruned, except for `completed` ones of attempts that were discarded.
  */
 export interface StoreGc {
   /** Only report what would be pruned. */

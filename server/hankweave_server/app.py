@@ -53,11 +53,8 @@ from hankweave_server.execution.context import (
     HankRecord,
     untraced,
 )
-from hankweave_server.execution.exploration.explorer import (
-    Explorations,
-    ExplorationSettings,
-    attempt_options,
-)
+from hankweave_server.execution.exploration.child import attempt_options
+from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.gc import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex

@@ -28,6 +28,7 @@ from hankweave_server.domain.history import newest_run, next_codon, thread
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import read_record
+from hankweave_server.settings import RunSettings
 
 _MAIN = "from hankweave_server.cli.app import main; main()"
 END_SECONDS = 15.0
@@ -68,6 +69,29 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
         )
 
     return process.pid
+
+
+def attempt_options(settings: RunSettings) -> tuple[str, ...]:
+    """Return the options with which the servers of attempts run as this one does."""
+    values = {
+        "--agent": settings.agent,
+        "--model": settings.model,
+        "--confinement": settings.confinement,
+        "--max-wait": None if settings.max_wait is None else f"{settings.max_wait:.3f}",
+        "--prices": settings.prices,
+        "--watch": settings.watch,
+        "--log-level": settings.log_level,
+        "--shim-idle-timeout": settings.idle_seconds,
+        "--safe-points": ",".join(sorted(settings.safe_points)) or "none",
+    }
+    flags = {
+        "--no-agent-check": not settings.agent_check,
+        "--ignore-rig-failures": settings.ignore_rig_failures,
+        "--require-confinement": settings.require_confinement,
+    }
+    given = ((name, str(value)) for name, value in values.items() if value is not None)
+    chosen = (name for name, is_given in flags.items() if is_given)
+    return (*(word for pair in given for word in pair), *chosen)
 
 
 def server_of(layout: Layout) -> int | None:

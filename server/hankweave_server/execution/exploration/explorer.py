@@ -72,7 +72,6 @@ from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
-from hankweave_server.settings import RunSettings
 from hankweave_server.worktree.data_source import read_meta
 
 log = logger(__name__)
@@ -529,29 +528,6 @@ class Explorations:
     def _record(self, exploration_id: str, attempt_id: str) -> AttemptRecord:
         attempts = self._exploration(exploration_id).attempts
         return next(each for each in attempts if each.attempt_id == attempt_id)
-
-
-def attempt_options(settings: RunSettings) -> tuple[str, ...]:
-    """Return the options with which the servers of attempts run as this one does."""
-    values = {
-        "--agent": settings.agent,
-        "--model": settings.model,
-        "--confinement": settings.confinement,
-        "--max-wait": None if settings.max_wait is None else f"{settings.max_wait:.3f}",
-        "--prices": settings.prices,
-        "--watch": settings.watch,
-        "--log-level": settings.log_level,
-        "--shim-idle-timeout": settings.idle_seconds,
-        "--safe-points": ",".join(sorted(settings.safe_points)) or "none",
-    }
-    flags = {
-        "--no-agent-check": not settings.agent_check,
-        "--ignore-rig-failures": settings.ignore_rig_failures,
-        "--require-confinement": settings.require_confinement,
-    }
-    given = ((name, str(value)) for name, value in values.items() if value is not None)
-    chosen = (name for name, is_given in flags.items() if is_given)
-    return (*(word for pair in given for word in pair), *chosen)
 
 
 def _milliseconds_of(runs: Sequence[Run]) -> int:
