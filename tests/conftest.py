@@ -24,9 +24,11 @@ from hypothesis import HealthCheck, settings
 
 from support.golden_files import GoldenFiles
 from support.reference_client import Heard
+from support.results import ResultFile, longest_first, recorded_durations
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
+RESULTS = pytest.StashKey[ResultFile]()
 REFERENCE = pytest.StashKey[Heard]()
 """The frames that clients of Hankweave received in the acceptance tests."""
 
@@ -96,6 +98,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REFERENCE] = Heard()
     config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
     config.pluginmanager.register(Recorder(tally))
+    if path := os.environ.pop("HANKWEAVE_TEST_RECORD", None):
+        # Removed from the environment, so that neither workers nor tests write to it.
+        config.stash[RESULTS] = ResultFile(Path(path))
+        config.pluginmanager.register(config.stash[RESULTS])
+
     if config.getoption("--all-faults"):
         # Settings of Hypothesis are made when a module is imported, before any fixture.
         os.environ["HANKWEAVE_LONG_TIER"] = "1"
@@ -110,6 +117,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--quick"):
         config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
         items[:] = filter(_is_quick, items)
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    order = longest_first([item.nodeid for item in items], recorded_durations(), workers)
+    items[:] = [items[index] for index in order]
 
 
 def _is_quick(item: pytest.Item) -> bool:
@@ -130,6 +141,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput["reference"] = asdict(session.config.stash[REFERENCE])
     elif violations and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if results := session.config.stash.get(RESULTS, None):
+            results.fault_of_the_run("\n".join(violations))
 
 
 @pytest.hookimpl(optionalhook=True)
