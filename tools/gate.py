@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,6 +77,10 @@ def slowness() -> float:
     return max(1.0, (time.monotonic() - begin) / IDLE_SECONDS)
 
 
+Run = Callable[[Sequence[str], Path], int]
+"""Runs tests and writes their results to a file; returns pytest's exit code."""
+
+
 def pytest(arguments: Sequence[str], record: Path) -> int:
     """Run pytest in a namespace of its own where the kernel allows that; return its exit code."""
     words = [sys.executable, "-m", "pytest", "-q", *arguments]
@@ -85,13 +89,6 @@ def pytest(arguments: Sequence[str], record: Path) -> int:
         words = [sys.executable, str(enclosure), *words]
 
     return subprocess.run(words, cwd=TOP, env=os.environ | {RECORD: str(record)}).returncode
-
-
-def repeated(failed: Sequence[str], record: Path) -> dict[str, Outcome]:
-    """Run the failed tests again, one after the other."""
-    print(f"\nRunning {len(failed)} failed tests again, alone.", flush=True)
-    pytest(failed, record)
-    return read(record)
 
 
 def print_flaky(test: str, first: Outcome, second: Outcome) -> None:
@@ -122,7 +119,9 @@ def record_durations(outcomes: Mapping[str, Outcome]) -> None:
     Path(TOP, "tests", "durations.json").write_text(json.dumps(worth, indent=0) + "\n")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(
+    arguments: Sequence[str], run: Run = pytest, checks: Sequence[str] = ("scripts/check",)
+) -> int:
     """Run the gate with these arguments for pytest; return the exit code."""
     phases = Phases()
     if began := os.environ.get("GATE_BEGAN"):
@@ -130,19 +129,21 @@ def main(arguments: Sequence[str]) -> int:
 
     os.environ.setdefault("HANKWEAVE_TEST_SCALE", f"{slowness():.2f}")
     begin = phases.begin
-    checks = subprocess.Popen(
-        ["scripts/check"], cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    checking = subprocess.Popen(
+        checks, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     with tempfile.TemporaryDirectory() as folder:
-        status = pytest(arguments, Path(folder, "first"))
+        status = run(arguments, Path(folder, "first"))
         outcomes = read(Path(folder, "first"))
         phases.end("tests")
-        said, _ = checks.communicate()
+        said, _ = checking.communicate()
         phases.end("static checks, beside the tests", begin)
         failed = [test for test, outcome in outcomes.items() if outcome.failure]
         second: dict[str, Outcome] = {}
         if 0 < len(failed) <= MOST_TO_REPEAT and all("::" in test for test in failed):
-            second = repeated(failed, Path(folder, "second"))
+            print(f"\nRunning {len(failed)} failed tests again, alone.", flush=True)
+            run(failed, Path(folder, "second"))
+            second = read(Path(folder, "second"))
             phases.end("failed tests again")
 
     flaky = [test for test in failed if test in second and not second[test].failure]
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, seconds in phases.rows:
         print(f"{seconds:8.1f} s  {name}")
 
-    if checks.returncode != 0:
+    if checking.returncode != 0:
         print(f"The static checks failed:\n{said}")
         status = status or 1
 
