@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import inspect
 import os
 import re
 import shlex
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+import gate
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -44,7 +47,7 @@ def test_the_workflow_calls_the_scripts() -> None:
     project = (TOP / "pyproject.toml").read_text()
     assert [f'requires-python = ">={version}"' in project for version in versions] == [True]
     commands = [step["run"] for step in steps if "run" in step]
-    assert commands == ["./scripts/check", "./scripts/test --all"]
+    assert commands == ["./scripts/check", "./scripts/test"]
     assert workflow[True]["push"]["branches"] == ["main"]  # YAML 1.1 reads `on` as true.
 
 
@@ -56,9 +59,14 @@ def test_every_script_that_is_called_exists() -> None:
         assert os.access(TOP / script, os.X_OK), script
 
 
-def test_scripts_test_calls_scripts_check() -> None:
-    lines = (TOP / "scripts" / "test").read_text().splitlines()
-    assert "scripts/check" in lines
+def test_the_gate_is_what_the_readme_promises() -> None:
+    """README, workflow and .ci/run name one command; it runs the gate, with the static checks."""
+    assert "\n./scripts/test " in (TOP / "README.md").read_text()
+    assert (TOP / ".ci" / "run").read_text().splitlines()[-1] == "exec ./scripts/test"
+    script = (TOP / "scripts" / "test").read_text()
+    assert "tools/gate.py" in script.splitlines()[-1]
+    assert "--gate" in script
+    assert inspect.signature(gate.main).parameters["checks"].default == ("scripts/check",)
 
 
 def test_editors_and_ruff_agree_on_the_line_length() -> None:
