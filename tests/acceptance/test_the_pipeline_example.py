@@ -43,6 +43,10 @@ def _project(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLE, tmp_path / "try"))
 
 
+@pytest.mark.story(
+    "The pipeline of the examples runs, goes back by step and continues as its page shows.",
+    of="examples/README.md",
+)
 def test_the_example_runs_and_goes_back_by_step_from_the_command_line(project: Path) -> None:
     """The example runs, rolls back to the first step, undoes, rolls back, and completes again."""
     done = pipeline(project)

@@ -52,6 +52,7 @@ def test_commands_and_options_are_completed() -> None:
     assert "--dry-run" in completed("gc", "--")
 
 
+@pytest.mark.story("Shell completion knows commands, codons and checkpoints.")
 def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Path) -> None:
     """The names belong to the named execution; checkpoints have their kind; nothing is written."""
     before = tree(execution)

@@ -72,6 +72,7 @@ def _bend(line: str, waiting: dict[int, list[str]]) -> None:
             waiting.setdefault(into, []).extend(waiting.pop(at // 2))
 
 
+@pytest.mark.story("`log --graph` draws all timelines and the current position.")
 async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
     """Every checkpoint appears once, above the one that git names as its parent.
 
