@@ -273,6 +273,9 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
         assert line.codons[0].checkpoint == attempt.checkpoint_sha
 
 
+@pytest.mark.story(
+    "A discarded attempt is ended, and its execution is removed.", of="docs/explore.md"
+)
 async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
     endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))

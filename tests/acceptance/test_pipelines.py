@@ -76,6 +76,7 @@ def code(folder: Path) -> list[str]:
 # --- the seed's pipeline --------------------------------------------------------------------------
 
 
+@pytest.mark.story("Architect's own pipeline runs and goes back by step.", of="docs/architect.md")
 def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
     """The snippet runs verbatim and offline, and rollback --to-step rolls it back by step."""
     place = project(tmp_path / "project", PIPELINE)

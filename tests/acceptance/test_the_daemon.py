@@ -153,6 +153,7 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.story("A running codon can be skipped, stopped and run again.")
 async def test_skip_redo_and_force_stop_end_a_codon_as_they_say(tmp_path: Path) -> None:
     """skip: skipped; forceStop: failed; redo: the newest codon again, in a run of its own."""
     gate = tmp_path / "gate"

@@ -183,6 +183,7 @@ async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Pat
 # --- without one ----------------------------------------------------------------------------------
 
 
+@pytest.mark.story("Without a server, `log` reads the journal.")
 def test_the_journal_is_read_without_a_server(left: Path) -> None:
     """log prints events as lines of text; events prints each event, or those after a seq."""
     story = hankweave("log", "-e", str(left)).stdout

@@ -52,7 +52,6 @@ def test_commands_and_options_are_completed() -> None:
     assert "--dry-run" in completed("gc", "--")
 
 
-@pytest.mark.story("Shell completion knows commands, codons and checkpoints.")
 def test_codons_checkpoints_and_runs_are_completed_from_the_files(execution: Path) -> None:
     """The names belong to the named execution; checkpoints have their kind; nothing is written."""
     before = tree(execution)
@@ -99,6 +98,7 @@ def test_each_shell_takes_what_is_printed_for_it(shell: str) -> None:
         subprocess.run([shell, "-n"], input=named.stdout, text=True, check=True, timeout=60)
 
 
+@pytest.mark.story("Shell completion knows the codons of an execution.")
 def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
     """A real bash that evaluates the script completes the codons of the plan."""
     typed = f"hankweave rollback -e {execution} --codon o"

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
-import pytest
 
 from hankweave_protocol.events import CodonCompletedEvent, CodonStartedEvent
 from support.command_line import Done, hankweave
@@ -19,7 +18,6 @@ async def steer(execution: Path, *words: str, code: int = 0) -> Done:
     return await anyio.to_thread.run_sync(partial(hankweave, *given, code=code))
 
 
-@pytest.mark.story("From the command line, a plan is stepped, stopped, retried and skipped.")
 async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> None:
     """Each command works as named, and names the execution; ending a codon needs a yes."""
     never = tmp_path / "never"

@@ -106,9 +106,6 @@ def everything(execution: Path) -> dict[str, tuple[int, bytes]]:
 # --- output ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.story(
-    "`show`, `diff`, `replay` and `runs` give the same answers with and without a server."
-)
 async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path) -> None:
     """The running server and the files that it left give the same answers, byte for byte."""
     async with a_server(tmp_path) as (shell, client):
