@@ -20,10 +20,13 @@ LOADED = re.compile(
 )
 """What a page, a style sheet or a module loads."""
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""It ignores a proxy that the environment names."""
+
 
 async def get(url: str) -> tuple[dict[str, str], bytes]:
     def read() -> tuple[dict[str, str], bytes]:
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with DIRECT.open(url, timeout=60) as answer:
             return {key.lower(): value for key, value in answer.headers.items()}, answer.read()
 
     return await anyio.to_thread.run_sync(read)
