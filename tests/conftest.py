@@ -1,9 +1,12 @@
 """Tiers of tests, and the table of results of the fault campaigns.
 
-`scripts/test` runs the quick tier: tests of single packages, and a representative of each hazard on
-a whole system. Tests in the folders `WHOLE_SYSTEM` are in it only with the marker `quick`, whose
-arguments name single cases of a parametrized test; all others unless they have the marker `full`.
-`scripts/test --all` runs everything.
+With `--gate` only the tests of the gate run: tests of single packages, and the stories, one for
+each promise of the documents, on a real server. A story has the marker
+`story("The promise.", of="docs/explore.md", cases=("one",))`: `of` is the document that makes the
+promise, README.md unless it is named, and `cases` are the cases of a parametrized test that prove
+it, all unless they are named. Other tests are in the gate unless they start programs
+(`WHOLE_SYSTEM`) or have the marker `full`. `tests/test_stories.py` checks the promises. Without
+`--gate` every test runs.
 
 The campaigns of tests/faults and tests/intruders have a long tier besides: `scripts/test --faults`
 runs every point and every round. A test reports what it did with `tally.add(...)`; one that reports
@@ -45,6 +48,19 @@ WHOLE_SYSTEM = (
     "tests/examples/",
 )
 """Folders whose tests start programs: they prove what no test of one package can prove."""
+
+IN_PROCESS = (
+    "tests/cli/test_amounts.py",
+    "tests/cli/test_hints.py",
+    "tests/cli/test_live_model.py",
+    "tests/cli/test_local_time.py",
+    "tests/cli/test_mcp_command.py",
+    "tests/cli/test_output_server_lines.py",
+    "tests/examples/test_earthquakes_files.py",
+    "tests/faults/test_the_tally.py",
+    "tests/intruders/test_the_list.py",
+)
+"""Files in these folders whose tests start no program."""
 
 # An example's duration depends on the machine. The fast tier uses the same examples each time, so
 # that a failure is caused by a change; the long tier uses new ones.
@@ -88,7 +104,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--agents", action="store_true", help="real agents, where it is safe")
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")
     group = parser.getgroup("tiers")
-    group.addoption("--quick", action="store_true", help="the quick tier")
+    group.addoption("--gate", action="store_true", help="the tests of the gate alone")
     group = parser.getgroup("golden")
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
@@ -114,24 +130,49 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.timeout(WHOLE_NIGHT))
 
-    if config.getoption("--quick"):
-        config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
-        items[:] = filter(_is_quick, items)
+    if config.getoption("--gate"):
+        _check_cases(items)
+        config.hook.pytest_deselected(items=[item for item in items if not _is_in_gate(item)])
+        items[:] = filter(_is_in_gate, items)
 
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     order = longest_first([item.nodeid for item in items], recorded_durations(), workers)
     items[:] = [items[index] for index in order]
 
 
-def _is_quick(item: pytest.Item) -> bool:
-    if not item.nodeid.startswith(WHOLE_SYSTEM):
-        return item.get_closest_marker("full") is None
+def _is_in_gate(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("story")
+    if marker is not None:
+        return "cases" not in marker.kwargs or _case(item) in marker.kwargs["cases"]
 
-    marker = item.get_closest_marker("quick")
-    if marker is None or not marker.args:
-        return marker is not None
+    if item.nodeid.startswith(WHOLE_SYSTEM) and not item.nodeid.startswith(IN_PROCESS):
+        return False
 
-    return any(item.name.endswith(f"[{case}]") for case in marker.args)
+    return item.get_closest_marker("full") is None
+
+
+def _check_cases(items: list[pytest.Item]) -> None:
+    """Refuse a story that names a case which its test does not have.
+
+    Otherwise the story would leave the gate, and no test would fail.
+    """
+    cases: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
+    for item in items:
+        marker = item.get_closest_marker("story")
+        if marker is not None and "cases" in marker.kwargs:
+            test = item.nodeid.partition("[")[0]
+            cases.setdefault(test, set()).add(_case(item))
+            named[test] = set(marker.kwargs["cases"])
+
+    for test, wanted in named.items():
+        for case in sorted(wanted - cases[test]):
+            raise pytest.UsageError(f"{test} has no case {case!r}, which its story names.")
+
+
+def _case(item: pytest.Item) -> str:
+    """Return the id of a case of a parametrized test."""
+    return item.name.partition("[")[2].removesuffix("]")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -128,7 +128,6 @@ def test_one_can_go_on_without_lost_checkpoints(place: Place) -> None:
     assert any("Recovery degraded" in message for message in errors)
 
 
-@pytest.mark.quick
 def test_files_without_a_state_are_not_taken_for_a_new_execution(place: Place) -> None:
     """A newly created `.hankweave` does not make agents' files those of another plan."""
     place.begun()

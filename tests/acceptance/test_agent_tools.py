@@ -68,7 +68,9 @@ async def first_of_kind(door: AgentDoor, kind: str) -> str:
 # --- the tools ------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "An agent takes, lists and compares checkpoints with the tools of `hankweave mcp`."
+)
 async def test_an_agent_takes_looks_at_and_compares_checkpoints(tmp_path: Path) -> None:
     """An agent takes, views and compares checkpoints, and nothing moves.
 
@@ -190,6 +192,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.story("An agent restores single files if the hank allows it, and continues.")
 async def test_an_agent_takes_its_own_files_back_and_goes_on(tmp_path: Path) -> None:
     """The agent, in its fence, is frozen with its tool server while files move, and then continues.
 
@@ -583,6 +586,7 @@ async def test_a_daemon_offers_the_tools_to_the_agents_that_it_starts(tmp_path: 
                     assert "NOT_RUNNING" in await door.refused("checkpoint_create")
 
 
+@pytest.mark.story("Your own agent has the tools in a project that a server serves.")
 async def test_an_agent_of_ones_own_has_the_tools_in_a_workspace(tmp_path: Path) -> None:
     """Without a hank, an agent takes and compares checkpoints of the project.
 

@@ -93,7 +93,7 @@ async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: P
             assert done.stdout.splitlines() == told, what
 
 
-@pytest.mark.quick
+@pytest.mark.story("The journal answers which events a command caused.")
 async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
     """The result has the events that name the command's id, and all their consequences."""
     async with after_the_plan(tmp_path) as (_, client):

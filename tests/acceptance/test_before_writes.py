@@ -67,7 +67,9 @@ async def test_each_of_forty_writes_of_an_agent_follows_a_checkpoint(
     assert len(found) == count
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "Before a tool call changes files, they are in a checkpoint, edits by people included."
+)
 async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_it(
     tmp_path: Path,
 ) -> None:

@@ -116,6 +116,7 @@ def settled(execution: Path) -> dict[str, bytes]:
 # --- contents and origin --------------------------------------------------------------------------
 
 
+@pytest.mark.story("A branch holds exactly the files of its checkpoint and runs at once.")
 async def test_a_branch_holds_its_checkpoint_exactly_and_runs_at_once(tmp_path: Path) -> None:
     """Files, links, permissions and empty folders are the checkpoint's.
 
@@ -361,7 +362,6 @@ async def test_a_branch_of_a_branch_is_one_like_any_other(tmp_path: Path) -> Non
     assert paths == [str(tmp_path / "second"), str(tmp_path / "third")]
 
 
-@pytest.mark.quick
 async def test_a_branch_can_be_made_while_a_codon_runs(tmp_path: Path) -> None:
     """The codon continues undisturbed; the branch starts it anew."""
     gate = tmp_path / "gate"

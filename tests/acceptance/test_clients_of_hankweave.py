@@ -104,6 +104,7 @@ async def test_without_autostart_each_handshake_is_told_that_nothing_begins(
 
 
 @pytest.mark.alone
+@pytest.mark.story("The first codon waits for a client, which misses nothing.")
 async def test_with_autostart_the_first_client_misses_nothing(tmp_path: Path) -> None:
     """The plan waits for it: it receives the first codon's start without requesting history."""
     hank = write_hank(tmp_path / "hank", codon("one"))
@@ -156,6 +157,7 @@ async def test_the_folder_of_a_run_is_there_from_its_start(tmp_path: Path) -> No
 
 
 @pytest.mark.alone
+@pytest.mark.story("In a script, the server ends after its plan.")
 def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
     """With stdout not a terminal and no client connected, the server says so and exits with 0."""
     hank = write_hank(tmp_path / "hank", codon("one"))
@@ -168,6 +170,7 @@ def test_a_script_that_runs_a_plan_gets_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.story("A run whose codon failed exits with 1.")
 def test_a_script_whose_plan_fails_gets_to_its_end(tmp_path: Path) -> None:
     """The exit code says that the plan failed."""
     hank = write_hank(tmp_path / "hank", codon("one", {"fail": {"message": "no"}}))
@@ -343,7 +346,6 @@ async def test_the_current_run_is_the_one_that_has_just_ended(tmp_path: Path) ->
     assert fold(journal(execution)) == state(execution)
 
 
-@pytest.mark.quick
 async def test_a_server_that_was_killed_leaves_no_ended_run_current(tmp_path: Path) -> None:
     """The next server finds the ended run and clears it before anything new begins."""
     hank = write_hank(tmp_path / "hank", codon("one"))

@@ -16,7 +16,7 @@ from support.watching import told
 WARNING = "The agent was refused every tool that it asked for: Write (2)."
 
 
-@pytest.mark.quick
+@pytest.mark.story("A codon whose agent was denied every tool completes with a warning.")
 def test_a_refused_agents_codon_carries_a_warning_wherever_it_is_shown(tmp_path: Path) -> None:
     """The warning is in every view of the codon; a codon beside it that could work has none.
 

@@ -83,7 +83,7 @@ def home_in(folder: Path) -> Path:
     return home
 
 
-@pytest.mark.quick
+@pytest.mark.story("A confined agent changes its work tree and nothing else.", of="SECURITY.md")
 async def test_an_agent_changes_its_work_tree_and_nothing_else(folder: Path) -> None:
     """Files of the user can be neither read nor changed; work, /tmp and caches are as usual.
 
@@ -116,6 +116,9 @@ async def test_an_agent_changes_its_work_tree_and_nothing_else(folder: Path) -> 
     assert events[1].setting in events[1].message
 
 
+@pytest.mark.story(
+    "Where the fence refuses a path, the run names the line of the hank that would allow it."
+)
 async def test_the_line_that_a_report_names_allows_the_path(folder: Path) -> None:
     """With the settings of the reports in the hank, the same agent succeeds, and none is made."""
     home = home_in(folder)
@@ -309,6 +312,9 @@ def test_required_confinement_that_is_not_wanted_ends_with_78(
     assert not (folder / "e").exists()
 
 
+@pytest.mark.story(
+    "`--require-confinement` refuses to start where nothing can confine.", of="SECURITY.md"
+)
 def test_where_nothing_confines_required_confinement_ends_with_78(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +356,7 @@ def validated(hank: Path, *options: str) -> str:
     return done.stdout
 
 
+@pytest.mark.story("`status` says what the fence holds on this machine.", of="SECURITY.md")
 def test_a_status_is_shown_in_words() -> None:
     """Profile, level and ABI on one line; a machine without any level is named as such."""
     status = ConfinementStatus(

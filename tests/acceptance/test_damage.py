@@ -116,7 +116,6 @@ async def test_a_repair_is_journaled_and_nothing_is_named_twice(tmp_path: Path) 
     assert hankweave("fsck", "-e", str(execution)).returncode == 0
 
 
-@pytest.mark.quick
 async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_later(
     tmp_path: Path,
 ) -> None:
@@ -152,7 +151,10 @@ def _is_about_the_store(event: Event) -> bool:
     return isinstance(event.data, ErrorEvent) and event.data.context == "store"
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "After a crash, a start restores an older success if the last one is damaged.",
+    of="docs/architecture.md",
+)
 async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damaged(
     tmp_path: Path,
 ) -> None:

@@ -273,6 +273,9 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
         assert line.codons[0].checkpoint == attempt.checkpoint_sha
 
 
+@pytest.mark.story(
+    "A discarded attempt is ended, and its execution is removed.", of="docs/explore.md"
+)
 async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
     endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
@@ -377,6 +380,9 @@ async def test_what_cannot_be_tried_is_refused(
         assert state(server.execution).explorations == ()
 
 
+@pytest.mark.story(
+    "Attempts go on while the server that started them is gone.", of="docs/explore.md"
+)
 async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None:
     """A parent that was killed finds them at its next start, and takes over what they did."""
     gate = tmp_path / "gate"
@@ -458,6 +464,10 @@ async def ran(hank: Path, execution: Path, *flags: str) -> int:
         return await server.ended()
 
 
+@pytest.mark.story(
+    "A codon with attempts is explored by itself, and the plan continues with the best.",
+    of="docs/explore.md",
+)
 async def test_a_codon_with_attempts_goes_on_with_the_best(tmp_path: Path) -> None:
     """The plan explores it, adopts the best attempt and continues, without a client."""
     answer = {**CODONS[1], "attempts": trying(SHORT, LONG, score=LENGTH)}
@@ -607,6 +617,7 @@ def edits(**texts: str) -> Variant:
     return Variant(prompt_text=json.dumps({"steps": steps}))
 
 
+@pytest.mark.story("A merge of an attempt keeps what has changed here since.", of="docs/explore.md")
 async def test_a_result_is_merged_with_what_has_changed_here(tmp_path: Path) -> None:
     """Lines of both sides, edits of people included, are kept; the plan stays; one undo reverts.
 

@@ -166,6 +166,7 @@ async def test_overrides_hold_for_every_codon(tmp_path: Path) -> None:
     assert files["said.txt"].startswith(b"<rules>\n\n{")
 
 
+@pytest.mark.story("A checkpoint holds the files that the hank tracks, and no others.")
 async def test_only_tracked_files_are_in_checkpoints(tmp_path: Path) -> None:
     """`trackedFiles` and `checkpointedFiles` both apply, from their codon on."""
     steps = (writes("a.txt", "a"), writes("b.txt", "b"), writes("c.txt", "c"))
@@ -186,6 +187,7 @@ async def test_only_tracked_files_are_in_checkpoints(tmp_path: Path) -> None:
 # --- rigs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("A rig copies files and runs commands in the work tree before its codon.")
 async def test_a_rig_copies_and_runs_commands_where_they_belong(tmp_path: Path) -> None:
     """`from` is copied to `to`.
 
@@ -277,6 +279,7 @@ async def test_a_loop_runs_its_codons_as_often_as_its_limit_says(tmp_path: Path)
 # --- budgets --------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("A budget in dollars ends a codon that costs more.")
 async def test_money_ends_a_codon_that_goes_on(tmp_path: Path) -> None:
     """`budget.maxDollars` is checked whenever an agent reports its cost."""
     further = json.dumps({"steps": [{"say": "more"}, {"cost": 0.4}]})

@@ -153,7 +153,6 @@ async def test_another_codon_that_is_started_instead_has_nothing_of_it(
     assert [e.previous_session_id for e in begun if e.codon_id == other][-1] is None
 
 
-@pytest.mark.quick
 async def test_an_undo_takes_files_plan_and_conversation_back(tmp_path: Path) -> None:
     """The plan is at its end again, and the session knows everything it knew."""
     execution = tmp_path / "execution"

@@ -218,6 +218,7 @@ async def test_a_restart_goes_on_where_it_was(project: Project) -> None:
 # --- the person's git -----------------------------------------------------------------------------
 
 
+@pytest.mark.story("Your own git repository is never written, and its status stays the same.")
 async def test_the_persons_git_is_never_written(project: Project) -> None:
     """No file below `.git` changes in content, time or inode.
 
@@ -275,6 +276,7 @@ async def test_git_status_shows_nothing_of_ours_at_any_moment(project: Project) 
     }
 
 
+@pytest.mark.story("In your own project, uncommitted work survives every rollback.")
 async def test_uncommitted_work_survives_every_rollback(project: Project) -> None:
     """Modified, staged, untracked and deleted files are all in the safety checkpoint.
 
@@ -462,7 +464,7 @@ async def test_folders_that_have_our_names_are_the_persons(project: Project) -> 
     assert (project.root / OURS / "read_only_data_source").resolve() == data.resolve()
 
 
-@pytest.mark.quick
+@pytest.mark.story("A hank works in your own project and is continued there.")
 async def test_a_hank_works_in_the_project_itself_and_is_remembered(project: Project) -> None:
     """Agents write into the project; a second run without the hank's name continues with it."""
     project.begin()

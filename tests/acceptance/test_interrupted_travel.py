@@ -354,7 +354,9 @@ async def many_back(client: Client) -> None:
     ],
     ids=["paths", "undo of paths", "redo of paths", "undo", "redo"],
 )
-@pytest.mark.quick("paths")
+@pytest.mark.story(
+    "A rollback that a kill interrupted is completed by the next start.", cases=("paths",)
+)
 async def test_a_killed_server_finishes_it_at_its_next_start(
     before: tuple[Act, ...], act: Act, directions: tuple[int, int], tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ async def a_scene(tmp_path: Path, *codons: dict[str, Any]) -> AsyncIterator[Scen
 # --- answers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("The difference of two checkpoints is the one that git shows.")
 async def test_a_comparison_of_two_checkpoints_is_what_git_says(tmp_path: Path) -> None:
     """A comparison has status and lines of each file, and total stats.
 
@@ -176,7 +177,7 @@ async def test_a_large_file_comes_in_ranges_and_never_in_part_unasked(tmp_path: 
         assert (early.content, early.next_offset) == ("zz", 3)
 
 
-@pytest.mark.quick
+@pytest.mark.story("A replay shows the files and the state of a past moment.")
 async def test_a_view_of_a_checkpoint_is_its_files_and_the_state_then(tmp_path: Path) -> None:
     """The tree is git's list, the state is the journal's fold, and events begin with the run."""
     async with a_scene(tmp_path) as scene:

@@ -154,6 +154,10 @@ def objects(execution: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("rewind", [True, False])
+@pytest.mark.story(
+    "With `--rewind-memory`, an agent continues from what it knew at the checkpoint.",
+    cases=("True",),
+)
 async def test_an_agent_goes_on_from_what_it_knew_then_if_that_is_asked(
     tmp_path: Path, rewind: bool
 ) -> None:
@@ -450,7 +454,6 @@ async def test_a_session_that_a_codon_continues_stays_as_it_is(
     assert recalled(execution) == ["I know 0 lines", *["I know 1 lines"] * 3]
 
 
-@pytest.mark.quick
 async def test_memory_that_cannot_be_put_back_is_named_and_fails_nothing(
     tmp_path: Path, claude: dict[str, str]
 ) -> None:

@@ -82,6 +82,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 # --- lists ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("Permissions allow and deny by lists, and a denial wins.")
 async def test_lists_allow_and_deny_and_a_denial_wins(tmp_path: Path) -> None:
     """Each call is reported with the pattern that decided; a denial overrides an allowance.
 
@@ -173,6 +174,7 @@ async def test_an_agent_can_fail_for_want_of_leave(tmp_path: Path) -> None:
     assert "this codon's permissions do not allow such a call" in done.failure_reason.message
 
 
+@pytest.mark.story("Without permissions in the hank, an agent may do everything without asking.")
 async def test_without_permissions_nothing_is_told_and_all_is_allowed(tmp_path: Path) -> None:
     """An agent that requests permission is allowed as before."""
     script = json.dumps({"steps": [writes("a.txt", "a")], "asks": True})
@@ -345,7 +347,6 @@ async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
 
 
 @pytest.mark.parametrize("on_timeout", ["deny", "allow"])
-@pytest.mark.quick("allow")
 async def test_silence_is_answered_as_the_hank_says(tmp_path: Path, on_timeout: str) -> None:
     """After timeoutSeconds, onTimeout decides, and a later answer is refused."""
     async with asking(tmp_path, RUN, timeoutSeconds=0.5, onTimeout=on_timeout) as (_, client):
@@ -600,6 +601,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.story("`permissions`, `allow` and `deny` answer an agent from the command line.")
 async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
     """`permissions` lists pending requests; allow and deny answer the only or the named one."""
     at = ("--execution", str(tmp_path / "execution"))

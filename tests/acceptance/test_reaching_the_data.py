@@ -235,7 +235,7 @@ def test_an_execution_that_is_set_aside_keeps_its_copy(machine: Machine) -> None
     assert (machine.link / "more.csv").exists()
 
 
-@pytest.mark.quick
+@pytest.mark.story("A cleanup never removes the data.")
 def test_a_cleanup_removes_the_link_and_not_the_data(machine: Machine) -> None:
     """A cleanup removes the link and everything that was in its place, but not the data."""
     machine.run(codon("one", runs(f"rm {NAME}; mkdir {NAME}")))

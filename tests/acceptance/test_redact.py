@@ -125,7 +125,10 @@ def assert_sound(past: Past) -> None:
         assert tree_of(git, names.get(old, old)) == expected
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "A redacted value leaves every file of an execution, and every checkpoint still restores.",
+    of="docs/secrets.md",
+)
 async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     tmp_path: Path,
 ) -> None:
@@ -167,7 +170,6 @@ async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     assert hankweave("fsck", "-e", str(past.execution)).returncode == 0
 
 
-@pytest.mark.quick
 async def test_an_undo_restores_every_byte_until_something_was_recorded(tmp_path: Path) -> None:
     """Undo gives the same files back; after another start it is refused, with a reason."""
     past = await lived(tmp_path)
@@ -254,7 +256,11 @@ def points(past: Past, report: Path, *options: str) -> list[Strike]:
     return every if IS_LONG else every[:: max(1, len(every) // POINTS)]
 
 
-@pytest.mark.quick("redact")
+@pytest.mark.story(
+    "A redaction that is killed is completed by the next command.",
+    of="docs/secrets.md",
+    cases=("redact",),
+)
 @pytest.mark.skipif(nth_call.why_not() is not None, reason=nth_call.why_not() or "")
 @pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize("act", ["redact", "undo", "confirm"])

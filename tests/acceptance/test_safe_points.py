@@ -128,6 +128,9 @@ EVERY_POINT = asking("one", writes("a.txt", "a"), {"ask": {"tool": "Edit"}}, rig
     ],
 )
 @pytest.mark.parametrize("how", ["option", "environment"])
+@pytest.mark.story(
+    "`--safe-points` selects which checkpoints are taken.", cases=("option-rig-setup-expected2",)
+)
 async def test_each_safe_point_is_on_or_off_by_setting(
     tmp_path: Path, points: str, expected: list[str], how: str
 ) -> None:

@@ -18,7 +18,7 @@ KEY = "ghp_" + "aB3" * 12
 VALUE = "correct horse battery"
 
 
-@pytest.mark.quick
+@pytest.mark.story("A checkpoint with a secret is flagged once.", of="SECURITY.md")
 async def test_a_checkpoint_with_a_secret_is_flagged_once(tmp_path: Path) -> None:
     """Path, line and rule are told for new content alone; the checkpoint has the exact file."""
     env_file = f"# access\nTOKEN='{KEY}'\nPASSWORD={VALUE}\n"

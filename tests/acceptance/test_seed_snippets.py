@@ -218,6 +218,9 @@ def test_history_can_be_searched_by_file_and_by_codon(live: Live) -> None:
     assert f"commit {live.commits['completed:build-schema']}" in shown
 
 
+@pytest.mark.story(
+    "With the printed exports, the git program reads the checkpoints, and its status is clean."
+)
 def test_git_status_is_clean_with_the_exports(live: Live) -> None:
     """Stock git reports the true state: nothing is staged, nothing deleted.
 
@@ -374,7 +377,6 @@ def test_an_archived_rig_leaves_the_work_tree(live: Live) -> None:
     assert not (live.execution / "agentRoot" / "kit").exists()
 
 
-@pytest.mark.quick
 async def test_the_three_rollback_commands_go_back(tmp_path: Path) -> None:
     """As plain messages, they go to the last success, a codon's checkpoint, and part of a SHA."""
     hank = write_hank(

@@ -56,7 +56,7 @@ async def run(
     return execution
 
 
-@pytest.mark.quick
+@pytest.mark.story("A sentinel watches its codon, and what it says is on record.")
 async def test_a_sentinel_tells_of_its_codon_and_is_on_record(tmp_path: Path) -> None:
     """A sentinel's output is in its file and the journal, its counts in the codon's record."""
     execution = await run(tmp_path, watched("observe", narrator()))

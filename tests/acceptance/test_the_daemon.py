@@ -65,6 +65,9 @@ async def started(client: Any, codon_id: str) -> None:
                 return
 
 
+@pytest.mark.story(
+    "A second server on the same directory exits with 75, names the owner and touches nothing."
+)
 async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Path) -> None:
     """The second start exits 75 with the first one's pid, and no file has changed."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
@@ -87,6 +90,9 @@ async def test_a_second_server_names_the_owner_and_touches_nothing(tmp_path: Pat
         assert after == before
 
 
+@pytest.mark.story(
+    "A server that is terminated during a codon leaves a checkpoint of the work and no lock."
+)
 async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_path: Path) -> None:
     """Within eight seconds: agent gone, `exit` commit, codon failed, run closed, lock removed."""
     gate = tmp_path / "gate"
@@ -112,7 +118,9 @@ async def test_sigterm_in_mid_work_leaves_an_exit_checkpoint_and_no_lock(tmp_pat
     assert not (execution / ".hankweave" / "runtime.lock").exists()
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "After kill -9 during a codon, the next start restores the last success and continues."
+)
 async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -145,6 +153,7 @@ async def test_killed_in_mid_codon_it_restores_the_last_success_and_goes_on(
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.story("A running codon can be skipped, stopped and run again.")
 async def test_skip_redo_and_force_stop_end_a_codon_as_they_say(tmp_path: Path) -> None:
     """skip: skipped; forceStop: failed; redo: the newest codon again, in a run of its own."""
     gate = tmp_path / "gate"
@@ -278,6 +287,7 @@ async def test_a_malformed_frame_is_answered_to_its_sender_and_the_socket_stays(
             assert (await targeted(socket))["type"] == "pong"
 
 
+@pytest.mark.story("A broken hank is reported with all its errors at once and exit code 2.")
 def test_a_broken_hank_reports_all_its_errors_and_exits_2(tmp_path: Path) -> None:
     """Two faults give two lines and a suggestion, no traceback, and nothing is created."""
     hank = tmp_path / "hank.json"
@@ -313,6 +323,9 @@ async def test_a_missing_agent_program_fails_its_codon_with_a_sentence(tmp_path:
 @pytest.mark.parametrize(
     ("place", "code"), [("file", 2), ("missing-hank", 66), ("missing-data", 66)]
 )
+@pytest.mark.story(
+    "Input that does not exist is one sentence and exit code 66.", cases=("missing-hank-66",)
+)
 def test_a_wrong_path_is_one_sentence_and_an_exit_code(
     tmp_path: Path, place: str, code: int
 ) -> None:
@@ -343,6 +356,7 @@ def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 @pytest.mark.parametrize("kilobytes", [60, 200, 300])
+@pytest.mark.story("A disk error is one sentence and exit code 74.", cases=("200",))
 def test_a_full_disk_is_one_sentence_and_exit_code_74(tmp_path: Path, kilobytes: int) -> None:
     """Wherever the space runs out, the output is a readable message without a traceback."""
     disk = tmp_path / "disk"

@@ -58,7 +58,7 @@ def completed(execution: Path) -> dict[str, CompletedCodon]:
     }
 
 
-@pytest.mark.quick
+@pytest.mark.story("The example runs offline, and each of its steps is a commit that git can read.")
 async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> None:
     """The example's six codons complete in order, each with a checkpoint that git confirms."""
     execution = tmp_path / "execution"
@@ -102,6 +102,9 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
     assert not (execution / ".hankweave" / "runtime.lock").exists()
 
 
+@pytest.mark.story(
+    "A rollback to a checkpoint, a codon or the last success restores exactly its files."
+)
 async def test_rolling_back_three_ways_restores_exactly_what_git_holds(tmp_path: Path) -> None:
     """Last success, a codon, and a sha prefix of an old run: files, runs and plan agree."""
     execution = tmp_path / "execution"

@@ -95,6 +95,10 @@ async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project
     assert (project / "NOTES.md").exists()
 
 
+@pytest.mark.story(
+    "The pipeline of the examples runs, and skips what its condition does not ask for.",
+    of="examples/README.md",
+)
 def test_the_example_skips_what_its_condition_does_not_ask_for(project: Path) -> None:
     """If the simple code stays within the budget, no step optimizes or records anything."""
     done = pipeline(project, "--var", "budget=1000000")

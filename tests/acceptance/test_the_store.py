@@ -42,7 +42,7 @@ async def all_can_be_restored(client: Client, shas: frozenset[Sha]) -> None:
 # --- gc -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
+@pytest.mark.story("`gc` prunes only abandoned timelines.")
 async def test_a_gc_lets_go_of_dead_ends_and_of_nothing_else(tmp_path: Path) -> None:
     """The thread, completed work and the newest safety checkpoint restore; the rest is reported."""
     async with dead_end(tmp_path) as past:
@@ -179,6 +179,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
 # --- pins -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("A pinned checkpoint survives every `gc`.")
 async def test_what_is_pinned_survives_a_gc_and_a_restart(tmp_path: Path) -> None:
     """A pinned checkpoint and its ancestors survive; the next server lists the pin by name."""
     async with dead_end(tmp_path) as past:
@@ -320,7 +321,6 @@ async def test_a_viewer_may_neither_pin_nor_prune_nor_have_the_store_read(tmp_pa
 # --- fsck and size --------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
 async def test_fsck_names_what_is_damaged_with_every_checkpoint_that_it_hits(
     tmp_path: Path,
 ) -> None:

@@ -75,6 +75,7 @@ def holds_together(execution: Path) -> None:
 # --- undo and redo --------------------------------------------------------------------------------
 
 
+@pytest.mark.story("A rollback can be undone and redone, with the files and the place in the plan.")
 async def test_an_undo_brings_back_files_and_place_and_a_redo_goes_forward_again(tmp_path):
     """Rollback, undo, redo: each time the work tree and thread are exactly the expected ones."""
     execution = tmp_path / "execution"
@@ -167,7 +168,7 @@ async def test_several_rollbacks_are_undone_one_by_one(tmp_path):
 # --- selected paths -------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
+@pytest.mark.story("A rollback of single paths changes these and nothing else.")
 async def test_a_rollback_of_paths_moves_these_and_nothing_else(tmp_path):
     """One file and one folder are restored; the rest, the run and the branch stay; undo works."""
     execution = tmp_path / "execution"
@@ -270,6 +271,7 @@ async def test_edits_by_people_are_told_from_the_agents(tmp_path):
     holds_together(execution)
 
 
+@pytest.mark.story("A rollback lists files that people edited, and keeps them if asked.")
 async def test_keep_edits_leaves_them_alone(tmp_path):
     """The agents' files are restored, the person's are kept, and the report lists the latter."""
     execution = tmp_path / "execution"
@@ -417,6 +419,7 @@ def _examples() -> list[Any]:
 # --- live agents ----------------------------------------------------------------------------------
 
 
+@pytest.mark.story("Paths can be restored while an agent is paused, and the agent is told.")
 async def test_a_frozen_agent_goes_on_and_is_told(tmp_path):
     """A frozen agent's files are restored, no run ends, and its next step gets the notice."""
     middle, gate = tmp_path / "middle", tmp_path / "gate"

@@ -99,6 +99,9 @@ def test_file_contents_of_its_events_are_there(execution: TypescriptExecution) -
     assert event["runId"] == RUN
 
 
+@pytest.mark.story(
+    "An execution directory of Hankweave is continued where it ended.", cases=("0.10",)
+)
 def test_it_goes_on_where_it_ended(execution: TypescriptExecution) -> None:
     """`run` with its hank and data runs only the second codon, and reports neither as changed."""
     words = (str(execution.hank), str(execution.data), "-e", str(execution.root), "--headless")
@@ -137,7 +140,6 @@ def test_metadata_of_every_version_is_read(tmp_path: Path, version: Version) -> 
     assert told(execution.root, HankChanged) == []
 
 
-@pytest.mark.quick("0.10")
 def test_it_is_rolled_back(execution: TypescriptExecution) -> None:
     """A rollback to its checkpoint restores the file; the edit is in the safety checkpoint."""
     edited = execution.root / "agentRoot" / "a.txt"

@@ -44,7 +44,9 @@ def test_the_example_of_fallbacks_is_valid() -> None:
     assert set(example) - {"..."} <= set(Codon.__struct_encode_fields__)
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "A plan that waits for a usage limit is found done in the morning.", of="docs/unattended.md"
+)
 async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
     """It is started as on the page, waits, is looked at, continued, and read about afterwards."""
     place, page = str(tmp_path / "tonight"), str(tmp_path / "tonight.html")

@@ -75,7 +75,9 @@ class Talk:
         return frame
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "Every frame of the server fits the published description of the wire.", of="protocol/README.md"
+)
 async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None:
     """A run, all views, a rollback, its undo, and the files a server leaves match the document."""
     hank = write_hank(

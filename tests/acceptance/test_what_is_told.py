@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
@@ -169,6 +170,7 @@ async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
                 return frame
 
 
+@pytest.mark.story("Hankweave's own clients work unchanged.")
 async def test_pings_lists_and_histories_reach_whom_they_are_for(tmp_path: Path) -> None:
     """ping answers its sender; ping.broadcast reaches all, with the sender's name.
 

@@ -76,7 +76,7 @@ async def test_an_agent_writes_a_file_with_its_own_tool(grounds: Grounds, kind: 
     assert violations(grounds.execution, Told()) == []
 
 
-@pytest.mark.quick("stand-in")
+@pytest.mark.story("Files and conversation of an agent go back together.", cases=("stand-in",))
 async def test_files_and_conversation_go_back_together(grounds: Grounds, kind: Kind) -> None:
     """Files and conversation are rolled back together.
 

@@ -57,7 +57,6 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
     assert violations(grounds.execution, Told()) == []
 
 
-@pytest.mark.quick("stand-in")
 async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, kind: Kind) -> None:
     """A provider that is overloaded once costs the codon only the second request."""
     grounds.endpoint.script.add(Fails(Trouble.OVERLOAD, times=1), Says("Here I am again."))

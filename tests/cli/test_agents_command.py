@@ -88,6 +88,9 @@ def codex(folder: Path, deed: str) -> Path:
     return install(folder, "codex", CODEX.replace("{deed}", deed))
 
 
+@pytest.mark.story(
+    "`agents` lists the installed agents with their versions and whether they are logged in."
+)
 def test_agents_are_listed_with_version_path_and_login(agents, programs, tmp_path) -> None:
     """Installed agents have path and login, others how to install them; no key is printed."""
     path = codex(programs, WRITES)

@@ -122,6 +122,7 @@ def test_what_is_left_of_the_budget_is_in_sight(tmp_path: Path) -> None:
         leave(shown)
 
 
+@pytest.mark.story("In `attach`, keys choose a checkpoint, preview it, go back and undo.")
 def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
     """p lists, enter previews and changes nothing, y rolls back; u undoes."""
     hank = (codon("one", writes("a.txt", "a")), codon("two", writes("b.txt", "b")))
@@ -217,6 +218,7 @@ def test_a_call_that_cannot_be_shown_whole_is_not_asked_about(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("by", ["token", "option"])
+@pytest.mark.story("With the viewer token, `attach` is read-only.", cases=("token",))
 def test_who_has_a_viewers_token_looks_and_moves_nothing(tmp_path: Path, by: str) -> None:
     """The server grants the token's role; the view says so, and no key sends a command."""
     one = codon("one", waits_for(tmp_path / "never"))
@@ -301,7 +303,6 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
     assert b"\x1b" not in b"".join(lines) + rest
 
 
-@pytest.mark.quick
 def test_where_no_server_runs_that_is_said(tmp_path: Path) -> None:
     """The exit code is 69, with one sentence and a hint that starts a server."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"

@@ -22,7 +22,7 @@ async def aside(*words: str) -> Done:
     return await anyio.to_thread.run_sync(partial(hankweave, *words, code=0))
 
 
-@pytest.mark.quick
+@pytest.mark.story("`checkpoint` saves the work tree as it is, under a label.")
 async def test_the_work_tree_is_kept_as_it_is_and_called_what_it_is_called(tmp_path: Path) -> None:
     """The checkpoint has the user's file and is listed; files that cannot be captured are named."""
     hank, execution = write_hank(tmp_path / "hank", codon("one", writes("a", "1"))), tmp_path / "e"

@@ -70,6 +70,9 @@ def left(tmp_path: Path) -> Path:
 # --- with a server --------------------------------------------------------------------------------
 
 
+@pytest.mark.story(
+    "`status` and `checkpoints` show what the server is doing and every moment to go back to."
+)
 async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) -> None:
     """The output is text for people, and the reply's own JSON for programs."""
     async with a_shell(tmp_path) as shell:
@@ -94,6 +97,7 @@ async def test_status_and_checkpoints_say_what_the_server_knows(tmp_path: Path) 
         ]
 
 
+@pytest.mark.story("A rollback on the command line does what its preview shows.")
 async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
     """--preview shows the changes and makes none; then the same rollback is done, and saved."""
     async with a_shell(tmp_path) as shell:
@@ -179,6 +183,7 @@ async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Pat
 # --- without one ----------------------------------------------------------------------------------
 
 
+@pytest.mark.story("Without a server, `log` reads the journal.")
 def test_the_journal_is_read_without_a_server(left: Path) -> None:
     """log prints events as lines of text; events prints each event, or those after a seq."""
     story = hankweave("log", "-e", str(left)).stdout
@@ -192,6 +197,9 @@ def test_the_journal_is_read_without_a_server(left: Path) -> None:
     assert [int(line.split()[0]) for line in last.splitlines()] == [len(lines) - 1, len(lines)]
 
 
+@pytest.mark.story(
+    "Without a server, `status` exits with 69 and names the command that starts one."
+)
 def test_without_a_server_status_says_how_to_start_one(left: Path) -> None:
     """The exit code is 69, with one sentence and a hint."""
     done = hankweave("status", "-e", str(left))
@@ -254,6 +262,7 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
         go.touch()
 
 
+@pytest.mark.story("A command whose output is no longer read exits with 141.")
 def test_a_reader_that_leaves_ends_a_command_with_141(left: Path) -> None:
     """The exit code is the documented one, and stderr is empty."""
     reading, writing = os.pipe()
@@ -333,7 +342,6 @@ def test_a_mistyped_command_is_suggested(typed: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["", "run", "validate", *VERBS])
-@pytest.mark.quick("run")
 def test_help_is_there_for_every_command(verb: str) -> None:
     """--help and -h print the usage and exit with 0."""
     for flag in ("--help", "-h"):

@@ -98,6 +98,7 @@ def test_each_shell_takes_what_is_printed_for_it(shell: str) -> None:
         subprocess.run([shell, "-n"], input=named.stdout, text=True, check=True, timeout=60)
 
 
+@pytest.mark.story("Shell completion knows the codons of an execution.")
 def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
     """A real bash that evaluates the script completes the codons of the plan."""
     typed = f"hankweave rollback -e {execution} --codon o"

@@ -116,6 +116,7 @@ def home(tmp_path: Path) -> Home:
 # --- ls -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.story("`ls` lists all executions with their state and size.")
 def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> None:
     """State, codons, last codon, checkpoints, size, hank and data are shown; no ended server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
@@ -216,6 +217,7 @@ def test_age_and_number_choose_together(home: Home) -> None:
     assert home.names() == {new.name, old.name}
 
 
+@pytest.mark.story("`cleanup` never removes an execution with a running server.")
 def test_a_living_server_keeps_its_execution(home: Home) -> None:
     """If it is named, the exit code is 75; in bulk it is kept.
 

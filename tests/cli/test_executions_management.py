@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Place:
 # --- again ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick
+@pytest.mark.story("Started again on the same data, the server continues the same execution.")
 def test_a_completed_execution_has_nothing_to_do(place: Place) -> None:
     """A second run says so in words and ends with 0; data that lost its link has one again."""
     place.run()
@@ -139,6 +139,9 @@ def test_a_link_becomes_a_copy_when_it_is_asked_for(place: Place) -> None:
 # --- anew -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.story(
+    "A new execution in place of an old one needs `--force`, and keeps the old one as a backup."
+)
 def test_new_in_an_execution_wants_force_and_loses_nothing(place: Place) -> None:
     """Every old file has another name afterwards, with every byte, and a new execution ran."""
     place.run()

@@ -78,7 +78,6 @@ def a_variant(folder: Path, name: str, text: str) -> str:
     return str(written(folder, f"{name}.json", {"promptText": prompt}))
 
 
-@pytest.mark.quick
 def test_from_the_shell_attempts_are_made_compared_adopted_undone_and_discarded(
     tmp_path: Path,
 ) -> None:

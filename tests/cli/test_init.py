@@ -58,7 +58,7 @@ def test_the_next_commands_work_as_they_are_printed(
         assert ran.returncode == 0, f"{line}: {ran.stdout}{ran.stderr}"
 
 
-@pytest.mark.quick
+@pytest.mark.story("`init` writes a hank that runs at once, offline.")
 def test_what_is_written_does_what_its_page_says(tmp_path: Path, shell: dict[str, str]) -> None:
     """The rig copies, the loop runs twice, the data is read: the example's page is there."""
     assert init(tmp_path, "my").returncode == 0
@@ -89,6 +89,7 @@ def test_the_schema_beside_the_hank_is_the_one_it_names(tmp_path: Path, example:
 
 
 @pytest.mark.parametrize("taken", ["hank.json", "README.md", "prompts/mine.md", "data"])
+@pytest.mark.story("`init` overwrites nothing.", cases=("hank.json",))
 def test_nothing_is_overwritten_and_nothing_half_written(tmp_path: Path, taken: str) -> None:
     """If one name is taken, no file is written: the exit code is 73, and the names are listed."""
     mine = tmp_path / taken

@@ -83,7 +83,7 @@ def test_the_step_may_be_finished_first(plan: Plan, options: tuple[str, ...]) ->
     assert [each.codon_id for run in plan.state.runs for each in run.codons] == ["two", "one"]
 
 
-@pytest.mark.quick
+@pytest.mark.story("While a step is running, Ctrl-C asks, and the step can continue undisturbed.")
 def test_it_may_go_on_as_if_nothing_had_happened(plan: Plan) -> None:
     """The plan runs to its end."""
     with screen(*plan.words("--headless")) as terminal:

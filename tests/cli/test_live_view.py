@@ -36,6 +36,7 @@ HARMLESS = re.compile(rb"\x1b\[(?:[0-9;]*m|[0-9]*A|2K)")
 # --- on a pseudo-terminal -------------------------------------------------------------------------
 
 
+@pytest.mark.story("On a terminal, the plan is a live table, which leaves the terminal as it was.")
 def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     """Codons, totals and address are visible; after ^C the lines and a last table stay."""
     never = tmp_path / "never"

@@ -101,6 +101,7 @@ async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
     assert any(f"a branch of {past.server.execution}" in line for line in other)
 
 
+@pytest.mark.story("`log --graph` draws the tree of runs and the current position.")
 def test_where_nothing_else_can_be_said_it_is_drawn_in_ascii(tmp_path: Path) -> None:
     """A pipe or terminal without Unicode gets marks and lines that it can show."""
     hank, execution = write_hank(tmp_path / "hank", codon("one")), tmp_path / "execution"

@@ -50,6 +50,7 @@ def _end_of_options(words: list[str]) -> int:
     return min(ends, default=len(words))
 
 
+@pytest.mark.story("COMMANDS.md has every command and option as `--help` shows them.")
 def test_the_page_is_what_the_commands_say() -> None:
     """COMMANDS.md has every command, option and example in its current form."""
     assert (TOP / "COMMANDS.md").read_text() == manual(), "run scripts/test --update-golden"

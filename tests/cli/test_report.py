@@ -67,7 +67,6 @@ def night(passed: Path) -> tuple[dict[str, Any], ...]:
     return codon("observe", writes("notes/a.md", "a"), {"cost": 0.1}), loop, publish
 
 
-@pytest.mark.quick
 async def test_a_night_is_reported_as_the_journal_has_it(tmp_path: Path) -> None:
     """Steps, waits, retries, failures, edits and rollbacks; the same with and without a server."""
     execution = tmp_path / "tonight"

@@ -131,7 +131,7 @@ def test_text_may_be_the_data(project: Project) -> None:
         assert not data.is_symlink()
 
 
-@pytest.mark.quick
+@pytest.mark.story("Hankweave's own command line runs an unmodified project.")
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     """No argument is needed; a folder without a hank is reported."""
     project("run", "--headless")
@@ -238,6 +238,7 @@ def test_the_file_says_where_executions_are_made(project: Project) -> None:
     assert str(execution) in listed
 
 
+@pytest.mark.story("`config` shows each setting and where its value comes from.")
 def test_config_says_where_each_value_comes_from(project: Project) -> None:
     """The output is a table or JSON; a bad value is refused by name."""
     write_hank(project.root, codon("one"), overrides={"shimIdleTimeout": 33})

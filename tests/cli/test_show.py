@@ -194,7 +194,6 @@ async def test_a_diff_is_gits(left: Shell) -> None:
     assert "+by hand" in now
 
 
-@pytest.mark.quick
 async def test_a_replay_shows_state_files_and_events_of_the_moment(left: Shell) -> None:
     """State is the journal's fold, files are git's list, events start with the run."""
     events = journal(left.execution)
@@ -320,6 +319,7 @@ def _assert_refused(shell: Shell, one: str) -> None:
         assert b"hint: " in done.stderr
 
 
+@pytest.mark.story("A damaged journal is named with its line, and the exit code is 65.")
 def test_a_damaged_journal_is_named_with_its_line(left: Shell) -> None:
     """Without a server nothing is repaired: the exit code is 65, with the place of the damage."""
     path = left.execution / ".hankweave" / "events" / "events.jsonl"

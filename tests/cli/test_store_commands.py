@@ -101,7 +101,6 @@ async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
         assert checked.checked == len(past.standing) + 1
 
 
-@pytest.mark.quick
 async def test_status_shows_the_store(tmp_path: Path) -> None:
     """The output has checkpoints, size, packs and loose objects."""
     async with dead_end(tmp_path) as past:
@@ -146,6 +145,7 @@ async def test_without_a_server_fsck_reads_and_changes_nothing(tmp_path: Path) -
     assert files_of(execution) == before
 
 
+@pytest.mark.story("`fsck` exits with 1 if something is damaged.")
 async def test_fsck_exits_1_where_something_is_missing(tmp_path: Path) -> None:
     """The checkpoint is named; with --json it is in the report."""
     past = await left(tmp_path)

@@ -82,6 +82,7 @@ def test_the_execution_that_the_shell_stands_in_is_meant(
     assert targeting.choose(None).root == two[0]
 
 
+@pytest.mark.story("Without a terminal, a command refuses to choose among several executions.")
 def test_among_several_none_is_changed_without_a_terminal(two: tuple[Path, Path]) -> None:
     """The exit code is 2, and the hint names an option that works; a named one is announced."""
     with pytest.raises(Stop) as stop:

@@ -23,6 +23,9 @@ def a_broken_hank(folder: Path) -> Path:
     return write_hank(folder, codon("a", onFailrue="retry"), codon("a"), meta={"name": "n"})
 
 
+@pytest.mark.story(
+    "`validate` reports all errors of a hank at once, with their places and suggestions."
+)
 def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> None:
     """The exit code is 2; each error has a line in the style of compilers, and a hint below it."""
     hank = a_broken_hank(tmp_path)
@@ -89,7 +92,7 @@ def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: P
     assert not (tmp_path / "execution").exists()
 
 
-@pytest.mark.quick
+@pytest.mark.story("A missing agent stops a run with exit code 78 before anything is made.")
 def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
     """`run` and `validate` exit with 78, and no execution is left behind.
 
@@ -166,6 +169,7 @@ def test_what_would_be_tracked_in_a_project_is_counted(tmp_path: Path) -> None:
     assert "data is not tracked" in validate(hank, project).stdout
 
 
+@pytest.mark.story("Validating a hank runs nothing of it and changes nothing.", of="SECURITY.md")
 def test_validating_makes_and_changes_nothing(tmp_path: Path) -> None:
     """Not even a $schema is written into the hank (Hankweave's validate does)."""
     hank = write_hank(tmp_path, codon("a"))

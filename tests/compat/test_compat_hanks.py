@@ -31,7 +31,10 @@ def project(grounds: Grounds) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.quick("stand-in-failure-retried")
+@pytest.mark.story(
+    "A hank that was written for Hankweave runs unchanged, and a failed codon is retried.",
+    cases=("stand-in-failure-retried",),
+)
 def test_a_hank_of_a_public_project_runs_to_its_end(
     case: Case, grounds: Grounds, project: Path
 ) -> None:

@@ -34,6 +34,14 @@ async def test_the_engine_restores(case: Case, patterns: tuple[str, ...], tmp_pa
 
 
 @of_everything
+@pytest.mark.story(
+    "Links, modes, empty folders and unusual names are restored exactly.",
+    cases=(
+        "all_permissions_at_once",
+        "a_folder_replaced_by_a_link_outwards",
+        "names_that_are_no_utf8",
+    ),
+)
 async def test_the_server_restores(case: Case, server_of_everything: ServerDoor) -> None:
     """The same holds over WebSocket, in a work tree that all earlier cases have used."""
     await _assert_restores_on(server_of_everything, case)

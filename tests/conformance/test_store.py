@@ -349,7 +349,6 @@ async def test_no_hook_monitor_or_filter_ever_runs(kind, tmp_path, monkeypatch):
 
 
 @through_both
-@pytest.mark.quick("server")
 async def test_a_second_rollback_to_the_same_checkpoint_does_nothing(kind, tmp_path):
     """A second rollback to the same checkpoint names no path and changes no inode or mtime."""
     async with opened(kind, tmp_path) as door:

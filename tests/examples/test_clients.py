@@ -178,7 +178,6 @@ ALL = ("python", "node", "shell with websockets", "shell with websocat")
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.quick("python")
 async def test_a_program_follows_and_goes_back(name: str, tmp_path: Path) -> None:
     """A client prints each codon once, and leaves the files of the codon's end."""
     client = program(name, tmp_path)
@@ -292,6 +291,9 @@ async def test_the_shell_program_says_which_tool_it_lacks(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["python", "node"])
+@pytest.mark.story(
+    "The example client follows an execution, reconnects and misses nothing.", cases=("python",)
+)
 async def test_a_program_misses_nothing_when_the_server_dies(name: str, tmp_path: Path) -> None:
     """After `kill -9` and a new start it continues where it was: no duplicate and no gap."""
     client = program(name, tmp_path)

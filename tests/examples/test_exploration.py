@@ -26,7 +26,9 @@ def words_of_the_readme() -> list[str]:
     return [str(README.parent / word) if word.startswith("examples/") else word for word in words]
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "The exploration of the README scores two ways to a schema, adopts one and undoes it."
+)
 def test_two_ways_to_the_schema_are_scored_adopted_and_undone(tmp_path: Path) -> None:
     """The schema drawn from more rows fits more of them; the plan continues after it."""
     execution = tmp_path / "execution"

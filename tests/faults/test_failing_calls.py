@@ -46,7 +46,9 @@ CUT = STRUCK if IS_LONG else tuple(each for each in SPREAD if each.name in ("a c
 
 
 @pytest.mark.parametrize("scenario", STRUCK, ids=lambda scenario: scenario.name)
-@pytest.mark.quick("a rollback")
+@pytest.mark.story(
+    "A system call that fails during a rollback loses nothing.", cases=("a rollback",)
+)
 async def test_a_call_that_fails_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:

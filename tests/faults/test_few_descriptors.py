@@ -32,7 +32,6 @@ FEW_BYTES = 64 * 1024
 
 
 @pytest.mark.parametrize("descriptors", [36, FAST, 64])
-@pytest.mark.quick("48")
 async def test_a_crowd_at_the_door_takes_nothing_from_whoever_is_inside(
     tmp_path: Path, tier: Tier, tally: Tally, descriptors: int
 ) -> None:

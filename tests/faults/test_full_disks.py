@@ -274,7 +274,7 @@ async def test_a_codon_ends_and_the_next_begins_only_when_there_is_room(
     await _nothing_is_lost(it, tally, "a disk that is full at a codon's end")
 
 
-@pytest.mark.quick
+@pytest.mark.story("A rollback that meets a full disk is completed when there is room.")
 async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     disk: Path, tmp_path: Path, tally: Tally
 ) -> None:

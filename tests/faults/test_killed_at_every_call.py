@@ -23,7 +23,10 @@ FAST_SECONDS = 2.0
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS if IS_LONG else SPREAD, ids=lambda each: each.name)
-@pytest.mark.quick("a rollback", "a checkpoint")
+@pytest.mark.story(
+    "Killed at any system call, the server loses nothing that was acknowledged.",
+    cases=("a rollback", "a checkpoint"),
+)
 async def test_a_kill_at_any_call_loses_nothing(
     scenario: Scenario, grounds: Lay, tier: Tier
 ) -> None:

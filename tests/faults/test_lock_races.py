@@ -99,7 +99,9 @@ def racers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Star
 
 
 @pytest.mark.parametrize("name", RACES)
-@pytest.mark.quick("on a stale lock")
+@pytest.mark.story(
+    "Of twelve servers that start at once, one owns the directory.", cases=("on a stale lock",)
+)
 def test_of_twelve_starters_one_owns(
     name: str, layout: Layout, racers: tuple[list[Starter], Witness], tier: Tier, tally: Tally
 ) -> None:

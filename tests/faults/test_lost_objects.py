@@ -22,7 +22,6 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.quick("removed")
 def test_one_lost_object_makes_only_what_needs_it_unavailable(
     execution: Path, way: Way, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:

@@ -158,7 +158,9 @@ class SetClock(SystemClock):
         return super().now() + self.ahead
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "A machine that slept is reported, and the run continues.", of="docs/unattended.md"
+)
 async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
     """An hour of suspended time is reported as a suspend, not as a clock jump."""
     execution = tmp_path / "execution"

@@ -122,7 +122,7 @@ def machines(made: dict[str, Machine], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize(("kind", "few", "many"), [(EXT4, 3, 100), (XFS, 1, 30)], ids=_name)
-@pytest.mark.quick("ext4-3-100")
+@pytest.mark.story("A power cut loses nothing that was acknowledged.", cases=("ext4-3-100",))
 async def test_a_power_cut_loses_nothing(
     kind: FileSystem, few: int, many: int, machines: Machines, tier: Tier, tally: Tally
 ) -> None:

@@ -10,7 +10,6 @@ import random
 from pathlib import Path
 
 import anyio
-import pytest
 
 from support.invariants import leftovers, tree_violations, violations
 from support.person import Person
@@ -27,7 +26,6 @@ LONGEST_LIFE = 1.0
 LONGEST_START = 1.5
 
 
-@pytest.mark.quick
 async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tally) -> None:
     """After each kill, everything acknowledged exists, and the files are the expected ones."""
     execution = tmp_path / "execution"

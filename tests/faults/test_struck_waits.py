@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hankweave_protocol.events import CodonResumed, CodonWaiting
 from hankweave_protocol.instants import from_text
@@ -123,7 +122,6 @@ class Struck:
         return [*faults, *violations(self.execution, Told())]
 
 
-@pytest.mark.quick
 async def test_a_struck_wait_ends_once_and_in_time(
     tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:

@@ -105,6 +105,11 @@ async def test_nothing_of_an_agent_outlives_a_stop(
 
 
 @pytest.mark.parametrize("name", STAYING)
+@pytest.mark.story(
+    "After a crash, the next start kills every process that an agent left behind.",
+    of="SECURITY.md",
+    cases=("all of them at once",),
+)
 async def test_nothing_of_an_agent_outlives_a_killed_daemon(
     name: str, tmp_path: Path, tier: Tier, tally: Tally
 ) -> None:
@@ -153,7 +158,7 @@ async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Pat
         assert await server.stop() == 0
 
 
-@pytest.mark.quick
+@pytest.mark.story("An agent that stops its keeper does not hang its codon.", of="SECURITY.md")
 async def test_an_agent_that_stops_its_keeper_and_ends_does_not_hang_its_codon(
     tmp_path: Path,
 ) -> None:

@@ -45,7 +45,11 @@ def base() -> Iterator[Path]:
 @pytest.mark.skipif(
     probe().level is not Level.NAMESPACE, reason="this machine has no user namespaces"
 )
-@pytest.mark.quick("agent-in place")
+@pytest.mark.story(
+    "No attack of a confined agent reaches the server or its user.",
+    of="SECURITY.md",
+    cases=("agent-in place",),
+)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("who", "layout"),

@@ -145,7 +145,7 @@ def test_every_field_that_names_a_path_or_a_checkpoint_is_tried() -> None:
     assert with_shas == TAKES_SHAS.keys()
 
 
-@pytest.mark.quick
+@pytest.mark.story("No path in a command leads out of the work tree.", of="SECURITY.md")
 async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
     """Every command refuses such a path; nothing outside is read, written or reported."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
@@ -166,6 +166,7 @@ async def test_no_path_leads_out_of_the_work_tree(tmp_path: Path) -> None:
         assert "Traceback" not in aim.log("server.log")
 
 
+@pytest.mark.story("Links in the work tree are never followed.", of="SECURITY.md")
 async def test_a_link_is_read_as_a_link(tmp_path: Path) -> None:
     """`checkpoint.readFile` returns the target of a link, never the content behind it."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as client:
@@ -210,6 +211,7 @@ FORGERIES = [
 ]
 
 
+@pytest.mark.story("No text forges a line in a log, the journal or a trailer.", of="SECURITY.md")
 async def test_no_text_forges_a_line(tmp_path: Path) -> None:
     """Labels, reasons and file names forge no line of the log or journal, and no trailer."""
     named = [writes(text.replace("/", "_"), "x") for text in FORGERIES]

@@ -61,7 +61,7 @@ async def is_well(aim: Target) -> None:
             pass
 
 
-@pytest.mark.quick
+@pytest.mark.story("A malformed frame ends its own connection and no other.", of="SECURITY.md")
 async def test_each_malformed_frame_ends_its_own_connection_with_its_code(tmp_path: Path) -> None:
     """The close code is 1002, 1007 or 1009, and a client on another connection is not affected."""
     async with target(tmp_path) as aim, peer(aim.url, aim.controller) as beside:

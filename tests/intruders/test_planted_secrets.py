@@ -71,7 +71,7 @@ def files_with(folder: Path, word: bytes) -> list[str]:
     return found
 
 
-@pytest.mark.quick
+@pytest.mark.story("No secret in the output of an agent reaches the disk.", of="SECURITY.md")
 @pytest.mark.timeout(600)
 async def test_no_planted_secret_reaches_the_disk(tmp_path: Path, tally: Tally) -> None:
     """A byte search over the execution directory finds none of the secrets that were printed."""
@@ -111,7 +111,6 @@ open("seen.txt", "w").write(hashlib.sha256(given).hexdigest())
 """
 
 
-@pytest.mark.quick
 async def test_an_agent_gets_the_secrets_that_the_record_lacks(tmp_path: Path) -> None:
     """Prompt and `env` reach the agent unchanged, also after a restart in mid-plan."""
     key, value = f"sk-proj-{MARK}a1b2c3d4e5f6", f"{MARK}-of-the-env"

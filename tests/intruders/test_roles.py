@@ -89,7 +89,9 @@ def test_every_command_says_whether_it_only_looks() -> None:
     assert {name for name, kind in COMMANDS.members.items() if not kind.MUTATES} == LOOKS
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "A client with the viewer's token sees everything and changes nothing.", of="SECURITY.md"
+)
 async def test_a_viewer_may_look_and_is_refused_every_other_command(tmp_path: Path) -> None:
     """Every command is refused with INSUFFICIENT_PERMISSIONS, or answered without a trace."""
     async with target(tmp_path) as aim:
@@ -158,7 +160,11 @@ async def agents_socket(folder: Path, **tools: bool) -> AsyncIterator[tuple[Targ
                 await anyio.sleep(0.01)
 
 
-@pytest.mark.quick
+@pytest.mark.story(
+    "Over its socket, an agent can do what its tools do and nothing else.",
+    of="SECURITY.md",
+    cases=("False",),
+)
 @pytest.mark.parametrize("rollback", [False, True])
 async def test_an_agent_may_do_what_its_tools_do_and_nothing_else(
     tmp_path: Path, rollback: bool

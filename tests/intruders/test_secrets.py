@@ -113,6 +113,7 @@ def test_no_megabyte_takes_redaction_long(text: bytes) -> None:
     assert redact(b'{"r":"' + EVERY_MARKER + text + b'"}').startswith(b'{"r":"')
 
 
+@pytest.mark.story("A key reaches only the agent it is meant for.", of="SECURITY.md")
 async def test_twenty_secrets_are_only_where_they_are_told_to_be(tmp_path: Path) -> None:
     """Known values and forms of keys are nowhere; only the agents' other words are on record."""
     shows = [{"run": f"cat <<'END'\n{text}\nEND"} for text in PRINTED]
@@ -181,6 +182,7 @@ def open_to_others(folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.story("Only its owner can read an execution directory.", of="SECURITY.md")
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
     """Under any umask, everything a command creates in `.hankweave` is private to its owner."""
     with nothing_masked():

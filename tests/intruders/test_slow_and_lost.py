@@ -137,7 +137,6 @@ async def test_a_dead_reader_costs_little_memory(tmp_path: Path) -> None:
     assert min(with_it) - max(without) <= 8 * MIB
 
 
-@pytest.mark.quick
 async def test_who_is_cut_off_again_and_again_misses_nothing(tmp_path: Path) -> None:
     """While an agent prints, each reconnect with `sinceSeq` continues with the very next event."""
     dice = random.Random(5)

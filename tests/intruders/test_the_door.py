@@ -79,6 +79,7 @@ async def test_a_name_that_was_bound_to_loopback_reaches_nothing(tmp_path: Path,
         assert server.rest.greeted == []
 
 
+@pytest.mark.story("No web page but the server's own gets in.", of="SECURITY.md")
 async def test_a_web_page_gets_in_from_nowhere(tmp_path: Path) -> None:
     """A page's Origin is refused with any token, and no page can read the response."""
     async with small_server(tmp_path) as server:
@@ -97,6 +98,7 @@ async def test_a_web_page_gets_in_from_nowhere(tmp_path: Path) -> None:
                 assert b"access-control-allow" not in answer.lower()
 
 
+@pytest.mark.story("No event is sent before the token.", of="SECURITY.md")
 async def test_before_the_token_nothing_is_told(tmp_path: Path) -> None:
     """A client without a token receives no event, and is disconnected at its deadline."""
     async with small_server(tmp_path, handshake_seconds=0.6) as server, peer(server.url) as late:

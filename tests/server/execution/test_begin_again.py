@@ -56,6 +56,7 @@ async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.story("`--from` restarts the plan at a codon, on the current files.")
 async def test_it_begins_at_any_codon_with_the_answers_before_it(tmp_path: Path) -> None:
     """After a restart at the second codon the first is not repeated, and its answer is known.
 

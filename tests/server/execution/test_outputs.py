@@ -32,6 +32,7 @@ async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int
 
 
 @pytest.mark.full
+@pytest.mark.story("`--output` gets the files that a hank names as its results.")
 async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path) -> None:
     """The codon's commands run first, in the work tree with its environment; then the matching
     files are copied with their paths, before anything is archived."""

@@ -29,6 +29,9 @@ def log(execution: Path) -> list[str]:
     return (execution / "agentRoot" / "log").read_text().split()
 
 
+@pytest.mark.story(
+    "`--until` ends the plan after a codon, and the next run continues with the rest."
+)
 async def test_the_plan_ends_after_the_named_codon(tmp_path: Path) -> None:
     """The run completes with exit code 0; the rest of the plan is left for the next run."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"

@@ -96,7 +96,6 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-@pytest.mark.quick
 async def test_after_an_orderly_end_no_line_is_read_again(
     layout: Layout, accepted: list[int]
 ) -> None:
@@ -119,7 +118,6 @@ async def test_after_a_crash_every_line_is_read(layout: Layout, accepted: list[i
         assert accepted == list(range(1, ledger.last_seq + 1))
 
 
-@pytest.mark.quick
 async def test_a_journal_that_was_changed_is_not_taken_for_the_old_one(layout: Layout) -> None:
     """Damage in the middle is found, though size and modification time are as before."""
     await live(layout, 0)

@@ -1,0 +1,82 @@
+"""The Python of README.md, run as it is printed there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.running_server import environment, running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.waiting import eventually
+from support.watching import idle
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+
+
+def printed_below(heading: str) -> str:
+    """Return the first Python code below a heading."""
+    found = re.search(r"```python\n(.*?)```", README.partition(f"\n## {heading}\n")[2], re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.story("The Python client of the README works as printed.")
+async def test_the_client_goes_back_and_follows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It rolls back to the last success, restarts the plan, and prints what happens."""
+    names: dict[str, Any] = {}
+    exec(printed_below("As a library"), names)
+    execution = tmp_path / "execution"
+    file = execution / "agentRoot" / "a.txt"
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    said: list[str] = []
+    async with running_server(hank, None, execution) as server:
+        async with server.client(since_seq=0) as client:
+            await idle(client)
+
+        file.write_text("b")
+        following = asyncio.create_task(names["main"](execution))
+
+        def is_back() -> bool:
+            said.extend(capsys.readouterr().out.split())
+            return "rollback.completed" in said
+
+        await eventually(is_back)
+        following.cancel()
+        await asyncio.wait([following])
+
+    assert file.read_text() == "a"
+
+
+@pytest.mark.story("The checkpoint manager of the README works as printed.", of="docs/architect.md")
+def test_the_manager_goes_back_and_forth(tmp_path: Path) -> None:
+    """In a git repository it makes a commit, keeps what it would destroy, and brings it back."""
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "a.txt").write_text("it works")
+    make, back, again = re.split(
+        r"(?=^manager\.(?:rollback|undo))",
+        printed_below("Coming from Architect: pipelines"),
+        flags=re.M,
+    )
+    seen = "print(open('a.txt').read())\n"
+    script = f"{make}open('a.txt', 'w').write('edited')\n{back}{seen}{again}{seen}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split("\n")[:2] == ["it works", "edited"]
+    log = subprocess.run(
+        ["git", "log", "--format=%s"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert log.stdout == "architect:checkpoint:step-1 -- it works\n"

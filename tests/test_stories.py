@@ -1,0 +1,79 @@
+"""The stories of the gate: each proves a promise of a document on a real server.
+
+The marker `story` is described in `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+TOP = TESTS.parent
+MARKER = "pytest.mark.story"
+
+
+@dataclass(frozen=True)
+class Story:
+    test: str
+    promise: str
+    document: str
+
+
+@cache
+def stories() -> list[Story]:
+    """Return the stories of all tests; none is imported."""
+    return [story for path in sorted(TESTS.rglob("test_*.py")) for story in _stories_of(path)]
+
+
+def test_each_promise_is_one_sentence() -> None:
+    """It begins with a capital letter or with code, and its only full stop is at its end."""
+    wrong = [story for story in stories() if not _is_one_sentence(story.promise)]
+    assert wrong == []
+
+
+def test_each_promise_has_one_story() -> None:
+    """A test for a promise that another one proves already does not belong in the gate."""
+    told = Counter(story.promise for story in stories())
+    assert [promise for promise, times in told.items() if times > 1] == []
+
+
+def test_the_number_of_stories_is_bounded() -> None:
+    """Fewer stories would leave promises out, and more would take the gate over its time."""
+    assert 110 <= len(stories()) <= 135
+
+
+def test_each_document_has_a_story() -> None:
+    """README.md, SECURITY.md and all of docs/ have one, and no story names a missing document."""
+    told = {story.document for story in stories()}
+    pages = {f"docs/{path.name}" for path in TOP.glob("docs/*.md")}
+    assert {"README.md", "SECURITY.md", *pages} - told == set()
+    assert [document for document in told if not (TOP / document).is_file()] == []
+
+
+def _stories_of(path: Path) -> Iterator[Story]:
+    text = path.read_text()
+    if f"@{MARKER}(" not in text:
+        return
+
+    for node in ast.parse(text).body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == MARKER:
+                test = f"{path.relative_to(TOP)}::{node.name}"
+                document = {keyword.arg: keyword.value for keyword in mark.keywords}.get("of")
+                yield Story(
+                    test,
+                    promise=ast.literal_eval(mark.args[0]),
+                    document="README.md" if document is None else ast.literal_eval(document),
+                )
+
+
+def _is_one_sentence(text: str) -> bool:
+    return (text[0].isupper() or text[0] == "`") and text.endswith(".") and ". " not in text
