@@ -99,7 +99,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--all-faults", action="store_true", help="the long tier: every point")
     group.addoption("--rounds", type=int, default=300, help="random kills in the long tier")
     group.addoption(
-        "--sampled", type=float, metavar="SECONDS", help="a sample of each scenario, so long each"
+        "--sampled", type=int, metavar="N", help="a sample of N points of each scenario"
     )
     group.addoption("--agents", action="store_true", help="real agents, where it is safe")
     group.addoption("--summary", type=Path, help="write the table of the campaigns as JSON")

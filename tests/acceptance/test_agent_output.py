@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 import pytest
 
@@ -20,6 +19,7 @@ from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon
 from support.invariants import Told, violations
 from support.running_server import RunningServer, running_server, state
 from support.scripted_hank import codon, write_hank
+from support.waiting import eventually, limited
 from support.watching import told
 
 MEGABYTE = 1_000_000
@@ -125,7 +125,7 @@ async def test_whatever_an_agent_prints_its_codon_ends_with_the_right_reason(
     ]
     hank = write_hank(tmp_path / "hank", *codons)
     async with running_server(hank, None, execution, "--headless") as server:
-        with anyio.fail_after(120):
+        with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
     (run,) = state(execution).runs
@@ -241,12 +241,13 @@ def _resident(server: RunningServer) -> int:
 async def _peak(server: RunningServer) -> int:
     """Return the server's peak resident memory until it ended."""
     peak = 0
-    with anyio.fail_after(60):
-        while server.process.returncode is None:
-            with contextlib.suppress(psutil.Error):
-                peak = max(peak, _resident(server))
 
-            with anyio.move_on_after(0.01):
-                await server.process.wait()
+    def has_ended() -> bool:
+        nonlocal peak
+        with contextlib.suppress(psutil.Error):
+            peak = max(peak, _resident(server))
 
+        return server.process.returncode is not None
+
+    await eventually(has_ended)
     return peak

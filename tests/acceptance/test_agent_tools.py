@@ -31,6 +31,7 @@ from support.running_server import (
     running_server,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, told
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -364,7 +365,7 @@ def test_nothing_but_the_protocol_is_on_stdout(tmp_path: Path) -> None:
         input="\n".join(frames).encode("latin-1") + b"\n",
         env=environment(),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

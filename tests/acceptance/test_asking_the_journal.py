@@ -25,6 +25,7 @@ from hankweave_protocol.queries import Condition, EventsPage, Order, Reduction
 from hankweave_server.paths import Layout
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import limited
 from support.watching import idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
@@ -165,7 +166,7 @@ async def test_a_bad_query_is_refused_and_touches_nothing(tmp_path: Path) -> Non
 
 async def answered(socket: ClientConnection) -> Any:
     """Return the reply to the last command; skip events and greetings."""
-    with anyio.fail_after(30):
+    with limited():
         while True:
             frame = json.loads(await socket.recv())
             if frame.get("inReplyTo") == "q":
@@ -187,7 +188,7 @@ async def test_following_prints_only_what_was_asked_for(tmp_path: Path) -> None:
         ) as following:
             assert following.stdout is not None
             text = ""
-            with anyio.fail_after(30):
+            with limited():
                 while text.count("\n") < 1 + len(past):
                     text += (await following.stdout.receive()).decode()
 

@@ -16,7 +16,8 @@ from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import DEADLINE, idle, listed, started
+from support.waiting import LIMIT
+from support.watching import idle, listed, started
 
 WRITES = 40
 
@@ -34,7 +35,7 @@ async def saved_as(client: Client, git: GitWitness, content: bytes) -> Checkpoin
         if git.files(record.sha).get("a.txt") == content:
             return record
 
-        await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+        await client.until(StateTransition, is_checkpoint, timeout=LIMIT)
 
 
 def is_checkpoint(event: Event) -> bool:
@@ -258,7 +259,7 @@ async def test_an_agent_that_should_wait_and_does_not_is_noticed(tmp_path: Path)
         server.client(since_seq=0) as client,
     ):
         edited = execution / "agentRoot" / "a.txt"
-        await client.until(ToolResult, timeout=DEADLINE)
+        await client.until(ToolResult, timeout=LIMIT)
         edited.write_text("a person's")
         record = await saved_as(client, GitWitness(execution), b"a person's")
         gate.touch()
@@ -338,7 +339,7 @@ half.write("the second half")
             if git.files(record.sha).get("half.txt") == b"the first half, ":
                 break
 
-            await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+            await client.until(StateTransition, is_checkpoint, timeout=LIMIT)
 
         gate.touch()
         await idle(client)

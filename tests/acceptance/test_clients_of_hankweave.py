@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
@@ -27,7 +26,8 @@ from support.reference_schema import faults_of
 from support.running_server import RunningServer, journal, running_server, state
 from support.screens import Screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import DEADLINE, idle, started, told
+from support.waiting import limited
+from support.watching import idle, started, told
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def greet(socket: ClientConnection, **hello: Any) -> None:
 
 
 async def hear(socket: ClientConnection) -> dict[str, Any]:
-    with anyio.fail_after(DEADLINE):
+    with limited():
         frame = await socket.recv()
 
     assert faults_of(frame) == []
@@ -127,7 +127,7 @@ async def test_without_a_client_the_plan_begins_all_the_same(tmp_path: Path) -> 
     """The server waits two seconds for a client, then starts the plan."""
     hank = write_hank(tmp_path / "hank", codon("one"))
     execution = tmp_path / "execution"
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with running_server(hank, None, execution, "--exit-on-complete") as server:
             assert await server.ended() == 0
 

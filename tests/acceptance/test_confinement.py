@@ -32,6 +32,7 @@ from support.running_server import (
     running_server,
 )
 from support.scripted_hank import Step, codon, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, told
 
 pytestmark = pytest.mark.skipif(
@@ -303,7 +304,7 @@ def test_required_confinement_that_is_not_wanted_ends_with_78(
         env=environment(**CONFINED),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert ended.returncode == ExitCode.CONFIGURATION

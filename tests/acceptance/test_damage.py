@@ -23,7 +23,8 @@ from support.damage import damage, unpack
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
-from support.watching import DEADLINE, idle, listed, started, told
+from support.waiting import LIMIT
+from support.watching import idle, listed, started, told
 
 TWO = (codon("one", writes("a.txt", "one")), codon("two", writes("a.txt", "two")))
 
@@ -138,7 +139,7 @@ async def test_damage_that_a_rollback_does_not_touch_is_reported_and_mended_late
             "a.txt": b"two",
             "by-hand.txt": b"a person's work",
         }
-        warned = await client.until(ErrorEvent, _is_about_the_store, timeout=DEADLINE)
+        warned = await client.until(ErrorEvent, _is_about_the_store, timeout=LIMIT)
         assert isinstance(warned.data, ErrorEvent)
         assert blob in warned.data.message
         assert "fsck --repair" in warned.data.message

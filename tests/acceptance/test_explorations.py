@@ -49,6 +49,7 @@ from support.git_facts import GitWitness
 from support.model_endpoint import Reply, Trouble, model_endpoint
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT, eventually
 from support.watching import idle, told
 
 LENGTH = "wc -c < answer.txt"
@@ -86,7 +87,7 @@ async def explored(client: Client, **fields: Any) -> Exploration:
     """Start an exploration of the codon `answer`, and return it when it has ended."""
     command = ExplorationStart(codon_id=CodonId("answer"), **fields)
     begun = await client.ask(command)
-    await client.until(ExplorationEnded, timeout=60)
+    await client.until(ExplorationEnded, timeout=LIMIT)
     return await client.ask(ExplorationShow(exploration_id=begun.exploration_id))
 
 
@@ -185,7 +186,7 @@ async def test_a_codon_of_a_loop_is_tried_once(tmp_path: Path) -> None:
     async with a_finished_plan(tmp_path, CODONS[0], loop) as (server, client):
         command = ExplorationStart(codon_id=CodonId("answer#1"), variants=(LONG,))
         begun = await client.ask(command)
-        await client.until(ExplorationEnded, timeout=60)
+        await client.until(ExplorationEnded, timeout=LIMIT)
         found = await client.ask(ExplorationShow(exploration_id=begun.exploration_id))
         (attempt,) = found.attempts
         assert attempt.status == "completed", attempt.message
@@ -284,7 +285,7 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
             ExplorationStart(codon_id=CodonId("answer"), variants=(endless, LONG))
         )
         first, second = begun.attempts
-        await client.until(AttemptEnded, timeout=60)
+        await client.until(AttemptEnded, timeout=LIMIT)
         shown = await client.ask(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
         status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
@@ -294,7 +295,7 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         await client.ask(
             ExplorationDiscard(exploration_id=begun.exploration_id, attempt_id=first.attempt_id)
         )
-        await client.until(ExplorationEnded, timeout=60)
+        await client.until(ExplorationEnded, timeout=LIMIT)
         assert not place.exists()
         shown = await client.ask(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["discarded", "completed"]
@@ -348,9 +349,7 @@ async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) 
 
     kept.rename(place)
     async with running_server(None, None, server.execution, "--no-autostart"):
-        with anyio.fail_after(30):
-            while place.exists():  # noqa: ASYNC110  # nothing is recorded of the removal
-                await anyio.sleep(0.05)
+        await eventually(lambda: not place.exists())
 
         assert Path(found.attempts[1].execution_path or "").is_dir()
 
@@ -396,15 +395,14 @@ async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None
         await client.ask(
             ExplorationStart(codon_id=CodonId("answer"), variants=(slow,), n=2, score=LENGTH)
         )
-        while not all(map(_is_at_work, state(parent).explorations[0].attempts)):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+        await eventually(lambda: all(map(_is_at_work, state(parent).explorations[0].attempts)))
 
         server.kill()
         await server.ended()
 
     gate.touch()
     async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
-        await client.until(ExplorationEnded, timeout=60)
+        await client.until(ExplorationEnded, timeout=LIMIT)
         shown = await client.ask(ExplorationShow())
         assert [each.score for each in shown.attempts] == [13.0, 13.0]
 

@@ -19,7 +19,7 @@ from hankweave_client.client import Client
 from support.flushes import FlushCounter
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.small_server import eventually
+from support.waiting import eventually
 from support.watching import idle
 
 QUIET_SECONDS = 1.0

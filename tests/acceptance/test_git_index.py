@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
@@ -16,7 +15,8 @@ from support.command_line import hankweave
 from support.damage import git
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import DEADLINE, idle
+from support.waiting import eventually
+from support.watching import idle
 
 TWO = (
     codon("one", writes("a.txt", "one"), {"run": "chmod 600 a.txt; ln -s a.txt link; mkdir deep"}),
@@ -32,13 +32,12 @@ def status(execution: Path) -> str:
 
 async def becomes_clean(execution: Path) -> None:
     """Wait until git sees no difference: the index follows HEAD with a short delay."""
-    with anyio.fail_after(DEADLINE):
-        while True:
-            done = git(execution, "status", "--porcelain")
-            if (done.returncode, done.stdout) == (0, ""):
-                return
 
-            await anyio.sleep(0.05)
+    def is_clean() -> bool:
+        done = git(execution, "status", "--porcelain")
+        return (done.returncode, done.stdout) == (0, "")
+
+    await eventually(is_clean)
 
 
 async def test_git_status_is_clean_after_runs_rollbacks_and_crashes(tmp_path: Path) -> None:

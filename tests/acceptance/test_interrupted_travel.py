@@ -41,7 +41,8 @@ from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import ends_rollback
-from support.watching import DEADLINE, idle, started
+from support.waiting import LIMIT
+from support.watching import idle, started
 
 LOOP = {
     "type": "loop",
@@ -329,7 +330,7 @@ async def killed(
 
     async with anyio.create_task_group() as sender:
         sender.start_soon(send)
-        await anyio.to_thread.run_sync(catching.wait, DEADLINE)
+        await anyio.to_thread.run_sync(catching.wait, LIMIT)
         server.kill()
         await server.ended()
         sender.cancel_scope.cancel()
@@ -428,9 +429,7 @@ async def _tool_checkpoint(client: Client) -> Sha:
         made = _made(event)
         return None if made is None else made.checkpoint.kind
 
-    event = await client.until(
-        StateTransition, lambda event: kind(event) == "tool", timeout=DEADLINE
-    )
+    event = await client.until(StateTransition, lambda event: kind(event) == "tool", timeout=LIMIT)
     made = _made(event)
     assert made is not None
     return made.checkpoint.sha

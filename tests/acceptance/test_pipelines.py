@@ -22,8 +22,7 @@ from hankweave_server.architect import CheckpointManager
 from support.command_line import Done, hankweave
 from support.running_server import appears, command, environment, running_server, state
 from support.seed_003 import PIPELINE
-
-SECONDS = 60
+from support.waiting import LIMIT, limited
 
 
 def git(folder: Path, *words: str) -> str:
@@ -110,7 +109,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
     ):
         target = RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="end")
         await client.send(target)
-        await client.until(RollbackCompleted, timeout=SECONDS)
+        await client.until(RollbackCompleted, timeout=LIMIT)
         assert code(place) == ["implemented"]
 
     again = hankweave("pipeline", "pipeline.yaml", cwd=place)
@@ -372,7 +371,7 @@ async def test_a_pipeline_that_is_interrupted_says_so(
     async with await anyio.open_process(words, cwd=place, env=environment()) as process:
         await appears(place / "half.txt")
         process.send_signal(number)
-        with anyio.fail_after(SECONDS):
+        with limited():
             assert process.stdout is not None
             out = b"".join([chunk async for chunk in process.stdout])
             assert await process.wait() == code_of_end

@@ -1,13 +1,12 @@
 """Progress of long operations over a real socket and on a real terminal: who receives it, and what.
 
 Quick operations report no progress, and the duration depends on the machine: each test repeats an
-operation on a slowed server until it takes long enough or a deadline passes.
+operation on a slowed server until it takes long enough.
 """
 
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,9 +33,9 @@ from support.running_server import RunningServer, command, environment, journal,
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
 from support.slowed import A_LITTLE, slowed
+from support.waiting import LIMIT, eventually_blocking, limited
 from support.watching import idle
 
-DEADLINE = 120.0
 FILES = 2_000
 """Enough files that a slowed server usually restores them slowly enough to report progress."""
 
@@ -67,7 +66,7 @@ class Ears:
 
     async def hear(self, operation: str, phase: str, work: Callable[[], Awaitable[None]]) -> None:
         """Repeat the operation until the client has received this phase of it, and its end."""
-        with anyio.fail_after(DEADLINE):
+        with limited():
             while not self.of(operation, phase):
                 await work()
 
@@ -210,7 +209,7 @@ async def test_a_gc_counts_what_it_keeps_and_packs(tmp_path: Path) -> None:
             async with slowed(server):
                 assert (await client.collect_garbage(max_count=0)).pruned
 
-        with anyio.fail_after(DEADLINE):
+        with limited():
             while not curious.of("gc"):
                 await collect()
 
@@ -227,7 +226,7 @@ async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
         server_with_many_files(tmp_path, files=3) as (server, client),
         listening(server, progress=True) as curious,
     ):
-        with anyio.fail_after(DEADLINE):
+        with limited():
             took = PATIENCE_SECONDS
             while took >= PATIENCE_SECONDS:
                 curious.told.clear()
@@ -243,7 +242,7 @@ async def test_what_is_quickly_done_is_not_told(tmp_path: Path) -> None:
 async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> None:
     """The requested checkpoint is made and reported to the others, and so is the next one."""
     async with server_with_many_files(tmp_path) as (server, client):
-        with anyio.fail_after(DEADLINE):
+        with limited():
             attempt, tree = 1, server.execution / "agentRoot"
             while not await has_left_in_the_midst(server, f"left {attempt}"):
                 attempt += 1
@@ -253,7 +252,7 @@ async def test_who_leaves_in_the_midst_of_it_breaks_nothing(tmp_path: Path) -> N
             assert isinstance(event.data, StateTransition)
             return f'"label":"left {attempt}"'.encode() in bytes(event.data.transition.data)
 
-        await client.until(StateTransition, is_it, timeout=DEADLINE)
+        await client.until(StateTransition, is_it, timeout=LIMIT)
 
         made = await client.create_checkpoint("after it")
         assert made.label == "after it"
@@ -278,7 +277,7 @@ async def has_left_in_the_midst(server: RunningServer, label: str) -> bool:
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(ask)
-        told.append(await leaving.until(StoreProgress, timeout=DEADLINE))
+        told.append(await leaving.until(StoreProgress, timeout=LIMIT))
         tasks.cancel_scope.cancel()
 
     return bool(told) and not getattr(told[0].data, "ended", True)
@@ -304,11 +303,17 @@ async def test_bars_are_drawn_on_a_terminal_of_what_a_server_does(tmp_path: Path
 
 def draws(text: str, root: str, words: tuple[str, ...], back: tuple[str, ...] = ()) -> None:
     """Repeat the command, reversing it in between, until it takes long enough to be drawn."""
-    end = time.monotonic() + DEADLINE
-    while not _is_drawn(text, root, words):
-        assert time.monotonic() < end, f"{text} was never drawn"
+
+    def is_drawn_or_reversed() -> bool:
+        if _is_drawn(text, root, words):
+            return True
+
         if back:
             _is_drawn(text, root, back)
+
+        return False
+
+    eventually_blocking(is_drawn_or_reversed)
 
 
 def _is_drawn(text: str, root: str, words: tuple[str, ...]) -> bool:

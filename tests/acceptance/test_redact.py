@@ -28,6 +28,7 @@ from support.nth_call import Strike
 from support.running_server import command, environment, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.tally import Tally
+from support.waiting import LIMIT
 from support.watching import idle, journal, told
 
 VALUE = "Tr0ub4dor & three"
@@ -238,7 +239,7 @@ def struck(past: Past, strike: Strike, *options: str) -> None:
         env=environment(),
         input=VALUE.encode(),
         capture_output=True,
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
 
@@ -262,7 +263,6 @@ def points(past: Past, report: Path, *options: str) -> list[Strike]:
     cases=("redact",),
 )
 @pytest.mark.skipif(nth_call.why_not() is not None, reason=nth_call.why_not() or "")
-@pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize("act", ["redact", "undo", "confirm"])
 async def test_a_kill_at_any_call_is_recovered_by_the_next_command(
     tmp_path: Path, act: str, tally: Tally

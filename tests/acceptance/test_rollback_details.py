@@ -28,7 +28,7 @@ from support.copies import copy_execution
 from support.git_facts import GitWitness
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.small_server import eventually
+from support.waiting import eventually
 from support.watching import idle, listed, told
 
 THREE = (
@@ -102,7 +102,7 @@ async def test_auto_restart_runs_the_rest_of_the_plan_without_autostart(tmp_path
         def continued() -> bool:
             return [each.codon_id for each in state(execution).runs[0].codons] == ["two", "three"]
 
-        await eventually(continued, seconds=60)
+        await eventually(continued)
 
 
 async def test_a_rollback_right_after_the_start_keeps_the_plan_from_beginning(

@@ -12,13 +12,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -29,9 +27,9 @@ from support import seed_snippets as seed
 from support.git_facts import GitWitness
 from support.running_server import command, environment, running_server, state
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT, eventually_blocking, limited
 
 TOP = Path(__file__).resolve().parents[2]
-SECONDS = 60
 
 AGENT = """\
 import json, pathlib, sys
@@ -87,7 +85,7 @@ class Live:
             env={"HOME": str(self.home), "PATH": os.environ["PATH"], "GIT_PAGER": "cat"},
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=LIMIT,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -116,7 +114,7 @@ class Live:
             cwd=self.execution,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=LIMIT,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -176,7 +174,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
             yield Live(home, execution)
         finally:
             server.send_signal(signal.SIGTERM)
-            server.wait(SECONDS)
+            server.wait(LIMIT)
             server.stdout.close()
 
 
@@ -226,11 +224,7 @@ def test_git_status_is_clean_with_the_exports(live: Live) -> None:
 
     The index is written a moment after a checkpoint, because no checkpoint waits for it.
     """
-    deadline = time.monotonic() + SECONDS
-    while (shown := live.git("git status --porcelain")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-    assert shown == ""
+    eventually_blocking(lambda: live.git("git status --porcelain") == "")
 
 
 def test_the_git_configuration_is_isolated(live: Live) -> None:
@@ -415,7 +409,7 @@ def _has_reason(event: Event, reason: str) -> bool:
 
 async def _receives(socket: ClientConnection, kind: str) -> None:
     """Wait for a message of this type; an error before it fails the test."""
-    with anyio.fail_after(SECONDS):
+    with limited():
         async for frame in socket:
             message = json.loads(frame)
             assert message["type"] != "error", message

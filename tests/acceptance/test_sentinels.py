@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from hankweave_protocol.events import (
@@ -21,6 +20,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.model_endpoint import model_endpoint, rate_limit, silence
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT, eventually
 from support.watching import idle, told
 
 
@@ -206,12 +206,10 @@ async def test_a_silent_model_does_not_hold_up_a_skip(tmp_path: Path) -> None:
         running_server(hank, None, execution, env=endpoint.environment) as server,
         server.client() as client,
     ):
-        with anyio.fail_after(30):
-            while not endpoint.requests:  # noqa: ASYNC110  # the endpoint has no events of its own
-                await anyio.sleep(0.01)
+        await eventually(lambda: endpoint.requests)
 
         await client.skip_codon()
-        await client.until(CodonCompletedEvent, timeout=30)
+        await client.until(CodonCompletedEvent, timeout=LIMIT)
         await idle(client, "codon-completed")
 
     errors: list[SentinelError] = told(execution, SentinelError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +31,9 @@ from hankweave_protocol.state import CompletedCodon, Continuation, FreshStart
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import EXAMPLE, journal, running_server, state, tree
+from support.waiting import limited
 
 CODONS = ["observe", "infer", "generate", "review#0", "review#1", "report"]
-DEADLINE = 60.0
 FAST = {"HANKWEAVE_EXAMPLE_PACE": "0"}
 
 
@@ -41,7 +42,7 @@ def at_rest(event: Event) -> bool:
 
 
 async def wait_for_rest(client: Client, since: int = 0) -> None:
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async for event in client.events():
             if event.seq > since and at_rest(event):
                 return
@@ -196,7 +197,7 @@ async def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
         server.client(since_seq=0) as client,
     ):
         killed = server.pid
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async for event in client.events():
                 if MOMENTS[moment](event):
                     server.kill()
@@ -231,14 +232,11 @@ async def test_killed_in_a_rollback_it_finishes_the_rollback(tmp_path: Path) -> 
         target = completed(execution)["infer"].completion_checkpoint
 
         async def roll_back() -> None:
-            with anyio.move_on_after(DEADLINE):
-                try:
-                    await client.send(RollbackToCheckpoint(checkpoint_sha=target))
-                except (CommandRefused, ConnectionError, OSError):
-                    return
+            with contextlib.suppress(CommandRefused, ConnectionError, OSError):
+                await client.send(RollbackToCheckpoint(checkpoint_sha=target))
 
         sender.start_soon(roll_back)
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async for event in client.events():
                 if isinstance(event.data, RollbackStarted):
                     server.kill()

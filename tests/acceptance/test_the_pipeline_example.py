@@ -15,9 +15,9 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon
 from support.command_line import Done, hankweave
 from support.running_server import environment, running_server, state, tree
+from support.waiting import LIMIT
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
-SECONDS = 60
 STEPS = ["implement", "measure", "optimize", "note"]
 
 
@@ -35,7 +35,7 @@ def marks(done: Done) -> list[str]:
 def lines_of_python(project: Path) -> int:
     """Return the result of the example's own measurement of the current primes.py."""
     words = [sys.executable, "-B", "measure.py", "5000"]
-    return int(subprocess.check_output(words, cwd=project, env=environment(), timeout=SECONDS))
+    return int(subprocess.check_output(words, cwd=project, env=environment(), timeout=LIMIT))
 
 
 @pytest.fixture(name="project")
@@ -85,7 +85,7 @@ async def test_the_example_goes_back_by_step_from_the_socket_and_goes_on(project
         await client.send(
             RollbackToCodon(codon_id=CodonId("implement"), checkpoint_type="completed")
         )
-        await client.until(RollbackCompleted, timeout=SECONDS)
+        await client.until(RollbackCompleted, timeout=LIMIT)
         simple = (project / "stand_in" / "simple.py").read_bytes()
         assert (project / "primes.py").read_bytes() == simple
 

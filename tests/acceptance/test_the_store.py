@@ -28,6 +28,7 @@ from support.abandoned import HANK, DeadEnd, dead_end
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, appears, journal, running_server
 from support.scripted_hank import write_hank
+from support.waiting import LIMIT
 from support.watching import idle, told
 
 
@@ -165,7 +166,7 @@ async def test_a_gc_whose_client_left_is_told_all_the_same(tmp_path: Path) -> No
                 tasks.start_soon(_let_it_begin, leaving)
                 await appears(intent)
 
-            event = await past.client.until(CheckpointPruned, timeout=30)
+            event = await past.client.until(CheckpointPruned, timeout=LIMIT)
             tasks.cancel_scope.cancel()
 
         assert isinstance(event.data, CheckpointPruned)
@@ -415,7 +416,7 @@ async def test_what_piles_up_is_packed_in_the_background(tmp_path: Path) -> None
             (execution / "agentRoot" / "a.txt").write_text(f"{number}\n" * 50)
             shas.add((await client.create_checkpoint()).sha)
 
-        event = await client.until(StoreConsolidated, timeout=30)
+        event = await client.until(StoreConsolidated, timeout=LIMIT)
         assert isinstance(event.data, StoreConsolidated)
         assert event.data.packs_after < event.data.packs_before
         assert event.data.bytes_after < event.data.bytes_before

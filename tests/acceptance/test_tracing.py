@@ -7,8 +7,9 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-import anyio
 import pytest
+
+from support.waiting import LIMIT, eventually
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
@@ -42,12 +43,15 @@ def is_at_the_end(event: Event) -> bool:
 
 async def continued(client: Client, codon_id: CodonId) -> None:
     """End the wait of a codon; a server that has just started refuses that for a moment."""
-    with anyio.fail_after(30):
-        while True:
-            with suppress(CommandRefused):
-                return await client.start_codon(codon_id)
 
-            await anyio.sleep(0.01)
+    async def is_started() -> bool:
+        with suppress(CommandRefused):
+            await client.start_codon(codon_id)
+            return True
+
+        return False
+
+    await eventually(is_started)
 
 
 def runs_of(collector: Collector) -> list[ReceivedSpan]:
@@ -68,7 +72,7 @@ async def test_a_run_is_one_trace_over_two_servers_and_a_rollback_another(tmp_pa
         env = collector.environment
         async with running_server(hank, None, execution, env=env) as server:
             async with server.client(since_seq=0) as client:
-                await client.until(CodonWaiting, timeout=30)
+                await client.until(CodonWaiting, timeout=LIMIT)
 
             await server.stop()
 
@@ -78,12 +82,12 @@ async def test_a_run_is_one_trace_over_two_servers_and_a_rollback_another(tmp_pa
         ]
         async with running_server(hank, None, execution, env=env) as server:
             async with server.client(since_seq=0) as client:
-                await client.until(CodonWaiting, timeout=30)
+                await client.until(CodonWaiting, timeout=LIMIT)
                 await continued(client, CodonId("review"))
-                await client.until(ServerIdle, is_at_the_end, timeout=30)
+                await client.until(ServerIdle, is_at_the_end, timeout=LIMIT)
                 await client.roll_back_to_codon(CodonId("review"), "completed", auto_restart=True)
-                await client.until(RollbackCompleted, timeout=30)
-                await client.until(ServerIdle, is_at_the_end, timeout=30)
+                await client.until(RollbackCompleted, timeout=LIMIT)
+                await client.until(ServerIdle, is_at_the_end, timeout=LIMIT)
 
             await server.stop()
 
@@ -135,7 +139,7 @@ async def test_a_server_that_is_killed_leaves_a_trace_that_the_next_one_ends(
         env = collector.environment
         async with running_server(hank, None, execution, env=env) as server:
             async with server.client(since_seq=0) as client:
-                await client.until(ToolResult, timeout=30)
+                await client.until(ToolResult, timeout=LIMIT)
 
             written = (execution / "agentRoot" / "context.txt").read_text().strip()
             server.kill()

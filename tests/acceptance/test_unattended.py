@@ -15,6 +15,7 @@ from hankweave_protocol.events import CodonWaiting
 from hankweave_protocol.hank import Codon
 from support.running_server import command, environment, running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 
 PAGE = Path(__file__).parents[2] / "docs" / "unattended.md"
 BLOCK = re.compile(r"```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL)
@@ -71,7 +72,7 @@ async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
 
     async with running_server(hank, tmp_path / "data", Path(place), *options) as server:
         async with server.client(since_seq=0) as client:
-            await client.until(CodonWaiting, timeout=30)
+            await client.until(CodonWaiting, timeout=LIMIT)
 
         shown = await hankweave(status)
         assert "now         review; next: publish" in shown

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from jsonschema import Draft7Validator
 from websockets.asyncio.client import ClientConnection
@@ -17,7 +16,7 @@ from codegen.catalogue import FILES
 from hankweave_client.discovery import discover
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import DEADLINE
+from support.waiting import limited
 
 DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "protocol/asyncapi.json").read_text())
 
@@ -89,7 +88,7 @@ async def test_every_frame_of_a_server_fits_the_document(tmp_path: Path) -> None
     async with running_server(hank, None, execution):
         address = discover(execution)
         async with connect_websocket(address.url, proxy=None, max_size=None) as socket:
-            with anyio.fail_after(DEADLINE * 2):
+            with limited():
                 talk = Talk(socket)
                 await greet(talk, socket, address.token)
                 await talk.until("server.idle", reason="all-codons-completed")

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
@@ -32,6 +31,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.state import FailedCodon
 from support.running_server import appears, journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import eventually, limited
 from support.watching import idle, started, told
 
 
@@ -163,7 +163,7 @@ async def raw(execution: Path, **hello: Any) -> AsyncIterator[ClientConnection]:
 
 
 async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
-    with anyio.fail_after(20):
+    with limited():
         while True:
             frame: dict[str, Any] = json.loads(await socket.recv())
             if frame["type"] == kind:
@@ -234,9 +234,7 @@ async def test_a_forced_end_is_an_end_at_once(tmp_path: Path) -> None:
             await socket.send(json.dumps({"id": "1", "type": ServerForceShutdown.TYPE}))
             assert await server.ended() == 1
 
-    with anyio.fail_after(30):
-        while Path("/proc", pid.read_text().strip()).exists():  # noqa: ASYNC110  # its keeper's doing
-            await anyio.sleep(0.01)
+    await eventually(lambda: not (Path("/proc", pid.read_text().strip()).exists()))
 
     gate.touch()
     async with running_server(hank, None, execution, "--headless") as server:

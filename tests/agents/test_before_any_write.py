@@ -17,7 +17,8 @@ from support.models.turns import Held, Runs, Says, Writes
 from support.real_agents import CODEX, GEMINI, REAL, Grounds, Kind
 from support.running_server import running_server, tree
 from support.scripted_hank import write_hank
-from support.watching import DEADLINE, idle, listed
+from support.waiting import LIMIT
+from support.watching import idle, listed
 
 
 @pytest.mark.parametrize("kind", REAL, ids=str)
@@ -63,11 +64,11 @@ async def saves_a_persons_edits(
         running_server(hank, None, grounds.execution, env=environment) as server,
         server.client() as client,
     ):
-        await client.until(ToolResult, timeout=DEADLINE)
+        await client.until(ToolResult, timeout=LIMIT)
         await client.create_checkpoint("the agent has written A")
         edited.write_text("of a person\n")
         first.set()
-        await client.until(ToolResult, timeout=DEADLINE)
+        await client.until(ToolResult, timeout=LIMIT)
         await client.create_checkpoint("the agent has overwritten A")
         edited.write_text("of a person again\n")
         second.set()

@@ -20,6 +20,7 @@ from support.only_loopback import MARK
 from support.real_agents import KINDS, REAL, Environment, Grounds, Kind, processes_of
 from support.running_server import RunningServer, running_server, state
 from support.scripted_hank import write_hank
+from support.waiting import limited
 
 DEADLINE = 60.0
 
@@ -40,7 +41,7 @@ def hanging_hank(grounds: Grounds, kind: Kind, **fields: Any) -> Path:
 
 async def failed(server: RunningServer) -> FailedCodon:
     """Wait for the end of an unattended run, and return its only codon."""
-    with anyio.fail_after(DEADLINE):
+    with limited():
         assert await server.process.wait() == 1, server.output[-5:]
 
     (run,) = state(server.execution).runs

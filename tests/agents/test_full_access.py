@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from hankweave_protocol.events import (
@@ -16,6 +15,7 @@ from support.models.turns import Edits, Reads, Runs, Says, Writes
 from support.real_agents import CLAUDE, REAL, Grounds, Kind
 from support.running_server import running_server, tree
 from support.scripted_hank import write_hank
+from support.waiting import limited
 from support.watching import told
 
 DEADLINE = 120.0
@@ -47,7 +47,7 @@ async def test_an_agent_without_permissions_uses_every_tool_without_being_asked(
     async with running_server(
         hank, data, grounds.execution, "--headless", env=grounds.environment
     ) as server:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
     results = told(grounds.execution, ToolResult)
@@ -83,7 +83,7 @@ async def test_an_agent_that_was_refused_everything_leaves_a_warning(
     async with running_server(
         hank, None, grounds.execution, "--headless", env=grounds.environment
     ) as server:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
     (warning,) = told(grounds.execution, CodonWarning)

@@ -24,7 +24,8 @@ from support.models.turns import Held, Says, Turn, Writes
 from support.real_agents import REAL, Grounds, Kind, assert_no_secrets
 from support.running_server import running_server, state, tree
 from support.scripted_hank import write_hank
-from support.watching import DEADLINE, idle, listed, told
+from support.waiting import LIMIT
+from support.watching import idle, listed, told
 
 
 def writing(grounds: Grounds, name: str, content: str, then: str) -> tuple[Turn, ...]:
@@ -160,7 +161,7 @@ async def after_the_first_tool(client: Client, grounds: Grounds) -> Sha:
             if record.kind in {"tool", "turn"} and git.files(record.sha) == {"a.txt": b"a\n"}:
                 return record.sha
 
-        await client.until(StateTransition, is_checkpoint, timeout=DEADLINE)
+        await client.until(StateTransition, is_checkpoint, timeout=LIMIT)
 
 
 def is_checkpoint(event: Event) -> bool:

@@ -13,6 +13,7 @@ from support.models.turns import Fails, Says, Trouble
 from support.real_agents import OVER_TIME, End, Grounds, Kind, assert_no_secrets, processes_of
 from support.running_server import running_server, state
 from support.scripted_hank import write_hank
+from support.waiting import limited
 
 DEADLINE = 240.0
 ENDS: dict[Trouble, End] = {
@@ -60,12 +61,12 @@ async def test_each_trouble_of_a_provider_ends_as_what_it_was(grounds: Grounds, 
 async def test_an_agent_gets_over_a_passing_trouble_by_itself(grounds: Grounds, kind: Kind) -> None:
     """A provider that is overloaded once costs the codon only the second request."""
     grounds.endpoint.script.add(Fails(Trouble.OVERLOAD, times=1), Says("Here I am again."))
-    codon = grounds.codon("one", kind, "Please say something.", timeoutSeconds=60)
+    codon = grounds.codon("one", kind, "Please say something.", timeoutSeconds=3600)
     hank = write_hank(grounds.folder / "hank", codon)
     async with running_server(
         hank, None, grounds.execution, "--headless", env=grounds.environment
     ) as server:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             assert await server.process.wait() == 0, server.output[-5:]
 
     (run,) = state(grounds.execution).runs

@@ -15,6 +15,7 @@ from hankweave_server.agents import inventory
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.price_files import PACKAGED, load_prices
 from support.running_server import command, environment
+from support.waiting import LIMIT
 
 SECRET = "sk-nobody-may-see-this"
 
@@ -70,7 +71,7 @@ def agents(tmp_path: Path, programs: Path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=LIMIT,
             check=False,
         )
 

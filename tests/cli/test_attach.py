@@ -37,6 +37,7 @@ from support.command_line import hankweave
 from support.running_server import command, environment, journal, state
 from support.screens import Screen, screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 
 KEYS = "? keys"
 
@@ -296,7 +297,7 @@ def test_in_a_pipe_the_story_comes_in_lines_until_the_server_ends(tmp_path: Path
 
         go.touch()
         rest = attach.stdout.read()
-        assert attach.wait(30) == 0
+        assert attach.wait(LIMIT) == 0
 
     assert any(b"one            completed" in line for line in lines)
     assert b"two            completed" in rest

@@ -13,6 +13,7 @@ from support.git_facts import GitWitness
 from support.running_server import command, environment
 from support.screens import screen
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 
 EVIL = "\x1b]0;title\x07 and \x1b[2J"
 HARMLESS = re.compile(rb"\x1b\[[0-9;]*m|\r\n")
@@ -29,7 +30,7 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
         codon("two", writes("a.txt", f"two {EVIL}\nsame\n--- not a name\n"), {"delete": EVIL}),
     )
     run = command("run", str(hank), "-e", str(place / "execution"), "--headless")
-    subprocess.run(run, env=environment(), check=True, capture_output=True, timeout=60)
+    subprocess.run(run, env=environment(), check=True, capture_output=True, timeout=LIMIT)
     return place / "execution"
 
 
@@ -79,7 +80,7 @@ def test_in_a_pipe_it_is_plain(execution: Path) -> None:
     """Only escapes of the files themselves are printed, which a patch and a file keep."""
     for each in words(execution):
         done = subprocess.run(
-            command(*each), env=environment(), capture_output=True, timeout=60, check=True
+            command(*each), env=environment(), capture_output=True, timeout=LIMIT, check=True
         )
         assert not re.search(rb"\x1b\[[0-9;]*m", done.stdout), each
         assert done.stderr == b""

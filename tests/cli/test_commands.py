@@ -25,6 +25,7 @@ from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from support.command_line import Done, agreed, hankweave
 from support.running_server import RunningServer, command, environment, journal, running_server
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import limited
 from support.watching import idle
 
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
@@ -167,7 +168,7 @@ async def test_following_prints_what_happens_until_the_server_ends(tmp_path: Pat
     ):
         assert following.stdout is not None
         text = ""
-        with anyio.fail_after(30):
+        with limited():
             while '"rollback.completed"' not in text:
                 if '"all-codons-completed"' in text and "rollback.started" not in text:
                     await shell.client.roll_back_to_last_success()

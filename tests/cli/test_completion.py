@@ -14,6 +14,7 @@ from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import command, environment, tree
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def execution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("completion")
     hank = write_hank(place / "hank", codon("one", writes("a.txt", "a")), codon("other"))
     run = command("run", str(hank), "-e", str(place / "execution"), "--headless")
-    subprocess.run(run, env=environment(), check=True, capture_output=True, timeout=60)
+    subprocess.run(run, env=environment(), check=True, capture_output=True, timeout=LIMIT)
     return place / "execution"
 
 
@@ -39,7 +40,7 @@ def offered(*words: str) -> list[str]:
         COMP_CWORD=last,
     )
     done = subprocess.run(
-        command(), env=env, capture_output=True, text=True, timeout=60, check=False
+        command(), env=env, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.stderr == ""
     return done.stdout.splitlines()
@@ -95,7 +96,7 @@ def test_each_shell_takes_what_is_printed_for_it(shell: str) -> None:
     assert f"_HANKWEAVE_COMPLETE={shell}_complete" in named.stdout
     assert printed(SHELL=f"/usr/bin/{shell}").stdout == named.stdout
     if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=named.stdout, text=True, check=True, timeout=60)
+        subprocess.run([shell, "-n"], input=named.stdout, text=True, check=True, timeout=LIMIT)
 
 
 @pytest.mark.story("Shell completion knows the codons of an execution.")
@@ -113,7 +114,7 @@ def test_bash_completes_in_earnest(execution: Path, tmp_path: Path) -> None:
     script_of_ours.chmod(0o755)
     env["PATH"] = f"{tmp_path}:{env['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=LIMIT, check=True
     )
     assert done.stdout.split() == ["one", "other"]
 

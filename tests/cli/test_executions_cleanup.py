@@ -24,6 +24,7 @@ from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 
 Done = subprocess.CompletedProcess[str]
 CLOCK = SystemClock()
@@ -74,7 +75,7 @@ class Home:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=LIMIT,
                 check=False,
             )
         else:

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from hankweave_server.cli.init import EXAMPLES, SCHEMA_FILE
 from support.command_line import Done, hankweave
 from support.running_server import command, environment
+from support.waiting import LIMIT
 
 
 def init(folder: Path, *words: str) -> Done:
@@ -52,7 +53,7 @@ def test_the_next_commands_work_as_they_are_printed(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=LIMIT,
             check=False,
         )
         assert ran.returncode == 0, f"{line}: {ran.stdout}{ran.stderr}"
@@ -68,7 +69,7 @@ def test_what_is_written_does_what_its_page_says(tmp_path: Path, shell: dict[str
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=LIMIT,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

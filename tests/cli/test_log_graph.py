@@ -25,6 +25,7 @@ from support.histories import a_checkpoint, sha
 from support.running_server import command, environment
 from support.screens import screen
 from support.scripted_hank import codon, write_hank
+from support.waiting import LIMIT
 
 GRAPH = re.compile(r"^([^0-9a-f]*)([0-9a-f]{7,12})\b")
 
@@ -34,7 +35,7 @@ def drawn(execution: Path, **env: str) -> list[str]:
         command("log", "-e", str(execution), "--graph"),
         env=environment(PYTHONUTF8="1", **env),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
@@ -126,7 +127,7 @@ def test_a_graph_is_not_followed(tmp_path: Path) -> None:
         command("log", "-e", str(tmp_path), "--graph", "--follow"),
         env=environment(),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 2

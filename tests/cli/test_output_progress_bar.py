@@ -25,6 +25,7 @@ from hankweave_server.paths import Layout
 from support.abandoned import dead_end
 from support.running_server import environment
 from support.screens import screen
+from support.waiting import LIMIT
 from support.watching import told as events_told
 
 Told = list[tuple[str | None, int | None, int | None]]
@@ -193,7 +194,7 @@ def test_elsewhere_nothing_is_drawn(term: str) -> None:
             env=environment(TERM=term),
             input=b"\n\n",
             capture_output=True,
-            timeout=60,
+            timeout=LIMIT,
             check=True,
         )
         assert (done.stdout, done.stderr) == (b"done\n", b"")

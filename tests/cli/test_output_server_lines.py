@@ -6,6 +6,7 @@ import io
 import threading
 
 from hankweave_server.cli.output.server_lines import WAITING, WAITING_CHARACTERS, LineWriter
+from support.waiting import LIMIT
 
 
 class SlowReader(io.StringIO):
@@ -18,7 +19,7 @@ class SlowReader(io.StringIO):
 
     def write(self, text: str) -> int:
         self.begun.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(LIMIT)
         self._missing -= 1
         if self._missing == 0:
             self.caught_up.set()
@@ -35,12 +36,12 @@ def said_to_a_slow_reader(lines: list[str], *, fitting: int) -> list[str]:
     voice = LineWriter(reader)
     with voice.speaking():
         voice.open("ready")
-        assert reader.begun.wait(30)
+        assert reader.begun.wait(LIMIT)
         for line in lines:
             voice.say(line)
 
         reader.gate.set()
-        assert reader.caught_up.wait(30)
+        assert reader.caught_up.wait(LIMIT)
         voice.say("after it")
 
     return reader.getvalue().splitlines()

@@ -28,6 +28,7 @@ from hankweave_server.errors import ExitCode
 from support.command_line import Done, hankweave
 from support.running_server import command, environment, journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, started, told, transitions
 
 EVIL = "</td><script>alert(1)</script> | [x](http://evil.example) `` **bold**"
@@ -293,7 +294,7 @@ async def test_a_journal_of_a_million_events_takes_little_memory(
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MOST_DATA, MOST_DATA)),
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

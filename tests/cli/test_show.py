@@ -24,6 +24,7 @@ from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import command, environment, journal, running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle
 
 BINARY = bytes(range(256)) * 3_000
@@ -47,7 +48,7 @@ def hankweave(*arguments: str | bytes, **env: str) -> subprocess.CompletedProces
         [*command(), *arguments],
         env=environment(**env),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert b"Traceback" not in done.stdout + done.stderr
@@ -161,7 +162,7 @@ def _into_closed_pipe(shell: Shell, sha: str) -> tuple[int, bytes]:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        return process.wait(60), process.stderr.read()
+        return process.wait(LIMIT), process.stderr.read()
 
 
 async def test_a_checkpoint_is_shown_with_what_it_changed(left: Shell) -> None:

@@ -29,6 +29,7 @@ from support.running_server import (
     tree,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, started, told
 
 HANK = (
@@ -55,7 +56,7 @@ def at_terminal(answer: str, *arguments: str) -> Done:
                     answered = True
                     os.write(ours, answer.encode())
 
-            code = process.wait(timeout=60)
+            code = process.wait(timeout=LIMIT)
     finally:
         os.close(ours)
 

@@ -26,10 +26,10 @@ from hankweave_protocol.events import (
 from support.git_facts import GitWitness
 from support.running_server import appears, environment, journal, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT, limited
 
 TOP = Path(__file__).resolve().parents[2]
 CLIENTS = TOP / "examples" / "clients"
-DEADLINE = 60.0
 NODE_FLAG = "--experimental-websocket"
 
 
@@ -110,12 +110,12 @@ class Running:
 
     async def says(self, beginning: str, end: str = "") -> None:
         """Wait for a line."""
-        with anyio.fail_after(DEADLINE):
+        with limited():
             while not any(line.startswith(beginning) and line.endswith(end) for line in self.said):
                 await self._changed.wait()
 
     async def ended(self) -> int:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             return await self.process.wait()
 
     async def listen(self) -> None:
@@ -218,7 +218,7 @@ async def test_a_program_can_be_run_again(name: str, tmp_path: Path) -> None:
     gate.touch()
     async with running_server(two_codons(tmp_path, gate), None, execution) as server:
         async with server.client(since_seq=0) as watching:
-            await watching.until(ServerIdle, timeout=DEADLINE)
+            await watching.until(ServerIdle, timeout=LIMIT)
 
         for _ in range(2):
             code, output = await whole_output(client, execution, "one")

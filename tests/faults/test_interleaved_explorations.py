@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import anyio
 import pytest
 
 from hankweave_client.client import Client
+from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.commands import (
     ExplorationAdopt,
     ExplorationDiscard,
@@ -36,6 +36,7 @@ from intruders.tier import IS_LONG
 from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import eventually
 
 Tree = dict[str, bytes]
 
@@ -117,9 +118,7 @@ class Play:
     async def run(self, name: str) -> None:
         """Run the next codon, whose name is known, and wait until the server is idle."""
         await self._client.next_codon()
-        with anyio.fail_after(60):
-            while not self._has_run(name):  # noqa: ASYNC110
-                await anyio.sleep(0.02)
+        await eventually(lambda: self._has_run(name))
 
     async def step(self) -> None:
         """Do something that is possible now, and compare."""
@@ -181,9 +180,13 @@ class Play:
         )
         begun = await self._client.ask(ExplorationStart(codon_id=CodonId(name), variants=variants))
         show = ExplorationShow(exploration_id=begun.exploration_id)
-        with anyio.fail_after(60):
-            while (shown := await self._client.ask(show)).ended_at is None:  # noqa: ASYNC110
-                await anyio.sleep(0.02)
+
+        async def has_ended() -> Exploration | None:
+            shown = await self._client.ask(show)
+            return None if shown.ended_at is None else shown
+
+        shown = await eventually(has_ended)
+        assert shown is not None
 
         self.model.explorations.append(begun.exploration_id)
         for attempt, text in zip(shown.attempts, texts, strict=True):

@@ -7,8 +7,6 @@ the process. A power cut loses more; another campaign covers it.
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -19,7 +17,8 @@ from support.tiers import Lay, Tier
 
 GROUPS = ("rename", "fsync", "unlink", "write", "link", "mkdir")
 SEED = 20250104
-FAST_SECONDS = 2.0
+FEW = 3
+"""Points of each scenario in the fast tier."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS if IS_LONG else SPREAD, ids=lambda each: each.name)
@@ -38,31 +37,14 @@ async def test_a_kill_at_any_call_loses_nothing(
         for group in GROUPS:
             await _until_untouched(place, group)
     else:
-        await _some(place, counted, tier.within(FAST_SECONDS))
+        points = ([(group, at) for at in range(1, counted[group] + 1)] for group in GROUPS)
+        for group, at in tier.some(points, FEW, SEED):
+            await place.survive(place.strike(group, at))
 
-    assert place.tally.violations[before:] == []
+    assert place.tally.violations[before:] == [], f"seed {SEED}"
 
 
 async def _until_untouched(place: Grounds, group: str) -> None:
     for at in itertools.count(1):
         if not await place.survive(place.strike(group, at)):
             return
-
-
-async def _some(place: Grounds, counted: dict[str, int], is_time: Callable[[], bool]) -> None:
-    for group, at in _points(counted):
-        if not is_time():
-            return
-
-        await place.survive(place.strike(group, at))
-
-
-def _points(counted: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Return all points in a reproducible order that begins with one point of each group."""
-    chance = random.Random(SEED)
-    orders = [
-        [(group, at) for at in chance.sample(range(1, counted[group] + 1), counted[group])]
-        for group in GROUPS
-    ]
-    for row in itertools.zip_longest(*orders):
-        yield from (point for point in row if point is not None)

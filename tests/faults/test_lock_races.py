@@ -31,12 +31,13 @@ from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
-from support.lock_witness import IMPORTED, Starter, Witness, overlaps, starters
+from support.lock_witness import IMPORTED, Starter, Witness, overlaps, race, starters
 from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import codon, write_hank
 from support.struck import process_of, session
 from support.tally import Tally
 from support.tiers import Tier
+from support.waiting import LIMIT, eventually, limited
 from support.watching import idle
 
 STARTERS = 12
@@ -45,9 +46,6 @@ START_DEADLINE = 2.0
 
 UNDER_LOAD = 10.0
 """The same in wall-clock seconds, while other processes use the machine as well."""
-
-FENCE_DEADLINE = 20.0
-"""Seconds: less than a heartbeat. A machine under load needs some of them to end a process."""
 
 Layer = Callable[[Layout], None]
 
@@ -110,7 +108,7 @@ def test_of_twelve_starters_one_owns(
     pool, witness = racers
     for number in range(rounds if tier.is_long else rounds // 20):
         lay(layout)
-        answers = _race(pool, layout)
+        answers = race(pool, layout.root)
         owners = [place for place, answer in enumerate(answers) if answer["owned"]]
         losers = [answer for answer in answers if not answer["owned"]]
         assert len(owners) == 1, (number, answers)
@@ -123,14 +121,6 @@ def test_of_twelve_starters_one_owns(
         tally.add(f"12 starters {name}")
 
     assert witness.overlaps() == []
-
-
-def _race(pool: list[Starter], layout: Layout) -> list[dict[str, Any]]:
-    moment = time.monotonic() + 0.05
-    for starter in pool:
-        starter.tell("race", layout.root, moment)
-
-    return [starter.answer() for starter in pool]
 
 
 def test_the_witness_notices_two_owners() -> None:
@@ -156,7 +146,7 @@ def test_a_stopped_owner_is_not_succeeded_and_goes_on(
             for other in others:
                 other.ask("clock", 3 * 3600)  # For them, hours have passed.
 
-            for refusal in _race(others, layout):
+            for refusal in race(others, layout.root):
                 assert (refusal["by"], refusal["exit_code"]) == (owner.pid, 75)
 
             os.kill(owner.pid, signal.SIGCONT)
@@ -196,9 +186,7 @@ async def _owns_after(layout: Layout) -> tuple[float, float]:
     began = time.monotonic()
     words = command("run", "--execution", str(layout.root), "--json", "--no-autostart")
     async with process_of(words) as server:
-        with anyio.fail_after(UNDER_LOAD):
-            while _named_owner(layout) != server.process.pid:  # noqa: ASYNC110
-                await anyio.sleep(0.005)
+        await eventually(lambda: _named_owner(layout) == server.process.pid)
 
         wall = time.monotonic() - began
         times = psutil.Process(server.process.pid).cpu_times()
@@ -282,7 +270,7 @@ def test_a_pid_that_was_given_out_again_keeps_nobody_out(
             env=environment,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT,
         )
         assert done.returncode == 0, done.stderr.decode()
         first, answer, second, again = json.loads(done.stdout)
@@ -339,7 +327,7 @@ def test_a_clock_that_goes_back_two_hours_frees_no_lock(layout: Layout, witness:
         for owners_clock, others_clock in ((-7200, 0), (0, -7200), (-7200, 7200), (7200, -7200)):
             owner.ask("clock", owners_clock)
             others[0].ask("clock", others_clock)
-            assert {answer["exit_code"] for answer in _race(others, layout)} == {75}
+            assert {answer["exit_code"] for answer in race(others, layout.root)} == {75}
             assert owner.ask("hold") == {"done": True}
 
     assert witness.overlaps() == []
@@ -399,7 +387,7 @@ def test_a_foreign_heartbeat_that_stands_still_gives_way_to_one(
     with starters(witness.log, 3) as pool:
         _write_foreign(layout, lastHeartbeat=to_text(datetime.now(UTC)))
         began = time.monotonic()
-        answers = _race(pool, layout)
+        answers = race(pool, layout.root)
         assert 75 <= time.monotonic() - began < 160
         assert sorted(answer["owned"] for answer in answers) == [False, False, True]
 
@@ -413,7 +401,7 @@ def test_of_many_starters_one_takes_over_an_old_foreign_lock(
     with starters(witness.log, 3) as pool:
         _write_foreign(layout)
         began = time.monotonic()
-        answers = _race(pool, layout)
+        answers = race(pool, layout.root)
         assert time.monotonic() - began < 60
         assert sorted(answer["owned"] for answer in answers) == [False, False, True]
 
@@ -444,15 +432,13 @@ def _everything(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 
 async def _exit_code(server: RunningServer) -> int:
-    with anyio.fail_after(FENCE_DEADLINE):
+    with limited():
         return await server.process.wait()
 
 
 async def _has_begun(layout: Layout) -> None:
     """Wait until the agent works and is recorded: then the server writes only its output."""
-    with anyio.fail_after(30):
-        while not (_lines_heard(layout) and list(layout.agent_processes.glob("*.json"))):  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+    await eventually(lambda: _lines_heard(layout) and list(layout.agent_processes.glob("*.json")))
 
 
 def _lines_heard(layout: Layout) -> bool:
@@ -468,7 +454,7 @@ async def test_a_busy_server_whose_guard_is_deleted_fences_itself(
         agents = psutil.Process(server.pid).children(recursive=True)
         layout.lock_guard.unlink()
         assert await _exit_code(server) == ExitCode.SOFTWARE
-        _, alive = psutil.wait_procs(agents, timeout=30)
+        _, alive = psutil.wait_procs(agents, timeout=LIMIT)
         assert alive == []
         before = _everything(layout.root)
         await anyio.sleep(0.3)  # After its end only a wait can reveal a late write.
@@ -549,7 +535,7 @@ class Story(RuleBasedStateMachine):
     def start_all(self) -> None:
         free = [i for i in range(4) if i not in self.believers | self.stopped]
         for place, answer in zip(
-            free, _race([self.pool[i] for i in free], self.layout), strict=True
+            free, race([self.pool[i] for i in free], self.layout.root), strict=True
         ):
             self._note(place, answer)
 

@@ -7,8 +7,12 @@ flushes do nothing must lose something in the same procedure, or the cuts prove 
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,17 +33,18 @@ from support.power import (
     kernel_that_commits,
     without_flushes,
 )
-from support.running_server import command, running_server, tree
+from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.struck import Lost, Output, Tree, kill, process_of, session
+from support.struck import LONGEST_START, Lost, Output, Tree, kill, process_of, session
 from support.tally import Tally
 from support.tiers import Tier
+from support.waiting import LIMIT, eventually
 
 SEED = 20250104
-LONGEST_LIFE = 3.0
-"""Seconds from a start's readiness to the cut, if too few events come before."""
-LONGEST_START = 1.5
 MOST_EVENTS = 150
+"""From a start's readiness to the cut."""
+LONGEST_END = 0.3
+"""Seconds of the server's processor time from a SIGTERM to the cut."""
 CUTS_ON_ONE_DISK = 20
 SHARE_THAT_MUST_FAIL = 0.5
 
@@ -190,6 +195,61 @@ def _without_flushes(folder: Path) -> list[str]:
         pytest.skip(str(reason))
 
 
+HELD = """
+import subprocess, sys
+from pathlib import Path
+import anyio
+from support.power import EXT4, Disk, NotHere
+
+async def main(folder):
+    try:
+        disk = Disk(folder, EXT4)
+    except NotHere as reason:
+        sys.exit(f"not here: {reason}")
+
+    try:
+        (disk.place / "kept").write_text("kept")
+        subprocess.run(["sync", "--file-system", disk.place], check=True)
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read line"]
+        holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with holder:
+            holder.stdout.readline()
+            disk.cut()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(disk.reboot)
+                await anyio.wait_all_tasks_blocked()
+                print("unmounted", not disk.place.is_mount(), flush=True)
+                holder.stdin.close()
+
+        print("read", (disk.place / "kept").read_text())
+    finally:
+        disk.throw_away()
+
+anyio.run(main, Path(sys.argv[1]))
+"""
+"""A process in a mount namespace of its own holds the disk while its machine is started again."""
+
+
+def test_a_disk_that_another_process_holds_is_mounted_when_it_is_free(tmp_path: Path) -> None:
+    """A mount before that would get the file system that was shut down, which cannot be read."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can make a mount namespace, by the unshare program")
+
+    namespace = ("unshare", "--mount", "--propagation", "private")
+    done = subprocess.run(
+        [*namespace, sys.executable, "-c", HELD, str(tmp_path)],
+        env=environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
+    if done.stderr.startswith("not here: "):
+        pytest.skip(done.stderr)
+
+    assert done.stdout == "unmounted True\nread kept\n", done.stderr
+
+
 # --- cuts and restarts ----------------------------------------------------------------------------
 
 
@@ -234,36 +294,41 @@ class Life:
         await self.machine.disk.reboot()
 
     async def _in_its_start(self, server: Output) -> None:
-        await anyio.sleep(self.person.chance.uniform(0, LONGEST_START))
-        self.machine.disk.cut()
+        async with anyio.create_task_group() as group:
+            group.start_soon(server.to_its_end)
+            moment = self.person.chance.uniform(0, LONGEST_START)
+            await server.has_worked(moment, server.is_ready)
+            self.machine.disk.cut()
+            kill(server.process)
 
     async def _at_work(self, server: Output) -> None:
         chance, disk = self.person.chance, self.machine.disk
         assert await server.until('"server.ready"'), server.lines
         enough = self.person.will_have_enough(chance.randint(1, MOST_EVENTS))
+        is_over = anyio.Event()
         async with anyio.create_task_group() as group:
             group.start_soon(server.to_its_end)
-            group.start_soon(self._connected)
+            group.start_soon(self._connected, is_over)
             if chance.random() < 0.5:
                 group.start_soon(kernel_that_commits, disk, random.Random(chance.random()))
 
-            with anyio.move_on_after(LONGEST_LIFE):
-                await enough.wait()
-
+            await eventually(lambda: enough.is_set() or is_over.is_set())
             if chance.random() < 0.1:
                 server.process.send_signal(signal.SIGTERM)
-                await anyio.sleep(chance.uniform(0, 0.5))
+                await server.has_worked(chance.uniform(0, LONGEST_END), server.has_ended)
 
             freeze(server.process.pid)
             disk.cut()
             kill(server.process)
 
-    async def _connected(self) -> None:
+    async def _connected(self, is_over: anyio.Event) -> None:
         try:
             async with session(self.person.execution) as client:
                 await self.person.live(client)
         except Lost:
             return
+        finally:
+            is_over.set()
 
     async def is_started_again(self) -> list[str]:
         """Start the server after its last cut, with working flushes; return the faults found."""

@@ -15,15 +15,14 @@ from support.invariants import leftovers, tree_violations, violations
 from support.person import Person
 from support.running_server import command, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.struck import Lost, kill, process_of, session
+from support.struck import LONGEST_START, Lost, kill, process_of, session
 from support.tally import Tally
 from support.tiers import Tier
 from support.watching import idle
 
 SEED = 20250104
-LONGEST_LIFE = 1.0
-"""Seconds from a start's readiness to the kill."""
-LONGEST_START = 1.5
+LONGEST_LIFE = 0.5
+"""Seconds of the server's processor time from its readiness to the kill."""
 
 
 async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tally) -> None:
@@ -38,15 +37,11 @@ async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tall
         person = Person(execution, random.Random(SEED))
         await person.save(client)
 
-    is_time = tier.within(25)
     for number in range(tier.rounds):
-        if tier.is_long or is_time():
-            await _killed(person)
-            found = await _started_again(person)
-            tally.add(
-                "random kills", violations=[f"random kill {number}: {what}" for what in found]
-            )
-            assert found == []
+        await _killed(person)
+        found = await _started_again(person)
+        tally.add("random kills", violations=[f"random kill {number}: {what}" for what in found])
+        assert found == [], f"seed {SEED}, kill {number}"
 
     tally.add("random kills", rounds=0, acknowledged=person.told.acknowledgements)
 
@@ -54,24 +49,30 @@ async def test_random_kills_lose_nothing(tmp_path: Path, tier: Tier, tally: Tall
 async def _killed(person: Person) -> None:
     words = command("run", "--execution", str(person.execution), "--json", "--no-autostart")
     async with process_of(words) as server:
-        if person.chance.random() < 0.2:
-            await anyio.sleep(person.chance.uniform(0, LONGEST_START))
-            return
+        is_killed_in_its_start = person.chance.random() < 0.2
+        if not is_killed_in_its_start:
+            assert await server.until('"server.ready"'), server.lines
 
-        assert await server.until('"server.ready"'), server.lines
         async with anyio.create_task_group() as group:
             group.start_soon(server.to_its_end)
-            group.start_soon(_connected, person)
-            await anyio.sleep(person.chance.uniform(0, LONGEST_LIFE))
+            if is_killed_in_its_start:
+                await server.has_worked(person.chance.uniform(0, LONGEST_START), server.is_ready)
+            else:
+                is_over = anyio.Event()
+                group.start_soon(_connected, person, is_over)
+                await server.has_worked(person.chance.uniform(0, LONGEST_LIFE), is_over.is_set)
+
             kill(server.process)
 
 
-async def _connected(person: Person) -> None:
+async def _connected(person: Person, is_over: anyio.Event) -> None:
     try:
         async with session(person.execution) as client:
             await person.live(client)
     except Lost:
         return
+    finally:
+        is_over.set()
 
 
 async def _started_again(person: Person) -> list[str]:

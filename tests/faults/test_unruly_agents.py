@@ -50,10 +50,8 @@ from support.unruly_agents import (
     program,
     zombies_of,
 )
+from support.waiting import eventually
 from support.watching import idle
-
-DEATH_DEADLINE = 5.0
-"""Seconds after a stop or restart in which no process of an agent may survive."""
 
 MOST_GROWTH = 32 * 2**20
 LARGE_PROMPT = "x" * 2**20
@@ -95,7 +93,7 @@ async def test_nothing_of_an_agent_outlives_a_stop(
         processes = moments(pids) | below(server.pid)
         assert len(processes) >= len(pids) + 1  # The keeper is one of them.
         assert await server.stop() == 0
-        alive = await all_dead(processes, DEATH_DEADLINE)
+        alive = await all_dead(processes)
 
     unruly = codon_of(execution)
     assert isinstance(unruly, FailedCodon)
@@ -122,7 +120,7 @@ async def test_nothing_of_an_agent_outlives_a_killed_daemon(
         await server.process.wait()
 
     async with running_server(None, None, execution, "--no-autostart") as again:
-        alive = await all_dead(processes, DEATH_DEADLINE)
+        alive = await all_dead(processes)
         async with again.client() as client:
             assert (await client.status()).containment == containment()
 
@@ -150,7 +148,7 @@ async def test_an_agent_that_kills_its_keeper_leaves_nobody_behind(tmp_path: Pat
         async with session(execution, since_seq=0) as client:
             await idle(client, "codon-failed")
 
-        alive = await all_dead(processes, DEATH_DEADLINE)
+        alive = await all_dead(processes)
         for pid in alive:
             os.kill(pid, 9)
 
@@ -183,7 +181,7 @@ async def test_an_agent_that_keeps_stopping_its_keeper_fails_its_codon(tmp_path:
         async with session(execution, since_seq=0) as client:
             await idle(client, "codon-failed")
 
-        assert await all_dead(processes, DEATH_DEADLINE) == []
+        assert await all_dead(processes) == []
         assert await server.stop() == 0
 
     unruly = codon_of(execution)
@@ -199,7 +197,7 @@ async def test_a_stdout_that_a_grandchild_holds_does_not_hold_the_codon(tmp_path
         async with session(execution, since_seq=0) as client:
             await idle(client)
 
-        assert await all_dead(processes, DEATH_DEADLINE) == []
+        assert await all_dead(processes) == []
         assert await server.stop() == 0
 
     assert isinstance(codon_of(execution), CompletedCodon)
@@ -215,7 +213,7 @@ async def test_a_silent_agent_is_ended_by_its_limit(tmp_path: Path) -> None:
         async with session(execution, since_seq=0) as client:
             await idle(client, "codon-failed")
 
-        assert await all_dead(processes, DEATH_DEADLINE) == []
+        assert await all_dead(processes) == []
         assert await server.stop() == 0
 
     unruly = codon_of(execution)
@@ -301,19 +299,13 @@ async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tal
         hank = hank_of(tmp_path / "hank", BOMB.format(group=str(group)))
         async with running_server(hank, None, execution) as server:
             await announced(execution, "agent")
-            with anyio.fail_after(30):
-                while len(processes_in(group)) < 150:  # noqa: ASYNC110
-                    await anyio.sleep(0.01)
+            await eventually(lambda: len(processes_in(group)) >= 150)
 
             async with session(execution) as client:
                 delays = [await _delay(client) for _ in range(10)]
 
             assert await server.stop() == 0
-            with anyio.move_on_after(DEATH_DEADLINE):
-                while processes_in(group):  # noqa: ASYNC110
-                    await anyio.sleep(0.01)
-
-            assert processes_in(group) == []
+            await eventually(lambda: not processes_in(group))
 
     tally.add(f"fork bomb (answers within {max(delays):.2f} s)", of="bombs")
     assert sorted(delays)[len(delays) // 2] < ANSWER_DEADLINE
@@ -381,9 +373,7 @@ async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # t
     async with running_server(hank_of(tmp_path / "hank", source), None, execution) as server:
         processes = moments(await announced(execution, *names_of(source)))
         agents = Layout.of_execution(execution).agent_processes
-        with anyio.fail_after(30):
-            while not list(agents.glob("*.json")):  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+        await eventually(lambda: list(agents.glob("*.json")))
 
         [record] = agents.glob("*.json")
         told = json.loads(record.read_bytes())
@@ -396,7 +386,7 @@ async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # t
     told["starttime"] = told["keeperStarttime"] = facts.start_ticks - 100
     record.write_text(json.dumps(told))
     async with running_server(None, None, execution, "--no-autostart") as again:
-        assert await all_dead(processes, DEATH_DEADLINE) == []
+        assert await all_dead(processes) == []
         assert await again.stop() == 0
 
     assert not record.exists()

@@ -1,6 +1,6 @@
 """Fuzz one parser of untrusted input; atheris keeps and mutates inputs that reach new lines.
 
-    python guided.py READER FOLDER SECONDS
+    python guided.py READER FOLDER RUNS
 
 It is a program of its own, because libFuzzer takes over the whole process and ends it.
 """
@@ -30,7 +30,7 @@ def _check(reader: str, folder: Path) -> tuple[Callable[[bytes], None], list[byt
             return lambda data: readers.assert_loaded_or_told(file, data), [readers.hank_text()]
 
 
-def main(reader: str, folder: Path, seconds: str) -> None:
+def main(reader: str, folder: Path, runs: str) -> None:
     import atheris  # atheris is an extra: the tests that are skipped without it import this module.
 
     with atheris.instrument_imports(include=["hankweave_protocol", "hankweave_server"]):
@@ -42,7 +42,7 @@ def main(reader: str, folder: Path, seconds: str) -> None:
         (corpus / str(number)).write_bytes(data)
 
     # No memory limit: libFuzzer's measurement starts with the peak of the parent process.
-    flags = [f"-max_total_time={seconds}", "-rss_limit_mb=0"]
+    flags = [f"-runs={runs}", "-rss_limit_mb=0"]
     atheris.Setup([sys.argv[0], str(corpus), *flags], check)
     atheris.Fuzz()
 

@@ -23,6 +23,7 @@ from support.attacked import Attacked, Layout
 from support.attacks import OF_LANDLOCK
 from support.running_server import CONFINED, running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 
 IN_DOCKER = (
     sys.executable,
@@ -50,7 +51,6 @@ def base() -> Iterator[Path]:
     of="SECURITY.md",
     cases=("agent-in place",),
 )
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("who", "layout"),
     [("agent", "beside"), ("agent", "in place"), ("rig", "beside"), ("check", "in place")],
@@ -86,13 +86,12 @@ async def test_no_attack_of_an_agent_or_command_reaches_the_server_or_the_user(
         await client.until(
             ServerIdle,
             lambda event: getattr(event.data, "reason", None) == "all-codons-completed",
-            timeout=200,
+            timeout=LIMIT,
         )
         attacked.judge(server.pid, attacked.tree / "report.json")
 
 
 @pytest.mark.skipif(try_level(Level.LANDLOCK) is not None, reason="this machine has no Landlock")
-@pytest.mark.timeout(300)
 async def test_at_the_level_of_landlock_the_state_of_a_project_is_out_of_reach(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +118,7 @@ async def test_at_the_level_of_landlock_the_state_of_a_project_is_out_of_reach(
         await client.until(
             ServerIdle,
             lambda event: getattr(event.data, "reason", None) == "all-codons-completed",
-            timeout=200,
+            timeout=LIMIT,
         )
         attacked.judge(server.pid, root / "report.json", possible=OF_LANDLOCK)
         assert not (root / ".hankweave").exists()

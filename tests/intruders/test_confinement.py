@@ -28,9 +28,9 @@ from support import ordinary_user
 from support.attacks import OF_LANDLOCK
 from support.fenced import STATE
 from support.fenced_programs import PROGRAMS
+from support.waiting import LIMIT
 
 TESTS = Path(__file__).resolve().parent.parent
-DEADLINE = 100
 
 
 class Case(NamedTuple):
@@ -187,7 +187,7 @@ def run(case: Case, module: str, *words: str) -> dict[str, Any]:
             cwd=TESTS,
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=LIMIT,
             check=False,
         )
         assert done.returncode == 0, done.stderr

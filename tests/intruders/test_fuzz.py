@@ -45,8 +45,10 @@ often = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
-SECONDS = 300
-"""Seconds for each parser under the guided fuzzer; a sample is as long as one of the faults'."""
+RUNS = 1_000_000
+"""Inputs for each parser under the guided fuzzer."""
+SAMPLED_RUNS = 5_000
+"""The same in a sample of the campaigns, for each of its points."""
 
 NASTY = [
     b"\0", b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\n", b"\r", b"\xe2\x80\xa8", b'"', b"\\", b"{",
@@ -188,14 +190,14 @@ def test_a_reader_holds_under_a_guided_fuzzer(
     reader: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """atheris, which mutates inputs that reach new lines of our code, finds none that breaks it."""
-    seconds = round(pytestconfig.getoption("--sampled") or SECONDS)
-    words = (sys.executable, guided.__file__, reader, str(tmp_path), str(seconds))
+    runs = SAMPLED_RUNS * (pytestconfig.getoption("--sampled") or 0) or RUNS
+    words = (sys.executable, guided.__file__, reader, str(tmp_path), str(runs))
     path = ":".join(entry for entry in sys.path if entry)
     done = subprocess.run(
         words, env=environment(PYTHONPATH=path), capture_output=True, cwd=tmp_path
     )
     said = done.stderr.decode(errors="replace")
     assert done.returncode == 0, said[-4_000:]
-    runs = re.search(r"Done (\d+) (?:runs )?in", said)
-    assert runs is not None, said[-4_000:]
-    READ[reader] += int(runs[1])
+    done_runs = re.search(r"Done (\d+) (?:runs )?in", said)
+    assert done_runs is not None, said[-4_000:]
+    READ[reader] += int(done_runs[1])

@@ -27,7 +27,6 @@ LONG = b"a" * 255
     ],
     ids=lambda value: value[:12],
 )
-@pytest.mark.timeout(60)
 def test_no_line_and_name_take_long(line: bytes, name: bytes) -> None:
     """Matching is fast, though a search of all alternatives for such a line would take years."""
     rules = IgnoreRules(None, b"", line + b"\n")

@@ -5,7 +5,6 @@ The codec's own answer to each of them is in `tests/protocol/test_json_hazards.p
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from hankweave_protocol.records import TrafficRecord
 from intruders.servers import target
 from intruders.wire import frame, peer
+from support.waiting import limited
 
 PING = '{"id":"h","type":"ping","data":{"x":%s}}'
 LABEL = '{"id":"h","type":"checkpoint.create","data":{"label":%s}}'
@@ -58,7 +58,7 @@ async def test_every_hazard_is_answered_and_the_log_stays_readable(tmp_path: Pat
             await client.greet()
             for what, (text, code) in HAZARDS.items():
                 client.send(frame(text.encode()))
-                async with asyncio.timeout(10):
+                with limited():
                     while not (reply := await client.message())["type"].startswith("command."):
                         pass
 

@@ -24,7 +24,7 @@ from support.late_crowd import (
     settled,
 )
 from support.running_server import RunningServer
-from support.small_server import eventually
+from support.waiting import eventually, limited
 
 CLIENTS = rounds(250, 1_000)
 EACH = 64 * KIB
@@ -46,7 +46,7 @@ async def test_a_crowd_that_asks_for_everything_and_reads_nothing_costs_little(
         before = await settled(server)
         first = await _peak_of_a_crowd(server)
         assert first - before <= CLIENTS * EACH + CONSTANT
-        await eventually(lambda: resident(server.pid) <= first - CLIENTS * RETURNED, seconds=60)
+        await eventually(lambda: resident(server.pid) <= first - CLIENTS * RETURNED)
         assert await _peak_of_a_crowd(server) <= first + CONSTANT
 
 
@@ -72,7 +72,7 @@ async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path
         lines = [msgspec.json.decode(line) for line in events.read_bytes().splitlines()]
         with LateCrowd(server) as crowd:
             await crowd.connect(60)
-            with anyio.fail_after(120):
+            with limited():
                 async with anyio.create_task_group() as group:
                     for since in (0, 0, 7, len(lines) // 2):
                         group.start_soon(_catch_up, server.execution, since, lines)

@@ -72,7 +72,6 @@ def files_with(folder: Path, word: bytes) -> list[str]:
 
 
 @pytest.mark.story("No secret in the output of an agent reaches the disk.", of="SECURITY.md")
-@pytest.mark.timeout(600)
 async def test_no_planted_secret_reaches_the_disk(tmp_path: Path, tally: Tally) -> None:
     """A byte search over the execution directory finds none of the secrets that were printed."""
     script, printer = tmp_path / "script.jsonl", tmp_path / "printer.py"

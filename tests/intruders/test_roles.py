@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import msgspec.inspect as shapes
 import pytest
@@ -21,6 +20,7 @@ from intruders.wire import frame, open_socket, peer, request, socket_peer
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.small_server import small_server
+from support.waiting import eventually
 
 LOOKS = {
     "checkpoint.diff",
@@ -149,15 +149,10 @@ async def agents_socket(folder: Path, **tools: bool) -> AsyncIterator[tuple[Targ
         address = discover(execution)
         assert address.token is not None
         aim = Target(server, address.url, address.token, "")
-        with anyio.fail_after(20):
-            while not (path := told.read_text().strip()):  # noqa: ASYNC110  # the shell writes it
-                await anyio.sleep(0.01)
-
+        path = await eventually(lambda: told.read_text().strip())
         yield aim, Path(path)
         go_on.touch()
-        with anyio.fail_after(20):
-            while os.path.lexists(path):  # noqa: ASYNC110  # the server removes it
-                await anyio.sleep(0.01)
+        await eventually(lambda: not os.path.lexists(path))
 
 
 @pytest.mark.story(

@@ -17,7 +17,8 @@ from intruders.tier import IS_LONG, rounds
 from intruders.wire import deaf_socket, frame, peer, port_of, request, taken_apart
 from support.running_server import journal, running_server
 from support.scripted_hank import codon, write_hank
-from support.small_server import SmallRest, SmallServer, eventually, small_server
+from support.small_server import SmallRest, SmallServer, small_server
+from support.waiting import eventually
 from support.watching import idle
 
 HEALTHY = 50
@@ -170,5 +171,5 @@ async def test_a_peer_that_vanished_is_noticed(tmp_path: Path) -> None:
     async with small_server(tmp_path) as server, peer(server.url, server.viewer) as gone:
         gone.send(frame(HELLO))
         await eventually(lambda: server.listener.hub.live_clients == 1)
-        await eventually(lambda: server.listener.connections == 0, 60)
+        await eventually(lambda: server.listener.connections == 0)
         assert server.listener.hub.live_clients == 0

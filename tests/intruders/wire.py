@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from support.waiting import limited
+
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _numbers = count(1)
 NO_MASK = bytes(4)
@@ -99,14 +101,13 @@ class Peer:
         assert opcode == TEXT, (opcode, payload)
         return msgspec.json.decode(payload)
 
-    async def close_code(self, seconds: float = 15.0) -> int | None:
+    async def close_code(self) -> int | None:
         """Read to the end; return the server's close code, or None without a close frame."""
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    opcode, payload = await self.frame()
-                    if opcode == CLOSE:
-                        return int.from_bytes(payload[:2], "big") if payload else 1005
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError), limited():
+            while True:
+                opcode, payload = await self.frame()
+                if opcode == CLOSE:
+                    return int.from_bytes(payload[:2], "big") if payload else 1005
 
         return None
 
@@ -121,7 +122,7 @@ class Peer:
         """Send a command and wait for its reply."""
         command_id = f"{name}-{next(_numbers)}"
         self.send(frame(msgspec.json.encode({"id": command_id, "type": name, "data": data})))
-        async with asyncio.timeout(20):
+        with limited():
             while (reply := await self.message()).get("inReplyTo") != command_id:
                 pass
 
@@ -188,7 +189,7 @@ async def ask(port: int, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        async with asyncio.timeout(10):
+        with limited():
             return await reader.read()
 
     finally:

@@ -11,8 +11,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from hankweave_server.execution.codon.environment import mcp_command
-
-DEADLINE = 30.0
+from support.waiting import LIMIT
 
 
 class AgentDoor:
@@ -55,7 +54,7 @@ async def agent_door(
         env["HANKWEAVE_CODON_ID"] = codon
 
     parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=cwd)
-    async with Client(parameters, read_timeout_seconds=DEADLINE) as client:
+    async with Client(parameters, read_timeout_seconds=LIMIT) as client:
         yield AgentDoor(client)
 
 

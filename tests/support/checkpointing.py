@@ -37,11 +37,11 @@ from support.git_facts import GitWitness
 from support.privileges import as_ordinary_user, ordinary_command
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank
+from support.waiting import LIMIT
 from support.work_tree import WorkTree
 
 RUN = RunId("1736000000000-abc123-def456")
 START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
-DEADLINE = 30.0
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class ServerDoor:
     def close(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._server is not None:
             self._server.send_signal(how)
-            self._server.wait(DEADLINE)
+            self._server.wait(LIMIT)
             self._server = None
 
     async def checkpoint(self) -> Made:
@@ -233,7 +233,7 @@ class ServerDoor:
 
         async with self._client() as client:
             await client.send(CodonNext())
-            await client.until(ServerIdle, _has_run, timeout=DEADLINE)
+            await client.until(ServerIdle, _has_run, timeout=LIMIT)
             page = await client.ask(ListCheckpoints(kinds=("completed",)))
 
         self._home = page.checkpoints[0].sha
@@ -272,11 +272,11 @@ def started(hank: Path, execution: Path, variables: dict[str, str]) -> subproces
         ready.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    in_time = ready.wait(DEADLINE)
+    in_time = ready.wait(LIMIT)
     # A server that fails to start closes its output a moment before it exits.
     if not in_time or not any('"server.ready"' in line for line in output):
         server.kill()
-        server.wait(DEADLINE)
+        server.wait(LIMIT)
         raise AssertionError(f"the server did not start: {output}")
 
     return server

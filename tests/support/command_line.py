@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from support.running_server import command, environment
+from support.waiting import LIMIT
 
 Done: TypeAlias = subprocess.CompletedProcess[str]
 
@@ -22,7 +23,7 @@ def hankweave(
         input=answer,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT,
         check=False,
     )
     # A traceback of an agent is indented.

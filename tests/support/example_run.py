@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.waiting import LIMIT
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "earthquakes"
 DATA_FILE = EXAMPLE / "data" / "earthquakes.json"
 SCHEMA = "schema/earthquake.schema.json"
@@ -74,7 +76,7 @@ class Execution:
             input="The prompt.",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT,
             check=False,
         )
         shutil.rmtree(kit, ignore_errors=True)

@@ -35,6 +35,7 @@ from hankweave_server.confinement.policy import (
 )
 from hankweave_server.confinement.probe import own_programs
 from support import attacks
+from support.waiting import LIMIT
 
 ATTACKS = Path(attacks.__file__)
 SOURCES = str(Path(hankweave_server.__file__).parent.parent)
@@ -267,7 +268,7 @@ def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
         os.unlink(facts.shared_memory)
         server.send_signal(signal.SIGCONT)
         server.stdin.close()
-        server.wait(20)
+        server.wait(LIMIT)
 
     changed = {
         name for name in {*before[1], *after[1]} if before[1].get(name) != after[1].get(name)

@@ -18,7 +18,7 @@ from hankweave_server.transport.client_session import CALM_SECONDS, CROWD
 from intruders.wire import frame, port_of, request
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import codon, write_hank
-from support.small_server import eventually
+from support.waiting import eventually, limited
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -49,12 +49,12 @@ async def server_with_journal(folder: Path, megabytes: int) -> AsyncIterator[Run
     hank = write_hank(folder / "hank", codon("one", agent=agent, promptText="Talk."))
     hank.with_name("script.json").write_text(json.dumps({"steps": talk}))
     async with running_server(hank, None, folder / "execution", "--headless") as server:
-        with anyio.fail_after(120):
+        with limited():
             assert await server.process.wait() == 0
 
     async with running_server(hank, None, folder / "execution", "--no-autostart") as server:
         journal = server.execution / ".hankweave" / "events" / "events.jsonl"
-        await eventually(lambda: b"nothing to do" in journal.read_bytes(), seconds=60)
+        await eventually(lambda: b"nothing to do" in journal.read_bytes())
         yield server
 
 
@@ -106,7 +106,7 @@ async def settled(server: RunningServer, clients: int = CROWD + 1) -> int:
 
     # If the clients cost less than what was free before, nothing can be seen.
     with anyio.move_on_after(10 * CALM_SECONDS):
-        await eventually(lambda: resident(server.pid) < most, seconds=60)
+        await eventually(lambda: resident(server.pid) < most)
 
     await anyio.sleep(CALM_SECONDS)
     return resident(server.pid)

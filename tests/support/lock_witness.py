@@ -3,8 +3,8 @@
     python -m support.lock_witness LOG
 
 Each process reads one line at a time on stdin and answers with one JSON line, as `lock_starter`
-does: `acquire ROOT`, `race ROOT MOMENT` (take it at that moment of the monotonic clock, not
-before), `hold` (verify the ownership, then log it), `release`, `crash` (release the guard as the
+does: `acquire ROOT`, `race ROOT FIFO` (answer, and take it when the FIFO is opened for
+writing), `hold` (verify the ownership, then log it), `release`, `crash` (release the guard as the
 kernel does for a process that dies), `clock SECONDS` (move its wall clock), `hasty` (skip the time
 for which it would watch another program's lock), `beat` (as `lock_starter`).
 
@@ -19,6 +19,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Testifier:
     def __init__(self, log: Path) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
         self._clock = MovedClock()
-        self.name = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{time.monotonic_ns()}"
+        self.name = f"{os.stat('/proc/self/ns/pid').st_ino}.{os.getpid()}.{os.urandom(8).hex()}"
         self._held: HeldLock | None = None
 
     def obey(self, word: str, *arguments: str) -> dict[str, Any]:
@@ -72,7 +73,8 @@ class Testifier:
                 case "acquire":
                     return self._acquire(arguments[0])
                 case "race":
-                    _wait_until(float(arguments[1]))
+                    _answer({"waits": True})
+                    os.close(os.open(arguments[1], os.O_RDONLY))
                     return self._acquire(arguments[0])
                 case "hold":
                     self._lock.verify()
@@ -119,12 +121,6 @@ class Testifier:
     def _lock(self) -> HeldLock:
         assert self._held is not None
         return self._held
-
-
-def _wait_until(moment: float) -> None:
-    while (rest := moment - time.monotonic()) > 0:
-        if rest > 0.002:
-            time.sleep(rest - 0.002)
 
 
 # --- the test's side ------------------------------------------------------------------------------
@@ -251,13 +247,28 @@ def starters(log: Path, count: int, wrapped: Sequence[str] = ()) -> Iterator[lis
             starter.close()
 
 
+def race(pool: Sequence[Starter], root: Path) -> list[dict[str, Any]]:
+    """Let the starters acquire a directory at the same time: when all wait at one FIFO."""
+    with tempfile.TemporaryDirectory() as folder:
+        barrier = Path(folder, "barrier")
+        os.mkfifo(barrier)
+        for starter in pool:
+            assert starter.ask("race", root, barrier) == {"waits": True}
+
+        with barrier.open("wb") if pool else contextlib.nullcontext():
+            return [starter.answer() for starter in pool]
+
+
+def _answer(words: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     testifier = Testifier(Path(sys.argv[1]))
-    sys.stdout.write(json.dumps({"name": testifier.name}) + "\n")
-    sys.stdout.flush()
+    _answer({"name": testifier.name})
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(testifier.obey(*line.split())) + "\n")
-        sys.stdout.flush()
+        _answer(testifier.obey(*line.split()))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from hankweave_protocol.events import Event, ServerIdle
 from hankweave_protocol.ids import Sha
 from support.invariants import Told
 from support.running_server import tree
-from support.struck import DEADLINE, Lost, Tree
+from support.struck import Lost, Tree
+from support.waiting import limited
 
 Deed = Callable[[Client], Awaitable[None]]
 
@@ -180,7 +181,7 @@ class CarefulPerson(Person):
             self.may_be = before
             return
 
-        with anyio.fail_after(DEADLINE):
+        with limited():
             await self._has_ended.wait()
 
         if self._is_gone:

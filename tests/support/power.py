@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-DEADLINE = 30.0
+from support.waiting import eventually
 
 _SHUTDOWN, _WITHOUT_ITS_LOG = 0x8004587D, 2
 
@@ -71,7 +71,7 @@ class Disk:
         if os.geteuid() != 0:
             raise NotHere("only root can mount a file system")
 
-        for program in (kind.made_by[0], "mount", "umount"):
+        for program in (kind.made_by[0], "losetup", "mount", "umount"):
             if shutil.which(program) is None:
                 raise NotHere(f"there is no {program} program")
 
@@ -138,15 +138,25 @@ class Disk:
             raise NotHere(f"{self.kind.name} cannot be mounted here: {done.stderr.strip()}")
 
     async def _unmount(self) -> None:
-        with anyio.fail_after(DEADLINE):
-            while not self._is_unmounted():  # noqa: ASYNC110  # nobody tells when the last has died
-                await anyio.sleep(0.01)
+        """Unmount the disk, and wait until the kernel has let go of the image.
+
+        Another process that copied the mount namespace, such as a confined agent, may still hold
+        the file system. Then umount succeeds here, but the kernel keeps the loop device and the
+        superblock. A mount of the image would reuse both, and if the superblock has been shut down,
+        every read would fail with EIO.
+        """
+        await eventually(self._is_unmounted)
+        await eventually(self._is_let_go)
 
     def _is_unmounted(self) -> bool:
         words, plainly = ["umount", str(self.place)], os.environ | {"LC_ALL": "C"}
         done = subprocess.run(words, capture_output=True, text=True, env=plainly)
         assert done.returncode == 0 or "busy" in done.stderr, done.stderr
         return done.returncode == 0
+
+    def _is_let_go(self) -> bool:
+        words = ["losetup", "--associated", str(self._image)]
+        return not subprocess.run(words, check=True, capture_output=True).stdout
 
 
 def freeze(pid: int) -> None:

@@ -20,11 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from hankweave_protocol import reference
 from support.reference_schema import faults_of
+from support.waiting import LIMIT
 
 BETWEEN_LOOKS = 0.05
 DEEPEST = 4
@@ -33,8 +34,8 @@ DEEPEST = 4
 NOT_ENTERED = frozenset({".git", ".hankweave", "agentRoot", "read_only_data_source", "rigArchive"})
 HANDSHAKE = {"mode": "readonly", "sendPreviousEvents": True, "sinceSeq": 0}
 QUESTIONS = ("ping", "checkpoint.list", "history.sync")
-LAST_WORDS = 5.0
-"""Seconds that a server may still take to end after its test."""
+PING = json.dumps({"id": "last", "type": "ping"})
+"""The last question to a server that outlives its test: all that it sent before has been heard."""
 
 
 @dataclass
@@ -66,6 +67,7 @@ class ReferenceClients:
         self._folder = folder
         self._known: set[tuple[str, int, int]] = set()
         self._executions: set[Path] = set()
+        self._sockets: list[ClientConnection] = []
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reference clients")
 
@@ -94,8 +96,12 @@ class ReferenceClients:
 
             await asyncio.sleep(BETWEEN_LOOKS)
 
+        for socket in self._sockets:
+            with contextlib.suppress(WebSocketException):
+                await socket.send(PING)
+
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=LAST_WORDS)
+            _, late = await asyncio.wait(tasks, timeout=LIMIT)
             for task in late:
                 task.cancel()
 
@@ -125,8 +131,16 @@ class ReferenceClients:
                 for number, question in enumerate(QUESTIONS):
                     await socket.send(json.dumps({"id": f"q{number}", "type": question}))
 
+                self._sockets.append(socket)
+                if self._is_over.is_set():
+                    await socket.send(PING)
+
+                pongs = 0
                 async for frame in socket:
                     self._hear(execution, frame)
+                    pongs += _is_pong(json.loads(frame))
+                    if pongs > QUESTIONS.count("ping"):
+                        return
 
     def _hear(self, execution: Path, frame: str | bytes) -> None:
         self.heard.events += _count(json.loads(frame))
@@ -148,6 +162,11 @@ class ReferenceClients:
                         yield f"{execution.name}: not told: {misfit}"
                     except ValueError:
                         continue  # A line that a test has torn.
+
+
+def _is_pong(frame: dict[str, Any]) -> bool:
+    """Return True for the answer to a ping of our own: that of a broadcast names its sender."""
+    return frame["type"] == "pong" and "clientId" not in frame["data"]
 
 
 def _count(frame: dict[str, Any]) -> int:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,9 +21,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import Event
 from hankweave_protocol.state import State
 from hankweave_server.domain.reducer import fold
-
-START_DEADLINE = 30.0
-STOP_DEADLINE = 20.0
+from support.waiting import eventually, limited
 
 IS_MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """True if coverage is measured: then `measured_server` runs, which saves its data when killed."""
@@ -68,7 +65,7 @@ class RunningServer:
         return await self.ended()
 
     async def ended(self) -> int:
-        with anyio.fail_after(STOP_DEADLINE):
+        with limited():
             return await self.process.wait()
 
 
@@ -139,7 +136,7 @@ async def running_server(
             ready = anyio.Event()
             readers.start_soon(_read, server, ready)
             try:
-                with anyio.fail_after(START_DEADLINE):
+                with limited():
                     await ready.wait()
 
                 assert any('"server.ready"' in line for line in server.output), server.output
@@ -152,7 +149,7 @@ async def running_server(
 async def _end(process: anyio.abc.Process) -> None:
     if IS_MEASURED and process.returncode is None:
         process.send_signal(signal.SIGUSR2)
-        with anyio.move_on_after(STOP_DEADLINE, shield=True):
+        with anyio.CancelScope(shield=True), limited():
             await process.wait()
 
     if process.returncode is None:
@@ -209,10 +206,7 @@ async def at_rest(execution: Path) -> None:
         marker = repository / "hankweave-index"
         return is_whole and marker.exists() and marker.read_bytes() == tree_of_head()
 
-    deadline = time.monotonic() + START_DEADLINE
-    while not is_written():
-        assert time.monotonic() < deadline, "state.json or the index was not written"
-        await anyio.sleep(0.02)
+    await eventually(is_written)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -224,8 +218,6 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def appears(path: Path, deadline: float = START_DEADLINE) -> None:
+async def appears(path: Path) -> None:
     """Wait until a file that another process creates exists."""
-    with anyio.fail_after(deadline):
-        while not path.exists():  # noqa: ASYNC110  # nobody tells us of a foreign process's file
-            await anyio.sleep(0.01)
+    await eventually(path.exists)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import anyio
-
 from hankweave_client.client import Client
 from hankweave_protocol.commands import ExplorationAdopt, ExplorationShow, ExplorationStart
 from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.state import State
 from hankweave_server.domain.history import beginnings, thread
 from hankweave_server.paths import Layout
 from support.invariants import Told, tree_violations, violations
@@ -19,6 +18,7 @@ from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import BESIDE, Grounds, Scenario, attempts_beside
 from support.tally import Tally
+from support.waiting import eventually
 from support.watching import idle, started
 
 ONE = codon("one", writes("a.txt", "one"), writes("d/b.txt", "one"), writes("gone/c.txt", "one"))
@@ -131,9 +131,7 @@ async def crashed(folder: Path) -> None:
         server.client(since_seq=0) as client,
     ):
         await started(client, "two")
-        with anyio.fail_after(30):
-            while written.read_text() != "2":  # noqa: ASYNC110  # a foreign process's file
-                await anyio.sleep(0.01)
+        await eventually(lambda: written.read_text() == "2")
 
         server.kill()
         await server.ended()
@@ -144,9 +142,12 @@ async def crashed(folder: Path) -> None:
 
 async def run_a_codon(client: Client, told: Told) -> None:
     await client.next_codon()
-    while not told.is_at_rest:
+
+    async def is_at_rest() -> bool:
         await client.status()
-        await anyio.sleep(0.01)
+        return told.is_at_rest
+
+    await eventually(is_at_rest)
 
 
 async def checkpoint(client: Client, told: Told) -> None:
@@ -186,8 +187,14 @@ async def explore(client: Client, told: Told) -> None:
     """Try the second codon once more, and wait until the attempt has ended."""
     begun = await client.ask(ExplorationStart(codon_id=CodonId("two"), n=1, score="echo 1"))
     told.explorations.append(begun.exploration_id)
-    while (await client.ask(ExplorationShow())).ended_at is None:  # noqa: ASYNC110
-        await anyio.sleep(0.02)
+    await _exploration_ends(client)
+
+
+async def _exploration_ends(client: Client) -> None:
+    async def has_ended() -> bool:
+        return (await client.ask(ExplorationShow())).ended_at is not None
+
+    await eventually(has_ended)
 
 
 async def adopt(client: Client, told: Told) -> None:
@@ -212,8 +219,7 @@ async def explored(folder: Path) -> None:
         other = json.dumps({"steps": [writes("e.txt", "other"), writes("g.txt", "other")]})
         command = ExplorationStart(codon_id=CodonId("two"), variants=(Variant(prompt_text=other),))
         await client.ask(command)
-        while (await client.ask(ExplorationShow())).ended_at is None:  # noqa: ASYNC110
-            await anyio.sleep(0.02)
+        await _exploration_ends(client)
 
         assert await server.stop() == 0
 
@@ -223,11 +229,14 @@ async def is_explored_once(execution: Path, told: Told) -> list[str]:
     acknowledged = set(told.explorations)
     async with running_server(None, None, execution, "--no-autostart") as server:
         async with server.client() as client:
-            with anyio.fail_after(60):
+
+            async def ended() -> State | None:
                 found = await client.state()
-                while found.explorations and found.explorations[-1].ended_at is None:
-                    await anyio.sleep(0.02)
-                    found = await client.state()
+                explorations = found.explorations
+                return None if explorations and explorations[-1].ended_at is None else found
+
+            found = await eventually(ended)
+            assert found is not None
 
         assert await server.stop() == 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
+import psutil
 
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
@@ -41,11 +42,7 @@ from support.running_server import (
     tree,
 )
 from support.tally import Tally
-
-DEADLINE = 30.0
-
-PATIENCE = 10.0
-"""Seconds until a server that cannot continue has ended."""
+from support.waiting import eventually, limited
 
 ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9, 128 + 15})
 """Exit codes after a disk fault: done, unavailable, cannot create, I/O error; or killed.
@@ -53,6 +50,9 @@ ENDS = frozenset({0, 69, 73, 74, -9, 128 + 9, 128 + 15})
 The last one is a SIGTERM that arrives during the server's own exit, when it no longer handles
 signals.
 """
+
+LONGEST_START = 1.0
+"""Seconds of processor time: more than a start needs."""
 
 ONE_MORE = "One more."
 
@@ -102,7 +102,7 @@ class Output:
         """Read up to a line with the word in it; return False if the process ended before."""
         assert self.process.stdout is not None
         rest = b""
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async for chunk in self.process.stdout:
                 *lines, rest = (rest + chunk).split(b"\n")
                 self.lines += [line.decode() for line in lines]
@@ -111,10 +111,32 @@ class Output:
 
         return False
 
+    def is_ready(self) -> bool:
+        """Return True if the output, which another task reads, shows that the server serves."""
+        return '"server.ready"' in "".join(self.lines)
+
+    def has_ended(self) -> bool:
+        return self.process.returncode is not None
+
+    async def has_worked(self, seconds: float, unless: Callable[[], bool]) -> None:
+        """Wait until the process has used this much more processor time, or a condition holds.
+
+        It is a moment of the server's work, which a busy machine reaches as well, only later.
+        """
+        with contextlib.suppress(psutil.NoSuchProcess):  # It has ended by itself.
+            process = psutil.Process(self.process.pid)
+            end = _processor_time(process) + seconds
+            await eventually(lambda: _processor_time(process) >= end or unless())
+
     async def to_its_end(self) -> None:
         assert self.process.stdout is not None
         async for chunk in self.process.stdout:
             self.lines.append(chunk.decode(errors="replace"))
+
+
+def _processor_time(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 @asynccontextmanager
@@ -288,7 +310,7 @@ class Grounds:
                         os.kill(output.process.pid, signal.SIGTERM)
 
             await output.to_its_end()
-            with anyio.fail_after(DEADLINE):
+            with limited():
                 code = await output.process.wait()
 
             assert Path(strike.report).exists(), output.lines
@@ -308,7 +330,7 @@ class Grounds:
 
                     kill(server.process)
 
-                with anyio.fail_after(DEADLINE):
+                with limited():
                     await tracer.process.wait()
                     code = await server.process.wait()
 
@@ -318,16 +340,17 @@ class Grounds:
 
     async def _goes_on_or_ends(self, server: Output, told: Told) -> None:
         """Check that the server either works after a temporary fault or has ended."""
-        with anyio.move_on_after(PATIENCE):
-            while server.process.returncode is None:
+
+        async def works_or_has_ended() -> bool:
+            if server.process.returncode is None:
                 await self._listening(told, _one_more)
-                if told.checkpoints and told.checkpoints[-1].label == ONE_MORE:
-                    return
 
-                with anyio.move_on_after(0.2):  # The server checks a full disk only at intervals.
-                    await server.process.wait()
+            works = bool(told.checkpoints) and told.checkpoints[-1].label == ONE_MORE
+            return works or server.process.returncode is not None
 
-        if server.process.returncode is None:
+        try:
+            await eventually(works_or_has_ended)
+        except TimeoutError:
             self._found.append("It lives on after the fault, and takes no checkpoint.")
 
     def _judge(self, strike: Strike, code: int, output: Output) -> None:
@@ -388,13 +411,12 @@ class Grounds:
 
     async def _left_over(self) -> list[str]:
         """Return leftovers of a start; a server that has just begun may be saving its state."""
-        for _ in range(20):
-            if not leftovers(self.execution, serving=True):
-                return []
+        try:
+            await eventually(lambda: not leftovers(self.execution, serving=True))
+        except TimeoutError:
+            return leftovers(self.execution, serving=True)
 
-            await anyio.sleep(0.1)
-
-        return leftovers(self.execution, serving=True)
+        return []
 
 
 async def _nothing(client: Client, told: Told) -> None:
@@ -404,9 +426,12 @@ async def _nothing(client: Client, told: Told) -> None:
 
 async def _rest(client: Client, told: Told) -> None:
     """Wait until the plan has ended."""
-    while not told.is_at_rest:
+
+    async def is_at_rest() -> bool:
         await client.status()
-        await anyio.sleep(0.01)
+        return told.is_at_rest
+
+    await eventually(is_at_rest)
 
 
 async def _one_more(client: Client, told: Told) -> None:
@@ -415,7 +440,7 @@ async def _one_more(client: Client, told: Told) -> None:
 
 async def _acted(client: Client, told: Told, act: Act) -> None:
     try:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             await act(client, told)
 
         told.is_done = True

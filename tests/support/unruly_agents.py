@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 
 from support.scripted_hank import codon, write_hank
+from support.waiting import eventually
 
 _COMMON = """
 import os, signal, sys, time
@@ -124,13 +124,10 @@ def hank_of(folder: Path, source: str, prompt: str = "Begin.", **fields: Any) ->
     return write_hank(folder, codon("unruly", agent=agent, promptText=prompt, **fields))
 
 
-async def announced(execution: Path, *names: str, deadline: float = 30.0) -> dict[str, int]:
+async def announced(execution: Path, *names: str) -> dict[str, int]:
     """Wait until these processes have announced themselves."""
     alive = execution / "agentRoot" / "alive"
-    with anyio.fail_after(deadline):
-        while not all((alive / name).exists() for name in names):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
-
+    await eventually(lambda: all((alive / name).exists() for name in names))
     return {path.name: int(path.read_text()) for path in alive.iterdir()}
 
 
@@ -163,11 +160,10 @@ def lives(pid: int, moment: float | None = None) -> bool:
         return False
 
 
-async def all_dead(processes: dict[int, float], deadline: float) -> list[int]:
-    """Wait until none of them lives; return those that do after the deadline."""
-    with anyio.move_on_after(deadline):
-        while any(lives(*each) for each in processes.items()):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+async def all_dead(processes: dict[int, float]) -> list[int]:
+    """Wait until none of them lives; return those that still do after the limit."""
+    with contextlib.suppress(TimeoutError):
+        await eventually(lambda: not any(lives(*each) for each in processes.items()))
 
     return [pid for pid, moment in processes.items() if lives(pid, moment)]
 

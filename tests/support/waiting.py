@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import anyio
 
@@ -29,6 +29,14 @@ T = TypeVar("T")
 def limited() -> AbstractContextManager[anyio.CancelScope]:
     """Return a context that raises TimeoutError after `LIMIT` seconds."""
     return anyio.fail_after(LIMIT)
+
+
+@overload
+async def eventually(condition: Callable[[], Awaitable[T]]) -> T: ...
+
+
+@overload
+async def eventually(condition: Callable[[], T]) -> T: ...
 
 
 async def eventually(condition: Callable[[], T | Awaitable[T]]) -> T:

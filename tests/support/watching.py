@@ -1,4 +1,4 @@
-"""Waits for events of a server, with a deadline."""
+"""Waits for events of a server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from hankweave_protocol.events import (
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import CheckpointCreated, Transition
 from support.running_server import journal
-
-DEADLINE = 30.0
+from support.waiting import LIMIT
 
 
 async def idle(client: Client, reason: str = "all-codons-completed") -> Event:
     """Wait until the server is idle for this reason."""
     return await client.until(
-        ServerIdle, lambda event: getattr(event.data, "reason", None) == reason, timeout=DEADLINE
+        ServerIdle, lambda event: getattr(event.data, "reason", None) == reason, timeout=LIMIT
     )
 
 
@@ -34,7 +33,7 @@ async def started(client: Client, codon_id: str) -> Event:
     return await client.until(
         CodonStartedEvent,
         lambda event: getattr(event.data, "codon_id", None) == codon_id,
-        timeout=DEADLINE,
+        timeout=LIMIT,
     )
 
 
@@ -50,7 +49,7 @@ async def taken(client: Client, kind: CheckpointKind) -> CheckpointRecord:
 
         return bool(found)
 
-    await client.until(StateTransition, is_one, timeout=DEADLINE)
+    await client.until(StateTransition, is_one, timeout=LIMIT)
     return found[0]
 
 
