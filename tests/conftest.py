@@ -22,11 +22,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import enclosure
 from support.golden_files import GoldenFiles
 from support.reference_client import Heard
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
+MOUNTS = pytest.StashKey[set[str]]()
 REFERENCE = pytest.StashKey[Heard]()
 """The frames that clients of Hankweave received in the acceptance tests."""
 
@@ -95,7 +97,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = tally = Tally()
     config.stash[REFERENCE] = Heard()
     config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
+    config.addinivalue_line("markers", f"enclosed: {enclosure.REASON}")
     config.pluginmanager.register(Recorder(tally))
+    if hasattr(config, "workerinput"):
+        enclosure.take_own_mounts()
+
+    config.stash[MOUNTS] = enclosure.mounts()
     if config.getoption("--all-faults"):
         # Settings of Hypothesis are made when a module is imported, before any fixture.
         os.environ["HANKWEAVE_LONG_TIER"] = "1"
@@ -112,6 +119,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = filter(_is_quick, items)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("enclosed") and (reason := enclosure.why_not()):
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not terminalreporter.config.getoption("--all-faults"):
+        for violation in terminalreporter.config.stash[TALLY].violations:
+            terminalreporter.write_line(f"violation: {violation}")
+
+    skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    if number := sum(enclosure.REASON in reason for reason in skipped):
+        terminalreporter.write_line(f"{number} tests are skipped: each says {enclosure.REASON!r}")
+
+
 def _is_quick(item: pytest.Item) -> bool:
     if not item.nodeid.startswith(WHOLE_SYSTEM):
         return item.get_closest_marker("full") is None
@@ -124,6 +146,9 @@ def _is_quick(item: pytest.Item) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if left := enclosure.mounts() - session.config.stash[MOUNTS]:
+        session.config.stash[TALLY].add("mounts", rounds=0, violations=sorted(left))
+
     violations = session.config.stash[TALLY].violations
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[VIOLATIONS] = violations

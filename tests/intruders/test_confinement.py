@@ -202,6 +202,7 @@ QUICK = (
 )
 
 
+@pytest.mark.enclosed
 @pytest.mark.quick(*map(str, QUICK))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_attack_gets_out(case: Case) -> None:
@@ -224,6 +225,7 @@ def is_known(path: str, succeeded: set[str], state: str) -> bool:
     return path == "processes" or bool(succeeded & set(Path(path).parts)) or path in files
 
 
+@pytest.mark.enclosed
 def test_the_attacks_work_without_a_fence() -> None:
     """Each attack succeeds for an ordinary user, apart from those that the machine may forbid."""
     report = run(Case("ordinary", "beside", Level.NONE), "support.fenced")

@@ -34,7 +34,7 @@ from hankweave_server.confinement.policy import (
     workspace_policy,
 )
 from hankweave_server.confinement.probe import own_programs
-from support import attacks
+from support import attacks, enclosure
 
 ATTACKS = Path(attacks.__file__)
 SOURCES = str(Path(hankweave_server.__file__).parent.parent)
@@ -245,7 +245,9 @@ def try_command(base: Path, layout: str, level: Level, command: list[str]) -> Ma
 
 
 def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
+    outside = enclosure.require()
     facts = build(base, layout)
+    facts.outside = outside
     server = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SERVER, json.dumps(vars(facts)), SOURCES],
         stdin=subprocess.PIPE,
