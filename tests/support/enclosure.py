@@ -21,7 +21,7 @@ devices, control groups, shared memory, files in /tmp, /var/tmp and /dev/shm, an
 checkout. It names them, and the exit code is 1 instead of 0. Processes may end by themselves for a
 while, a minute without `--grace`. A command that a signal has ended is not judged.
 
-SIGTERM and SIGHUP are passed on to the command; a terminal sends SIGINT to it anyway.
+SIGINT, SIGTERM and SIGHUP are passed on to the command.
 
 As a library, `require()` raises unless the process is inside.
 """
@@ -143,7 +143,9 @@ def main() -> int:
             os._exit(_init(arguments.command, Path(folder), group, outside, arguments.grace))
 
         _pass_on_signals(pid)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _give_terminal_to(os.getpgrp())
+        return code
 
 
 @contextlib.contextmanager
@@ -206,9 +208,16 @@ def _pass_on_signals(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
+
+
+def _give_terminal_to(group: int) -> None:
+    """Make a process group the one that reads from the terminal and gets its signals, if any."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        if os.tcgetpgrp(0) in (os.getpgrp(), 0):
+            os.tcsetpgrp(0, group)
 
 
 # Inside: the first process.
@@ -231,12 +240,14 @@ def _init(
     os.environ |= {OUTSIDE: " ".join(outside), "TMPDIR": _TEMPORARY[0]}
     before = _traces()
     try:
-        pid = os.posix_spawnp(command[0], command, os.environ)
+        # Without a group of its own it would have the group 0: that of a process outside.
+        pid = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return 127
 
     _pass_on_signals(pid)
+    _give_terminal_to(pid)
     code = _reap(pid)
     if code < 0:
         return 128 - code
