@@ -68,6 +68,9 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _TEMPORARY = ("/tmp", "/var/tmp")
 _BELOW_TEMPORARY = tuple(f"{folder}/" for folder in _TEMPORARY)
 _GRACE = 60.0
+_MAY_BE_LEFT = ("pytest-of-", "hankweave-probe-")
+"""pytest keeps the folders of its last runs. A server that is killed while it tries what the kernel
+allows, as tests do, cannot remove what it has made for that."""
 
 
 class NotEnclosed(Exception):
@@ -241,14 +244,14 @@ def _init(
     before = _traces()
     try:
         # Without a group of its own it would have the group 0: that of a process outside.
-        pid = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
+        program = subprocess.Popen(command, process_group=0)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return 127
 
-    _pass_on_signals(pid)
-    _give_terminal_to(pid)
-    code = _reap(pid)
+    _pass_on_signals(program.pid)
+    _give_terminal_to(program.pid)
+    code = _reap(program.pid)
     if code < 0:
         return 128 - code
 
@@ -378,14 +381,14 @@ def _traces() -> set[str]:
                 found.add(f"loop device: {(device / 'backing_file').read_text().strip()}")
 
     for folder in (*_TEMPORARY, "/dev/shm"):
-        names = (name for name in os.listdir(folder) if not name.startswith("pytest-of-"))
+        names = (name for name in os.listdir(folder) if not name.startswith(_MAY_BE_LEFT))
         found |= {f"file: {folder}/{name}" for name in names}
 
+    groups = list(Path("/sys/fs/cgroup/pids").glob("hankweave*"))
     if (own := _own_group()) is not None:
-        found |= {f"control group: {each}" for each in own.glob("hankweave*")}
+        groups += own.glob("hankweave*")
 
-    limited = Path("/sys/fs/cgroup/pids").glob("hankweave*")
-    found |= {f"control group: {each}" for each in limited}
+    found |= {f"control group: {each}" for each in groups if not each.name.startswith(_MAY_BE_LEFT)}
 
     for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]:
         found.add(f"shared memory: {line.split()[0]}")
