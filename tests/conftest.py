@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support import enclosure
 from support.golden_files import GoldenFiles
 from support.reference_client import Heard
 from support.results import ResultFile, longest_first, recorded_durations
@@ -32,6 +33,7 @@ from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
 RESULTS = pytest.StashKey[ResultFile]()
+MOUNTS = pytest.StashKey[set[str]]()
 REFERENCE = pytest.StashKey[Heard]()
 """The frames that clients of Hankweave received in the acceptance tests."""
 
@@ -113,12 +115,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = tally = Tally()
     config.stash[REFERENCE] = Heard()
     config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
+    config.addinivalue_line("markers", f"enclosed: {enclosure.REASON}")
     config.pluginmanager.register(Recorder(tally))
     if path := os.environ.pop("HANKWEAVE_TEST_RECORD", None):
         # Removed from the environment, so that neither workers nor tests write to it.
         config.stash[RESULTS] = ResultFile(Path(path))
         config.pluginmanager.register(config.stash[RESULTS])
 
+    if hasattr(config, "workerinput"):
+        enclosure.take_own_mounts()
+
+    config.stash[MOUNTS] = enclosure.mounts()
     if config.getoption("--all-faults"):
         # Settings of Hypothesis are made when a module is imported, before any fixture.
         os.environ["HANKWEAVE_LONG_TIER"] = "1"
@@ -138,6 +145,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     order = longest_first([item.nodeid for item in items], recorded_durations(), workers)
     items[:] = [items[index] for index in order]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("enclosed") and (reason := enclosure.why_not()):
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not terminalreporter.config.getoption("--all-faults"):
+        for violation in terminalreporter.config.stash[TALLY].violations:
+            terminalreporter.write_line(f"violation: {violation}")
+
+    skipped = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    if number := sum(enclosure.REASON in reason for reason in skipped):
+        terminalreporter.write_line(f"{number} tests are skipped: each says {enclosure.REASON!r}")
 
 
 def _is_in_gate(item: pytest.Item) -> bool:
@@ -176,6 +198,9 @@ def _case(item: pytest.Item) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if left := enclosure.mounts() - session.config.stash[MOUNTS]:
+        session.config.stash[TALLY].add("mounts", rounds=0, violations=sorted(left))
+
     violations = session.config.stash[TALLY].violations
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[VIOLATIONS] = violations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from support.running_server import (
     state,
 )
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.small_disk import small_disk
 from support.waiting import limited
 
 
@@ -351,24 +351,14 @@ def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 @pytest.mark.parametrize("kilobytes", [60, 200, 300])
 @pytest.mark.story("A disk error is one sentence and exit code 74.", cases=("200",))
 def test_a_full_disk_is_one_sentence_and_exit_code_74(tmp_path: Path, kilobytes: int) -> None:
     """Wherever the space runs out, the output is a readable message without a traceback."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs"]
-    mounted = subprocess.run(["mount", *options, str(disk)], capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount: {mounted.stderr.strip()}")
-
-    try:
+    with small_disk(tmp_path / "disk", f"size={kilobytes}k") as disk:
         noise = {"run": "head -c 2000000 /dev/urandom | base64 -w 2000 | head -c 250000"}
         hank = write_hank(tmp_path / "hank", codon("one", *[{"say": "x" * 9000}] * 30, noise))
         done = hankweave("run", str(hank), "--execution", str(disk / "execution"), "--headless")
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
     assert done.returncode == 74, done.stderr
     assert done.stderr.startswith("hankweave: ")

@@ -37,6 +37,7 @@ def has_ended(event: Event) -> bool:
     return getattr(event.data, "reason", None) == "all-codons-completed"
 
 
+@pytest.mark.enclosed
 @pytest.mark.timeout(2 * DEADLINE)
 @pytest.mark.parametrize("layout", ["beside", "in place"])
 async def test_a_real_agent_gets_nowhere_with_any_attack(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from hankweave_protocol.state import FailedCodon
 from support.invariants import Told, violations
 from support.models.turns import Fails, Trouble
-from support.only_loopback import MARK
 from support.real_agents import KINDS, REAL, Environment, Grounds, Kind, processes_of
 from support.running_server import RunningServer, running_server, state
 from support.scripted_hank import write_hank
@@ -110,11 +108,9 @@ async def test_an_agent_that_hangs_is_ended_in_its_time(grounds: Grounds, kind: 
     assert violations(grounds.execution, Told()) == []
 
 
+@pytest.mark.enclosed
 def test_where_real_agents_run_there_is_loopback_alone() -> None:
     """The sandbox of the real agents has one network interface, loopback, and no route out."""
-    if MARK not in os.environ:
-        pytest.skip("no namespace was made for real agents: scripts/test --agents makes one")
-
     assert [name for _, name in socket.if_nameindex()] == ["lo"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anywhere:
         assert anywhere.connect_ex(("192.0.2.1", 443)) == errno.ENETUNREACH

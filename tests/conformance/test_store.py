@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +18,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.git.errors import ShadowRepositoryError
 from support.checkpointing import Door, EngineDoor, Refusal, ServerDoor, witness
+from support.small_disk import small_disk
 from support.work_tree import chmod, delete, folder, link, write
 
 MEBIBYTE = 1 << 20
@@ -420,24 +420,10 @@ async def test_everything_survives_a_kill(kind, tmp_path):
 # Space
 
 
-@contextmanager
-def small_disk(place: Path, size: int) -> Iterator[Path]:
-    """Mount a small file system; skip where the user may not mount."""
-    place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(place)]
-    if subprocess.run(["mount", *options], capture_output=True, check=False).returncode != 0:
-        pytest.skip("a small disk can only be mounted by root")
-
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
 @through_both
 async def test_too_little_space_is_refused_before_anything_moves(kind, tmp_path):
     """With less space than the rollback writes, nothing moves; with enough space, it works."""
-    with small_disk(tmp_path / "disk", 64 * MEBIBYTE) as disk:
+    with small_disk(tmp_path / "disk", f"size={64 * MEBIBYTE},mode=700") as disk:
         async with opened(kind, disk) as door:
             door.tree.apply(write("big", b"much " * (5 * MEBIBYTE)), write("a", b"1"))
             made = await door.checkpoint()

@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import json
 import re
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -43,6 +42,7 @@ from support.invariants import Told, tree_violations, violations
 from support.power import EXT4, Disk, NotHere
 from support.running_server import command, environment, running_server, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.small_disk import resize, small_disk
 from support.struck import Lost, Output, kill, process_of, session
 from support.tally import Tally
 from support.waiting import LIMIT, limited
@@ -55,23 +55,8 @@ SIZE, INODES = 24 << 20, 400
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a small file system for the test."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    options = f"size={SIZE},nr_inodes={INODES}"
-    try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no mount program")
-
-    if mounted.returncode != 0:
-        pytest.skip(f"a file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-
-    try:
+    with small_disk(tmp_path / "disk", f"size={SIZE},nr_inodes={INODES}") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 Trouble = Callable[[Path], AbstractContextManager[None]]
@@ -295,7 +280,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
     async with ward(disk, hank, ALL_DONE) as it:
         sub = it.execution / "agentRoot" / "sub"
         # Another file system lies below the work tree; the plan checks the work tree's.
-        with _a_small_disk(sub):
+        with small_disk(sub, "size=700k"):
             async with session(it.execution) as client:
                 with pytest.raises(CommandRefused) as refused:
                     await it.go_back(client)
@@ -305,7 +290,7 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
                 with pytest.raises(CommandRefused):
                     await client.next_codon()
 
-                await anyio.run_process(["mount", "-o", "remount,size=8m", str(sub)])
+                await anyio.to_thread.run_sync(resize, sub, "8m")
                 await client.until(RollbackCompleted, timeout=LIMIT)
                 assert sorted(path.name for path in sub.iterdir()) == ["0", "1", "2", "3"]
                 await client.until(ServerIdle, timeout=LIMIT)
@@ -321,16 +306,6 @@ async def test_a_rollback_that_meets_a_full_disk_is_finished_when_there_is_room(
             (sub / name).write_bytes(content)
 
     await _nothing_is_lost(it, tally, "a rollback on a full disk")
-
-
-@contextmanager
-def _a_small_disk(place: Path) -> Iterator[None]:
-    place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", place], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 async def test_a_server_that_waits_for_room_ends_when_it_is_told_to(

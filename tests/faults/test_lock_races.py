@@ -30,6 +30,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
+from support import enclosure
 from support.copies import copy_execution
 from support.lock_witness import IMPORTED, Starter, Witness, overlaps, race, starters
 from support.running_server import RunningServer, command, running_server
@@ -205,6 +206,9 @@ def _named_owner(layout: Layout) -> int | None:
 
 
 def needs_pid_namespaces() -> None:
+    if (reason := enclosure.why_not()) is not None:
+        pytest.skip(reason)
+
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare program")
 

@@ -289,6 +289,7 @@ async def test_output_without_measure_fills_no_memory(
     assert grown < MOST_GROWTH
 
 
+@pytest.mark.enclosed
 async def test_a_fork_bomb_under_limits_delays_nobody(tmp_path: Path, tally: Tally) -> None:
     """T-P6: while 200 processes fork constantly, the daemon replies within a second."""
     execution = tmp_path / "execution"
@@ -366,6 +367,7 @@ def strangers(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], subproc
         stranger.wait()
 
 
+@pytest.mark.enclosed
 async def test_no_stranger_is_signalled(tmp_path: Path, strangers) -> None:  # type: ignore[no-untyped-def]
     """T-P3: one has the recorded pid, both have the agent's command line: both survive."""
     execution, source = tmp_path / "execution", STAYING["a child"]

@@ -36,6 +36,9 @@ IN_DOCKER = (
 """Starts a program as in a container with Docker's default profile: without user namespaces."""
 
 
+pytestmark = pytest.mark.enclosed
+
+
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A folder outside of /tmp, which the fence replaces."""

@@ -202,6 +202,7 @@ IN_GATE = (
 )
 
 
+@pytest.mark.enclosed
 @pytest.mark.story(
     "No attack gets out of the fence at any level.",
     of="SECURITY.md",
@@ -228,6 +229,7 @@ def is_known(path: str, succeeded: set[str], state: str) -> bool:
     return path == "processes" or bool(succeeded & set(Path(path).parts)) or path in files
 
 
+@pytest.mark.enclosed
 def test_the_attacks_work_without_a_fence() -> None:
     """Each attack succeeds for an ordinary user, apart from those that the machine may forbid."""
     report = run(Case("ordinary", "beside", Level.NONE), "support.fenced")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hankweave_client.discovery import discover
 from hankweave_protocol.state_directory import private_folder_of, state_directory_of
-from support import attacks
+from support import attacks, enclosure
 from support.fenced import snapshot
 
 Layout = Literal["beside", "in place"]
@@ -118,6 +118,7 @@ class Attacked:
         _write(self.base / "system" / "program", "a program")
         self._tools.mkdir(parents=True, exist_ok=True)
         return {
+            "outside": enclosure.require(),
             "home": str(self.home),
             "system": str(self.base / "system"),
             "tree": str(self.tree),

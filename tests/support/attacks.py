@@ -3,6 +3,9 @@
 Each attack is a function that returns what it achieved, or raises OSError if it was stopped. It
 runs in a process of its own. Prints one JSON object: for each attack `stopped: ...`, `open: ...`,
 or `broken: ...` if the attack itself does not work. Standard library only.
+
+FACTS.json names the namespaces outside of the enclosure in which this runs (`enclosure.py`); if it
+does not, or if this runs in one of them, nothing is attacked.
 """
 
 from __future__ import annotations
@@ -681,8 +684,19 @@ def outcome(name: str, facts: Any) -> str:
     return said or f"broken: it ended with {status}"
 
 
+def _refuse_the_machine(outside: list[str]) -> None:
+    """End the program unless it is in other namespaces than the machine's (`enclosure.py`).
+
+    Without a fence, or with a broken one, the attacks would be on the machine itself.
+    """
+    own = {os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "pid", "net")}
+    if len(outside) != len(own) or own & set(outside):
+        sys.exit("The attacks run inside an enclosure only: see enclosure.py.")
+
+
 def main() -> None:
     facts = SimpleNamespace(**json.loads(Path(sys.argv[1]).read_text()))
+    _refuse_the_machine(facts.outside)
     sys.stdout.write(json.dumps({name: outcome(name, facts) for name in ATTACKS}))
 
 

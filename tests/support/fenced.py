@@ -34,7 +34,7 @@ from hankweave_server.confinement.policy import (
     workspace_policy,
 )
 from hankweave_server.confinement.probe import own_programs
-from support import attacks
+from support import attacks, enclosure
 from support.waiting import LIMIT
 
 ATTACKS = Path(attacks.__file__)
@@ -246,7 +246,9 @@ def try_command(base: Path, layout: str, level: Level, command: list[str]) -> Ma
 
 
 def attack(base: Path, layout: str, level: Level) -> Mapping[str, object]:
+    outside = enclosure.require()
     facts = build(base, layout)
+    facts.outside = outside
     server = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SERVER, json.dumps(vars(facts)), SOURCES],
         stdin=subprocess.PIPE,

@@ -22,6 +22,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from support import enclosure
 from support.waiting import eventually
 
 _SHUTDOWN, _WITHOUT_ITS_LOG = 0x8004587D, 2
@@ -68,8 +69,8 @@ class Disk:
         self.cuts = 0
         self._image = folder / "image"
         self._kept = folder / "kept"
-        if os.geteuid() != 0:
-            raise NotHere("only root can mount a file system")
+        if (reason := enclosure.why_not()) is not None:
+            raise NotHere(reason)
 
         for program in (kind.made_by[0], "losetup", "mount", "umount"):
             if shutil.which(program) is None:

@@ -24,6 +24,7 @@ from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import StatIndex, signature_of
+from support import enclosure
 
 CHANGES = int(os.environ.get("HANKWEAVE_WATCH_CHANGES", "4000"))
 SEED = int(os.environ.get("HANKWEAVE_WATCH_SEED", "0")) or random.randrange(1 << 30)
@@ -207,8 +208,8 @@ class Fuzz:
                     self.change(self.PLAIN)
 
     def mount(self) -> None:
-        """Mount an empty file system on a folder; only root may, and one at a time is enough."""
-        if not self.mounts() and self.random.random() < 0.1:
+        """Mount an empty file system on a folder, if that is safe; one at a time is enough."""
+        if enclosure.why_not() is None and not self.mounts() and self.random.random() < 0.1:
             LIBC.mount(b"none", bytes(self.existing(folders=True)), b"tmpfs", 0, b"size=1m")
 
     def unmount(self) -> None:
