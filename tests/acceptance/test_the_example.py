@@ -58,6 +58,7 @@ def completed(execution: Path) -> dict[str, CompletedCodon]:
     }
 
 
+@pytest.mark.executed
 @pytest.mark.quick
 async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> None:
     """The example's six codons complete in order, each with a checkpoint that git confirms."""

@@ -44,6 +44,7 @@ def test_the_example_of_fallbacks_is_valid() -> None:
     assert set(example) - {"..."} <= set(Codon.__struct_encode_fields__)
 
 
+@pytest.mark.executed
 @pytest.mark.quick
 async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
     """It is started as on the page, waits, is looked at, continued, and read about afterwards."""
