@@ -144,11 +144,14 @@ class ForkServer:
                 connection = self._connect()
                 socket.send_fds(connection, [b"f"], [*streams, folder])
                 connection.sendall(marshal.dumps(request))
-                (pid,) = _PID.unpack(connection.recv(_PID.size, socket.MSG_WAITALL))
+                answer = connection.recv(_PID.size, socket.MSG_WAITALL)
         finally:
             os.close(folder)
 
-        return int(pid)
+        if not answer:
+            raise RuntimeError("the fork server has ended; stderr has its error")
+
+        return int(*_PID.unpack(answer))
 
     def _connect(self) -> socket.socket:
         if self._connection is None:
