@@ -25,19 +25,18 @@ pytestmark = [
 SIGNALS = ("SigBlk", "SigIgn", "SigCgt", "Umask")
 
 
-@pytest.fixture(params=["forked", "executed"])
-def way(request: pytest.FixtureRequest) -> Iterator[str]:
-    """How the programs of a test start; it holds for both."""
-    with started(request.param):
-        yield request.param
-
-
-@contextmanager
-def started(way: str) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
     server = ForkServer(SCRIPT, environment())
-    server.is_used = way == "forked"
     with server.serving():
-        yield
+        yield server
+
+
+@pytest.fixture(params=["forked", "executed"])
+def way(request: pytest.FixtureRequest, forks: ForkServer) -> str:
+    """How the programs of a test start; it holds for both."""
+    forks.is_used = request.param == "forked"
+    return str(request.param)
 
 
 def is_forked(process: subprocess.Popen[Any]) -> bool:
@@ -80,16 +79,14 @@ def facts(server: subprocess.Popen[bytes], place: Path) -> dict[str, Any]:
     "options", [{}, {"start_new_session": True}, {"process_group": 0}], ids=str
 )
 def test_the_kernel_shows_the_same_of_a_forked_server(
-    tmp_path: Path, options: dict[str, Any]
+    tmp_path: Path, forks: ForkServer, options: dict[str, Any]
 ) -> None:
     seen = {}
     for way in ("forked", "executed"):
         place = tmp_path / way
         place.mkdir()
-        with (
-            started(way),
-            a_server(place, cwd=place, stdin=subprocess.DEVNULL, **options) as server,
-        ):
+        forks.is_used = way == "forked"
+        with a_server(place, cwd=place, stdin=subprocess.DEVNULL, **options) as server:
             assert is_forked(server) == (way == "forked")
             seen[way] = facts(server, place)
 
@@ -165,7 +162,7 @@ def test_a_closed_pipe_ends_it_with_the_code_of_sigpipe(way: str) -> None:
 def test_what_is_not_a_plain_start_is_executed(prefix: list[str], options: dict[str, Any]) -> None:
     options = {"env": environment(), "capture_output": True, "check": True} | options
     before = children()
-    with started("forked"):
+    with ForkServer(SCRIPT, environment()).serving():
         subprocess.run([*prefix, *command("--version")], **options)
         assert children() == before, "no fork server was needed"
 
@@ -177,7 +174,7 @@ def test_a_missing_folder_raises_as_always(way: str, tmp_path: Path) -> None:
 
 def test_it_ends_when_it_is_no_longer_used() -> None:
     before = set(children())
-    with started("forked"):
+    with ForkServer(SCRIPT, environment()).serving():
         subprocess.run(command("--version"), env=environment(), check=True, capture_output=True)
         assert set(children()) > before
 
