@@ -26,20 +26,25 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import enclosure
+from support.fork_server import ForkServer
 from support.golden_files import GoldenFiles
 from support.reference_client import Heard
 from support.results import ResultFile, longest_first, recorded_durations
+from support.running_server import SCRIPT, environment
 from support.tally import Tally
 
 TALLY = pytest.StashKey[Tally]()
 RESULTS = pytest.StashKey[ResultFile]()
 MOUNTS = pytest.StashKey[set[str]]()
+FORKS = pytest.StashKey[ForkServer]()
 REFERENCE = pytest.StashKey[Heard]()
 """The frames that clients of Hankweave received in the acceptance tests."""
 
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
+EXECUTED = (*CAMPAIGNS, "tests/bench/")
+"""Folders whose tests execute every `hankweave`: they are about real processes, or their cost."""
 WHOLE_SYSTEM = (
     *CAMPAIGNS,
     "tests/acceptance/",
@@ -96,6 +101,12 @@ def _programs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _fork_server(pytestconfig: pytest.Config) -> Iterator[None]:
+    with pytestconfig.stash[FORKS].serving():
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--all-faults", action="store_true", help="the long tier: every point")
@@ -114,6 +125,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = tally = Tally()
     config.stash[REFERENCE] = Heard()
+    config.stash[FORKS] = ForkServer(SCRIPT, environment())
     config.addinivalue_line("markers", "alone: no client of Hankweave listens at its servers")
     config.addinivalue_line("markers", f"enclosed: {enclosure.REASON}")
     config.pluginmanager.register(Recorder(tally))
@@ -147,9 +159,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [items[index] for index in order]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Choose how the test's programs start; this is before any of its fixtures."""
     if item.get_closest_marker("enclosed") and (reason := enclosure.why_not()):
         pytest.skip(reason)
+
+    executes = item.nodeid.startswith(EXECUTED) or item.get_closest_marker("executed") is not None
+    item.config.stash[FORKS].is_used = not executes
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

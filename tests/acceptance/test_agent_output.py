@@ -186,6 +186,7 @@ os.write(1, {end!r})
 @pytest.mark.parametrize(
     ("end", "reason"), [(b"\n" + DONE, None), (b"", NO_RESULT)], ids=["ended", "torn"]
 )
+@pytest.mark.executed
 async def test_a_line_of_a_hundred_megabytes_needs_no_memory(
     tmp_path: Path, end: bytes, reason: str | None
 ) -> None:

@@ -16,7 +16,7 @@ from hankweave_protocol.records import CheckpointRecord
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.waiting import LIMIT
+from support.waiting import LIMIT, eventually
 from support.watching import idle, listed, started
 
 WRITES = 40
@@ -83,7 +83,7 @@ async def test_a_persons_edit_during_a_call_is_saved_before_the_call_overwrites_
         server.client(since_seq=0) as client,
     ):
         edited = execution / "agentRoot" / "a.txt"
-        await appears(edited)
+        await eventually(lambda: edited.exists() and edited.read_text() == "mine\n")
         edited.write_text("a person's\n")
         record = await saved_as(client, GitWitness(execution), b"a person's\n")
         gate.touch()
@@ -159,7 +159,7 @@ open("a.txt", "w").write("mine again")
         server.client(since_seq=0) as client,
     ):
         edited = execution / "agentRoot" / "a.txt"
-        await appears(edited)
+        await eventually(lambda: edited.exists() and edited.read_text() == "mine")
         edited.write_text("a person's")
         await saved_as(client, GitWitness(execution), b"a person's")
         gate.touch()

@@ -59,6 +59,7 @@ def completed(execution: Path) -> dict[str, CompletedCodon]:
     }
 
 
+@pytest.mark.executed
 @pytest.mark.story("The example runs offline, and each of its steps is a commit that git can read.")
 async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> None:
     """The example's six codons complete in order, each with a checkpoint that git confirms."""

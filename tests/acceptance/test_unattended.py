@@ -45,6 +45,7 @@ def test_the_example_of_fallbacks_is_valid() -> None:
     assert set(example) - {"..."} <= set(Codon.__struct_encode_fields__)
 
 
+@pytest.mark.executed
 @pytest.mark.story(
     "A plan that waits for a usage limit is found done in the morning.", of="docs/unattended.md"
 )

@@ -101,6 +101,7 @@ async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
         assert checked.checked == len(past.standing) + 1
 
 
+@pytest.mark.executed
 async def test_status_shows_the_store(tmp_path: Path) -> None:
     """The output has checkpoints, size, packs and loose objects."""
     async with dead_end(tmp_path) as past:

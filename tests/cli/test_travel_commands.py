@@ -107,6 +107,7 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
 # --- rollbacks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.executed
 async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
     """Files and exit codes are right; the report has every file with its size, and the sum."""
     async with a_shell(tmp_path) as shell:

@@ -34,6 +34,7 @@ _PACKAGES = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathse
 _ABSOLUTE = os.pathsep.join(map(os.path.abspath, _PACKAGES))
 """As they were when the tests began: a program may be started in another folder."""
 
+SCRIPT = Path(sys.executable).with_name("hankweave")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "earthquakes"
 
 
@@ -93,9 +94,8 @@ def command(*arguments: str, trace: Path | None = None) -> list[str]:
     if IS_MEASURED:
         return [sys.executable, str(Path(__file__).with_name("measured_server.py")), *arguments]
 
-    script = Path(sys.executable).with_name("hankweave")
-    if script.exists():
-        return [str(script), *arguments]
+    if SCRIPT.exists():
+        return [str(SCRIPT), *arguments]
 
     return [sys.executable, "-c", "from hankweave_server.cli.app import main; main()", *arguments]
 
