@@ -7,12 +7,8 @@ flushes do nothing must lose something in the same procedure, or the cuts prove 
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +29,12 @@ from support.power import (
     kernel_that_commits,
     without_flushes,
 )
-from support.running_server import command, environment, running_server, tree
+from support.running_server import command, running_server, tree
 from support.scripted_hank import codon, write_hank, writes
 from support.struck import LONGEST_START, Lost, Output, Tree, kill, process_of, session
 from support.tally import Tally
 from support.tiers import Tier
-from support.waiting import LIMIT, eventually
+from support.waiting import eventually
 
 SEED = 20250104
 MOST_EVENTS = 150
@@ -195,59 +191,36 @@ def _without_flushes(folder: Path) -> list[str]:
         pytest.skip(str(reason))
 
 
-HELD = """
-import subprocess, sys
-from pathlib import Path
-import anyio
-from support.power import EXT4, Disk, NotHere
+@pytest.mark.enclosed
+async def test_a_disk_that_another_process_holds_is_mounted_when_it_is_free(tmp_path: Path) -> None:
+    """A process in a mount namespace of its own holds the disk while its machine starts again.
 
-async def main(folder):
+    A mount before the end of that process would get the file system that was shut down, which
+    cannot be read.
+    """
     try:
-        disk = Disk(folder, EXT4)
+        disk = Disk(tmp_path, EXT4)
     except NotHere as reason:
-        sys.exit(f"not here: {reason}")
+        pytest.skip(str(reason))
 
     try:
         (disk.place / "kept").write_text("kept")
-        subprocess.run(["sync", "--file-system", disk.place], check=True)
+        await anyio.run_process(["sync", "--file-system", disk.place])
         words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read line"]
-        holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        with holder:
-            holder.stdout.readline()
+        async with await anyio.open_process(words) as holder:
+            assert holder.stdin
+            assert holder.stdout
+            await holder.stdout.receive()
             disk.cut()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(disk.reboot)
                 await anyio.wait_all_tasks_blocked()
-                print("unmounted", not disk.place.is_mount(), flush=True)
-                holder.stdin.close()
+                assert not disk.place.is_mount()
+                await holder.stdin.aclose()
 
-        print("read", (disk.place / "kept").read_text())
+        assert (disk.place / "kept").read_text() == "kept"
     finally:
         disk.throw_away()
-
-anyio.run(main, Path(sys.argv[1]))
-"""
-"""A process in a mount namespace of its own holds the disk while its machine is started again."""
-
-
-def test_a_disk_that_another_process_holds_is_mounted_when_it_is_free(tmp_path: Path) -> None:
-    """A mount before that would get the file system that was shut down, which cannot be read."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("only root can make a mount namespace, by the unshare program")
-
-    namespace = ("unshare", "--mount", "--propagation", "private")
-    done = subprocess.run(
-        [*namespace, sys.executable, "-c", HELD, str(tmp_path)],
-        env=environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT,
-    )
-    if done.stderr.startswith("not here: "):
-        pytest.skip(done.stderr)
-
-    assert done.stdout == "unmounted True\nread kept\n", done.stderr
 
 
 # --- cuts and restarts ----------------------------------------------------------------------------
