@@ -43,8 +43,8 @@ REFERENCE = pytest.StashKey[Heard]()
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
-EXECUTED = (*CAMPAIGNS, "tests/bench/")
-"""Folders whose tests execute every `hankweave`: they are about real processes, or their cost."""
+EXECUTED = ("tests/bench/", "tests/intruders/")
+"""Folders whose tests execute every `hankweave`: they look into its process, or at its cost."""
 WHOLE_SYSTEM = (
     *CAMPAIGNS,
     "tests/acceptance/",
@@ -161,12 +161,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Choose how the test's programs start; this is before any of its fixtures."""
+    """Choose how the test's programs start; this is before any of its fixtures.
+
+    The long tier of the campaigns executes everything.
+    """
     if item.get_closest_marker("enclosed") and (reason := enclosure.why_not()):
         pytest.skip(reason)
 
-    executes = item.nodeid.startswith(EXECUTED) or item.get_closest_marker("executed") is not None
-    item.config.stash[FORKS].is_used = not executes
+    item.config.stash[FORKS].is_used = not (
+        item.config.getoption("--all-faults")
+        or item.nodeid.startswith(EXECUTED)
+        or item.get_closest_marker("executed")
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -348,6 +348,7 @@ SLOW: tuple[Busy, ...] = (
 
 
 @pytest.mark.parametrize("phase", [*FAST, *SLOW], ids=lambda phase: phase.__name__)
+@pytest.mark.executed
 async def test_a_server_ends_within_eight_seconds(
     tmp_path: Path, tier: Tier, tally: Tally, phase: Busy
 ) -> None:
