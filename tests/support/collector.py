@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-PATIENCE = 30.0
+from support.waiting import eventually_blocking
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,10 @@ class Collector:
         return [span.name for span in sorted(found, key=lambda span: span.start)]
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not holds():
-            assert time.monotonic() < deadline, [span.name for span in self.spans]
-            time.sleep(0.01)
+        try:
+            eventually_blocking(holds)
+        except TimeoutError:
+            raise AssertionError([span.name for span in self.spans]) from None
 
     def take(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         body = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body

@@ -9,13 +9,12 @@ import select
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from support.running_server import command, environment
+from support.waiting import eventually_blocking
 
-DEADLINE = 60.0
 SEQUENCE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -61,23 +60,26 @@ class Screen:
         return SEQUENCE.sub(b"", self.bytes).decode(errors="replace")
 
     def until(self, holds: Callable[[str], bool]) -> None:
-        end = time.monotonic() + DEADLINE
-        while not holds(self.text()):
-            assert time.monotonic() < end, self.text()
-            self.read(0.1)
-
-    def read(self, seconds: float) -> None:
-        if select.select([self.master], [], [], seconds)[0]:
-            self.bytes += os.read(self.master, 65536)
+        self._wait(lambda: holds(self.text()))
 
     def ended(self) -> int:
-        end = time.monotonic() + DEADLINE
-        while self.process.poll() is None:
-            assert time.monotonic() < end, self.text()
-            self.read(0.1)
+        self._wait(lambda: self.process.poll() is not None)
+        self._read()
+        return int(self.process.returncode)
 
-        self.read(0)
-        return self.process.returncode
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        def holds_now() -> bool:
+            self._read()
+            return holds()
+
+        try:
+            eventually_blocking(holds_now)
+        except TimeoutError:
+            raise AssertionError(self.text()) from None
+
+    def _read(self) -> None:
+        if select.select([self.master], [], [], 0)[0]:
+            self.bytes += os.read(self.master, 65536)
 
 
 @contextmanager

@@ -37,9 +37,9 @@ from support.models.turns import (
     Turn,
     Writes,
 )
+from support.waiting import LIMIT
 
 DIALECTS: tuple[Dialect, ...] = (Anthropic(), Responses(), Chat(), Gemini())
-DEADLINE = 30.0
 
 _COUNTERS: Mapping[str, ModuleType] = {"/count_tokens": anthropic, ":countTokens": gemini}
 _ASIDE = '{"title": "A title", "reasoning": "The script says so.", "next_speaker": "user"}'
@@ -101,10 +101,10 @@ class Endpoint:
             self.seen.append(seen)
             self._news.notify_all()
 
-    def wait_for(self, holds: Callable[[], bool], deadline: float = DEADLINE) -> None:
+    def wait_for(self, holds: Callable[[], bool]) -> None:
         """Block until a condition on the requests holds; raise TimeoutError."""
         with self._news:
-            if not self._news.wait_for(holds, deadline):
+            if not self._news.wait_for(holds, LIMIT):
                 raise TimeoutError(
                     f"after {len(self.seen)} requests: {[s.path for s in self.seen]}"
                 )
@@ -133,7 +133,7 @@ class Endpoint:
     def _sending(self, dialect: Dialect, asked: Asked, turn: Turn) -> _Sending:
         match turn:
             case Held(answer=answer, until=until):
-                until.wait(DEADLINE)
+                until.wait(LIMIT)
                 return self._sending(dialect, asked, answer)
             case Fails(trouble=Trouble.SILENCE):
                 return _Sending(None)
