@@ -44,6 +44,7 @@ from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
+from hankweave_server.ledger import writer
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
@@ -239,12 +240,17 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
         assert not room.ctx.guard.is_half_restored
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["late", "early"])
 async def test_what_a_crash_leaves_at_each_step_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
     """The safety checkpoint and the intent may be on the disk without a line of the journal; the
-    person's edit that was found before them is in the write-ahead log then. What follows may be
-    written to the journal in one piece or in several."""
+    person's edit that was found before them is in the write-ahead log then. When the state is due
+    to be saved meanwhile, the journal has it early. What follows is written in one piece or more.
+    """
+    for due in ("SAVE_SECONDS", "SETTLE_SECONDS"):
+        monkeypatch.setattr(writer, due, 10_000.0)
+
     moments = list[Path]()
 
     def is_told(moment: Path) -> bool:
@@ -254,30 +260,35 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
         real = getattr(place, name)
 
         def copied(*words: Any, **more: Any) -> Any:
+            if early and name == "restore":
+                anyio.from_thread.run(room.ctx.ledger.flush)
+
             moments.append(tmp_path / f"{len(moments)} {name}")
             copy_execution(tmp_path / "execution", moments[-1] / "execution")
             return real(*words, **more)
 
-        monkeypatch.setattr(place, name, copied)
+        patch.setattr(place, name, copied)
 
     async with a_room(tmp_path) as room:
         before = len(journal(room.ctx.layout.root))
-        copy_before(room.engine, "restore")
-        copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
-        copy_before(room.ctx.ledger._journal, "append")
-        copy_before(room.engine, "forget_intent")
-        await room.rollback.perform(room.journey)
-        assert not room.is_intended
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            copy_before(room.engine, "restore")
+            copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
+            copy_before(room.ctx.ledger._journal, "append")
+            copy_before(room.engine, "forget_intent")
+            await room.rollback.perform(room.journey)
+            assert not room.is_intended
 
-    first, second, *appends, last = [moment.name.split()[1] for moment in moments]
-    assert (first, second, set(appends), last) == (
+    names = [moment.name.split()[1] for moment in moments]
+    restore = names.index("restore")
+    assert names[:restore] == ["append"] * early
+    assert [name for name in names if name != "append"] == [
         "restore",
         "sync_filesystem",
-        {"append"},
         "forget_intent",
-    )
-    assert len(journal(moments[0] / "execution")) == before, "nothing was written"
+    ]
+    assert names[-2:] == ["append", "forget_intent"]
+    assert (len(journal(moments[restore] / "execution")) == before) == (not early)
     assert is_told(moments[-1])
     for moment in moments:
         shutil.copytree(tmp_path / "hank", moment / "hank")
