@@ -26,6 +26,7 @@ from hankweave_server.architect.model import (
 )
 from hankweave_server.architect.workspace import open_workspace
 from support.person_repository import PersonRepository, alone_with_git
+from support.waiting import LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -476,7 +477,7 @@ def test_threads_and_processes_take_turns(repo: PersonRepository) -> None:
     for thread in threads:
         thread.join()
 
-    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [process.wait(LIMIT) for process in processes] == [0, 0]
     assert {"a0", "a1", "a2", "b0", "b1", "b2", "p0", "p1"} <= set(repo.files())
     assert repo.status() == ""
     repo.assert_sound()

@@ -22,8 +22,7 @@ from hankweave_client.errors import NotRunning
 from hankweave_server.architect import CheckpointManager, UnknownCheckpoint
 from hankweave_server.architect.model import WorkspaceMissing, label_of, mark_in
 from support.running_server import environment, running_server, tree
-
-WAIT = 30.0
+from support.waiting import LIMIT
 
 
 @contextlib.contextmanager
@@ -243,7 +242,7 @@ def test_it_works_inside_an_event_loop_and_from_several_threads(project: Path) -
             thread.start()
 
         for thread in threads:
-            thread.join(WAIT)
+            thread.join(LIMIT)
 
         assert failures == []
         listed = manager.list_checkpoints()
@@ -286,7 +285,7 @@ def _script(project: Path, *words: str, **variables: str) -> subprocess.Popen[by
 def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path) -> None:
     """An unclosed manager's server ends with the interpreter; no program is looked up on PATH."""
     with _script(project, PATH="/nonexistent") as script:
-        out, _ = script.communicate(timeout=WAIT)
+        out, _ = script.communicate(timeout=LIMIT)
 
     assert script.returncode == 0
     assert b"pid" in out
@@ -302,7 +301,7 @@ def test_a_killed_program_leaves_no_server(project: Path) -> None:
         pidfd = os.pidfd_open(pid_of_server(project))
         script.send_signal(signal.SIGKILL)
         try:
-            assert select.select([pidfd], [], [], WAIT)[0]  # Readable at the process's end.
+            assert select.select([pidfd], [], [], LIMIT)[0]  # Readable at the process's end.
         finally:
             os.close(pidfd)
 

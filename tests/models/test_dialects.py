@@ -19,6 +19,7 @@ httpx2 = pytest.importorskip("httpx2")
 
 from support.models.endpoint import Endpoint, scripted_models  # noqa: E402
 from support.models.turns import Calls, Fails, Held, Says, Trouble, Turn, Usage, Writes  # noqa: E402
+from support.waiting import LIMIT  # noqa: E402
 
 SCHEMA = {
     "type": "object",
@@ -45,12 +46,12 @@ GEMINI_ASKED = {
 }
 
 
-def claude(endpoint: Endpoint, timeout: float = 5) -> Any:
+def claude(endpoint: Endpoint, timeout: float = LIMIT) -> Any:
     """Return a client of Anthropic's SDK; leaving it closes its connections."""
     return anthropic.Anthropic(base_url=endpoint.url, api_key="k", max_retries=0, timeout=timeout)
 
 
-def gpt(endpoint: Endpoint, timeout: float = 5) -> Any:
+def gpt(endpoint: Endpoint, timeout: float = LIMIT) -> Any:
     url = f"{endpoint.url}/v1"
     return openai.OpenAI(base_url=url, api_key="k", max_retries=0, timeout=timeout)
 
@@ -62,7 +63,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def post(endpoint: Endpoint, path: str, body: Any) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=LIMIT)
     try:
         connection.request("POST", path, json.dumps(body), {"x-goog-api-key": "k"})
         response = connection.getresponse()
@@ -163,12 +164,13 @@ def test_geminis_stream_has_words_and_a_call(endpoint: Endpoint) -> None:
 def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ...]) -> None:
     """A refused or unanswered request raises the error that the provider's own SDK has for it."""
     expected = (error,) if isinstance(error, str) else error
+    patience = 0.5 if trouble is Trouble.SILENCE else LIMIT
     with scripted_models(Fails(trouble)) as endpoint:
-        with claude(endpoint, 0.5) as sdk, pytest.raises(anthropic.APIError) as refused:
+        with claude(endpoint, patience) as sdk, pytest.raises(anthropic.APIError) as refused:
             sdk.messages.create(**ASKED, tools=[TOOL])
 
         assert type(refused.value).__name__ in expected
-        with gpt(endpoint, 0.5) as sdk, pytest.raises(openai.APIError) as refused_too:
+        with gpt(endpoint, patience) as sdk, pytest.raises(openai.APIError) as refused_too:
             sdk.responses.create(
                 model="x", input="Do it.", tools=[{"type": "function", **FUNCTION}]
             )

@@ -27,6 +27,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.notify import SECRET, Notifier, destinations, signature
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import limited
 
 KEY = b"0123456789abcdef0123456789abcdef"
 WHSEC = f"whsec_{base64.b64encode(KEY).decode()}"
@@ -138,7 +139,7 @@ async def delivered(*urls: str, services: tuple[str, ...] = (), **settings: Any)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(notifier.run)
         notifier.call(DONE)
-        with anyio.fail_after(30):
+        with limited():
             for outbox in notifier._outboxes:
                 await outbox.emptied.wait()
 

@@ -22,11 +22,11 @@ from hankweave_protocol.transitions import SentinelStatesUpdated, Transition
 from hankweave_server.paths import Layout
 from hankweave_server.sentinels.engine import LoadReport, SentinelSetting, Watch
 from hankweave_server.sentinels.providers.base import Model, ModelAnswer, ModelCall, ModelMissing
+from support.waiting import limited
 
 RUN = RunId("1736000000000-abc123-def456")
 CODON = CodonId("observe#0")
 START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
-DEADLINE = 10.0
 
 
 class ManualTime:
@@ -128,7 +128,7 @@ class Stage:
         return [entry for entry in self.told if isinstance(entry, kind)]
 
     async def drain(self) -> None:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             await self.watch.drain()
 
     @property
@@ -224,7 +224,7 @@ async def on_stage(
         persists=persists,
     )
     watch = Watch(setting)
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with anyio.create_task_group() as tasks:
             report = await watch.load(tasks)
             yield Stage(watch, report, time, player, layout, told)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
@@ -22,9 +21,12 @@ from hankweave_protocol.commands import Command
 from hankweave_protocol.events import Event, EventData, Info, ServerReady, StateSnapshot
 from hankweave_protocol.ids import EventSeq
 from hankweave_server.api.caller import Caller, CommandAnswer
+from hankweave_server.clock import Clock
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.listener import Listener, ListenerSettings, serve
+from hankweave_server.transport.outbox import OutboxLimits
 from hankweave_server.transport.server_api import HealthAnswer, ServerApi
+from support import waiting
 
 NOON = "2025-01-04T12:00:00.000Z"
 Handler = Callable[[Command, Caller], Awaitable[CommandAnswer]]
@@ -158,11 +160,9 @@ class RawClient:
         return msgspec.json.decode(await self.socket.recv())
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until a condition without a notification holds, or fail after a deadline."""
-    with anyio.fail_after(seconds):
-        while not holds():  # noqa: ASYNC110 - there is no event for what a socket of the OS does.
-            await anyio.sleep(0.005)
+async def eventually(holds: Callable[[], bool], seconds: float = waiting.LIMIT) -> None:
+    """Wait like `support.waiting.eventually`, whose limit replaces `seconds`."""
+    await waiting.eventually(holds)
 
 
 def settings_in(folder: Path, **changed: Any) -> ListenerSettings:
@@ -171,17 +171,19 @@ def settings_in(folder: Path, **changed: Any) -> ListenerSettings:
         controller_token=state / "server.token",
         viewer_token=state / "server.viewer-token",
         traffic_log=state / "logs" / "websocket.log",
+        handshake_seconds=waiting.LIMIT,
+        outbox=OutboxLimits(send_seconds=waiting.LIMIT, close_seconds=waiting.LIMIT),
     )
     return replace(settings, **changed)
 
 
 @asynccontextmanager
 async def small_server(
-    folder: Path, rest: SmallRest | None = None, **settings: Any
+    folder: Path, rest: SmallRest | None = None, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[SmallServer]:
     rest = rest or SmallRest()
     chosen = settings_in(folder, **settings)
-    async with serve(rest.doors(), chosen) as listener:
+    async with serve(rest.doors(), chosen, clock) as listener:
         rest.hub = listener.hub
         yield SmallServer(rest, listener, chosen)
 

@@ -174,13 +174,17 @@ class Lookup:
     """A lookup of paths in trees; for paths in sorted order, each folder is read once.
 
     Use an instance for one pass: it caches the entries of the folders read last, which can be
-    large.
+    large. A lookup begins at the deepest folder that it shares with the one before, so that a pass
+    over nested folders takes linear time.
     """
 
     def __init__(self, read: ReadTree, at_hand: int = FOLDERS_AT_HAND) -> None:
         self._read = read
         self._most = at_hand
         self._at_hand: dict[bytes, dict[bytes, Entry]] = {}
+        self._top: bytes | None = None
+        self._trail: list[tuple[bytes, bytes]] = []
+        """Paths and trees of the folders on the way to the last one, below `_top`."""
 
     def entry(self, tree: bytes | None, path: bytes) -> Entry | None:
         """Return the file or link that a tree has at a path; None if there is none."""
@@ -190,9 +194,25 @@ class Lookup:
 
     def folder(self, tree: bytes | None, path: bytes) -> bytes | None:
         """Return the tree of a folder; None when there is no folder of that name."""
-        for name in filter(None, path.split(b"/")):
+        if not tree:
+            return None
+
+        if tree != self._top:
+            self._top = tree
+            self._trail.clear()
+
+        trail = self._trail
+        while trail and trail[-1][0] != path and not path.startswith(trail[-1][0] + b"/"):
+            trail.pop()
+
+        above, tree = trail[-1] if trail else (b"", tree)
+        for name in filter(None, path[len(above) :].split(b"/")):
             found = self._named(tree, name)
-            tree = found.digest if found is not None and found.mode == FOLDER else None
+            if found is None or found.mode != FOLDER:
+                return None
+
+            above, tree = joined(above, name), found.digest
+            trail.append((above, tree))
 
         return tree
 

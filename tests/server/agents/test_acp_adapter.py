@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-import anyio
 import psutil
 import pytest
 
@@ -35,9 +34,9 @@ from hankweave_server.agents.base import (
     ToolReturned,
 )
 from hankweave_server.agents.process import own_program
+from support.waiting import limited
 
 STAND_IN = Path(__file__).resolve().parents[2] / "support" / "acp_agent.py"
-DEADLINE = 60.0
 
 
 def stand_in(*words: str, **changes: Any) -> AcpAgent:
@@ -59,7 +58,7 @@ def converse() -> Callable:
     """Return a function that holds a conversation and answers every request in the same way."""
 
     async def run(agent: AcpAgent, task: Any, verdict: Any) -> list[Any]:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async with agent.start(task) as session:
                 signals = []
                 async for signal in session.signals():
@@ -209,8 +208,8 @@ async def test_a_key_of_the_environment_authenticates(a_task, hear, monkeypatch)
 @pytest.mark.full
 async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
     """SIGINT becomes `session/cancel`, and the end of the turn is reported as a failure."""
-    task = a_task(limits=AgentLimits(kill_grace=timedelta(seconds=20)))
-    with anyio.fail_after(DEADLINE):
+    task = a_task()
+    with limited():
         async with stand_in("say=begun", "write=a.txt", "wait-for-cancel").start(task) as session:
             signals = []
             async for signal in session.signals():
@@ -229,8 +228,8 @@ async def test_a_stopped_agent_is_asked_to_cancel_its_turn(a_task) -> None:
 @pytest.mark.full
 async def test_a_deaf_agent_goes_down_with_all_it_has(a_task) -> None:
     """An agent that ignores signals is killed with its process tree, own sessions included."""
-    task = a_task()
-    with anyio.fail_after(DEADLINE):
+    task = a_task(limits=AgentLimits(kill_grace=timedelta(seconds=0.3)))
+    with limited():
         async with stand_in("say=begun", "think=so", "deaf").start(task) as session:
             async for signal in session.signals():
                 if isinstance(signal, AgentSaid):

@@ -15,6 +15,7 @@ from hankweave_server.agents.acp.dialogue import Dialogue, Ended
 from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import BridgeOrder, BridgeTools, from_line, to_line
 from hankweave_server.domain.failures import classify, is_context_full
+from support.waiting import limited
 
 OPTION = {
     "id": "llm",
@@ -90,7 +91,7 @@ class Talk:
 
 async def talk(order: dict[str, Any] | None = None, **answers: Any) -> tuple[Ended, Talk]:
     held = Talk(order or {}, {name.replace("_", "/", 1): each for name, each in answers.items()})
-    with anyio.fail_after(30):
+    with limited():
         return await held.dialogue.hold(), held
 
 

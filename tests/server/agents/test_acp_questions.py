@@ -10,6 +10,7 @@ import pytest
 from hankweave_server.agents.acp.bridge import Questions
 from hankweave_server.agents.acp.events import AcpTranslator
 from hankweave_server.agents.acp.json_lines import LONGEST_TEXT
+from support.waiting import limited
 
 ALL = ("allow_always", "allow_once", "reject_always", "reject_once")
 CANCELLED = {"outcome": {"outcome": "cancelled"}}
@@ -50,7 +51,7 @@ async def ask(given: dict[str, Any], *answers: dict[str, Any] | None) -> tuple[A
     async def wait() -> None:
         got.append(await questions.ask(given))
 
-    with anyio.fail_after(30):
+    with limited():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()

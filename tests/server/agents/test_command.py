@@ -9,7 +9,6 @@ import signal
 import sys
 from datetime import timedelta
 
-import anyio
 import pytest
 
 from hankweave_server.agents import agent_log
@@ -27,6 +26,7 @@ from hankweave_server.agents.base import (
     Stderr,
 )
 from hankweave_server.agents.registry import CommandAgent
+from support.waiting import limited
 
 HEARD = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
@@ -96,7 +96,7 @@ async def test_a_plain_program_goes_on_under_the_session_it_resumes(a_task, hear
 async def test_a_silent_program_begins_its_session_after_a_while(a_task, python) -> None:
     """Silence for the quiet start period is taken as a plain program at work."""
     agent = python("import time; time.sleep(60)", quiet_start=timedelta(seconds=0.05))
-    with anyio.fail_after(30):
+    with limited():
         async with agent.start(a_task()) as session:
             assert isinstance(await anext(session.signals()), SessionStarted)
 
@@ -240,7 +240,7 @@ async def test_an_agent_whose_log_cannot_be_written_is_ended(a_task, python, mon
 
     monkeypatch.setattr(agent_log, "append_whole", broken)
     source = "import time; print('hello', flush=True); time.sleep(600)"
-    with anyio.fail_after(20):
+    with limited():
         async with python(source).start(a_task()) as session:
             with pytest.raises(OSError, match="Input/output error"):
                 [signal async for signal in session.signals()]

@@ -18,8 +18,7 @@ from hankweave_server.agents.process.subprocess_task import Errands
 from hankweave_server.confinement import landlock
 from hankweave_server.confinement.policy import Facts, Fence, Level, Policy, workspace_policy
 from hankweave_server.confinement.probe import own_programs, try_level
-
-DEADLINE = 30.0
+from support.waiting import limited
 
 LEVELS = [Level.NAMESPACE, Level.LANDLOCK]
 
@@ -92,7 +91,7 @@ print(os.getcwd())
 
 async def test_nothing_confined_outlives_a_stop(a_task, python, words, lives, fence: Fence) -> None:
     """The keeper is outside of the fence, so it ends what is inside."""
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with python(DAEMONS).start(a_task(fence=fence)) as session:
             tree = {name: int(pid) for name, pid in await words(session, 2)}
             assert tree["agent"] == session.pid
@@ -104,7 +103,7 @@ async def test_nothing_confined_outlives_a_stop(a_task, python, words, lives, fe
 async def test_a_confined_agent_dies_with_its_keeper(a_task, python, words, lives, fence) -> None:
     """The death signal survives the changes of credentials, and the daemon is found by its mark."""
     task = a_task(fence=fence)
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with python(MARKED_DAEMONS).start(task) as session:
             tree = {name: int(pid) for name, pid in await words(session, 2)}
             agent = os.pidfd_open(session.pid)
@@ -122,7 +121,7 @@ async def test_a_new_server_finds_a_confined_leftover(tmp_path, a_task, fence: F
     task = a_task(fence=fence)
     processes, elsewhere = tmp_path / "processes", tmp_path / "elsewhere"
     errands = Errands(task.run_id, task.codon_id, processes, fence)
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with errands.start(
             ["sleep", "600"], task.work_tree, {"PATH": os.environ["PATH"]}
         ) as errand:
@@ -239,7 +238,7 @@ async def test_a_command_is_confined_like_an_agent(tmp_path: Path, a_task, fence
     outside = tmp_path / "outside"
     errands = Errands(task.run_id, task.codon_id, tmp_path / "processes", fence)
     command = ["sh", "-c", f"touch inside; touch {outside}"]
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with errands.start(command, task.work_tree, dict(os.environ)) as errand:
             await errand.ended()
 

@@ -11,6 +11,7 @@ import pytest
 
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.process_table import containment, kill, make, members, remove
+from support.waiting import LIMIT
 
 # It prints that it has started, in its own session, and sleeps.
 MEMBER = "echo 0 > $0/cgroup.procs; echo; exec sleep 600"
@@ -52,7 +53,7 @@ def test_a_kill_reaches_all_members_and_the_group_goes(
     remove(group)
     assert group.exists()
     kill(group)
-    assert member.wait(5) == -9
+    assert member.wait(LIMIT) == -9
     remove(group)
     assert not group.exists()
 
@@ -66,7 +67,7 @@ def test_a_group_that_a_member_made_below_is_part_of_it(group: Path) -> None:
         process.stdout.readline()
         assert members(group) == {process.pid}
         kill(group)
-        assert process.wait(5) == -9
+        assert process.wait(LIMIT) == -9
 
     remove(group)
     assert not group.exists()

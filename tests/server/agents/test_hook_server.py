@@ -16,6 +16,7 @@ import pytest
 
 from hankweave_server.agents.base import AgentSignal, Forbidden, Granted, PermissionAsked, ToBeAsked
 from hankweave_server.agents.hook_server import HookServer, hook_command
+from support.waiting import LIMIT, eventually
 
 CALL = {"tool_name": "Bash", "tool_input": {"command": "ls"}, "tool_use_id": "t1"}
 
@@ -43,16 +44,13 @@ async def run_hook(path: Path, printed: list[bytes]) -> None:
         input=json.dumps(CALL).encode(),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT,
     )
     printed.append((await anyio.to_thread.run_sync(run)).stdout)
 
 
 async def asked_by(heard: list[AgentSignal], count: int) -> list[PermissionAsked]:
-    with anyio.fail_after(10):
-        while len(heard) < count:  # noqa: ASYNC110  # what is heard comes from another task
-            await anyio.sleep(0.01)
-
+    await eventually(lambda: len(heard) >= count)
     return [each for each in heard if isinstance(each, PermissionAsked)]
 
 

@@ -20,6 +20,7 @@ import pytest
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.leftovers import AgentRecord, sweep
+from support.waiting import LIMIT, eventually_blocking
 
 # A separate daemon: it starts an agent whose four processes print their pids, and forwards them.
 STARTER = """
@@ -83,7 +84,7 @@ def a_daemon_with_an_agent(folder: Path) -> Iterator[tuple[subprocess.Popen, dic
 def wait_until_dead(lives, *pids: int) -> None:
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).wait(5)
+            psutil.Process(pid).wait(LIMIT)
 
         assert not lives(pid)
 
@@ -92,21 +93,28 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-@pytest.fixture
-def stranger():
-    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+@contextmanager
+def asleep(**options):
+    """Run a process in its own session."""
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True, **options)
+    # Popen returns before the kernel has set the arguments and environment of the new program.
+    eventually_blocking(Path(f"/proc/{process.pid}/cmdline").read_bytes)
     yield process
     process.kill()
     process.wait()
+
+
+@pytest.fixture
+def stranger():
+    with asleep() as process:
+        yield process
 
 
 @pytest.fixture
 def marked():
     environment = os.environ | {"HANKWEAVE_AGENT_MARK": "t0rn"}
-    process = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
-    yield process
-    process.kill()
-    process.wait()
+    with asleep(env=environment) as process:
+        yield process
 
 
 def a_record(**changes: object) -> AgentRecord:
@@ -195,7 +203,7 @@ async def test_a_recorded_agent_is_killed_without_its_mark(tmp_path, stranger, l
     a_record(pid=stranger.pid, starttime=facts.start_ticks).remember(tmp_path)
     (killed,) = await sweep(tmp_path)
     assert (killed.pid, killed.command, killed.survived) == (stranger.pid, "sleep 600", False)
-    assert stranger.wait(5) == -signal.SIGKILL
+    assert stranger.wait(LIMIT) == -signal.SIGKILL
 
 
 async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> None:
@@ -203,7 +211,7 @@ async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> N
     (tmp_path / "t0rn.json").write_bytes(b'{"pid": ')
     (killed,) = await sweep(tmp_path)
     assert killed.pid == marked.pid
-    assert marked.wait(5) == -signal.SIGKILL
+    assert marked.wait(LIMIT) == -signal.SIGKILL
     assert names(tmp_path) == []
 
 

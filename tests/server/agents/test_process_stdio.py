@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hankweave_server.agents.process.stdio import Line, LineSplitter, PipeReader, PipeWriter
+from support.waiting import limited
 
 
 def split(chunks: list[bytes], limit: int) -> list[Line]:
@@ -49,7 +50,7 @@ async def test_an_abandoned_pipe_is_read_to_its_last_byte() -> None:
             chunks.append(chunk)
             first.set()
 
-    with anyio.fail_after(30):
+    with limited():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(collect)
             os.write(write_end, b"one")

@@ -20,6 +20,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.process.child import KEEPER_STOPPED
 from hankweave_server.agents.registry import CommandAgent
+from support.waiting import limited
 
 # Each process prints its name and pid, and sleeps; all ignore SIGINT and SIGTERM.
 TREE = """
@@ -67,12 +68,14 @@ print("agent", os.getpid(), flush=True)
 time.sleep(600)
 """
 NAMES = {"agent", "child", "own-session", "double-forked"}
+DEAF = AgentLimits(kill_grace=timedelta(seconds=0.3))
+"""For agents that do not end when they are asked to."""
 
 
 async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
     """A child, one in its own session, and a double-forked one are dead after a stop (T-P1)."""
-    with anyio.fail_after(20):
-        async with python(TREE).start(a_task()) as session:
+    with limited():
+        async with python(TREE).start(a_task(limits=DEAF)) as session:
             tree = {name: int(pid) for name, pid in await words(session, 4)}
             assert tree.keys() == NAMES
             assert tree["agent"] == session.pid
@@ -85,7 +88,7 @@ async def test_nothing_outlives_a_stop(a_task, python, words, lives) -> None:
 async def test_nothing_outlives_the_context(a_task, python, words, lives) -> None:
     """Leaving the context ends the agent and removes its record."""
     task = a_task()
-    with anyio.fail_after(20):
+    with limited():
         async with python(TREE).start(task) as session:
             tree = await words(session, 4)
             assert len(list(task.processes_dir.iterdir())) == 1
@@ -97,7 +100,7 @@ async def test_nothing_outlives_the_context(a_task, python, words, lives) -> Non
 async def test_nothing_outlives_a_cancelled_caller(a_task, python, words, lives) -> None:
     """Cancelling the task that drives the agent ends the agent."""
     tree = []
-    with anyio.move_on_after(20) as scope:
+    with limited(), anyio.CancelScope() as scope:
         async with python(TREE).start(a_task()) as session:
             tree = await words(session, 4)
             scope.cancel()
@@ -119,7 +122,7 @@ async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives)
 async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, words) -> None:
     """Output ends with the agent's processes, even if another process has the pipe open."""
     source = "print('agent', flush=True); import time; time.sleep(600)"
-    with anyio.fail_after(20):
+    with limited():
         async with python(source).start(a_task()) as session:
             await words(session, 1)
             stranger = os.open(f"/proc/{session.pid}/fd/1", os.O_WRONLY)
@@ -133,7 +136,7 @@ async def test_an_agent_that_kills_its_keeper_does_not_get_away(
 ) -> None:
     """Without the keeper the agent dies too, and its other processes are found by their mark."""
     source = TREE.replace("{})", "os.environ)")  # Keeps the mark, for the sweep.
-    with anyio.fail_after(20):
+    with limited():
         async with python(source).start(a_task()) as session:
             tree = await words(session, 4)
             keeper = psutil.Process(session.pid).ppid()
@@ -147,7 +150,7 @@ async def test_an_agent_that_stops_its_keeper_does_not_get_away(
 ) -> None:
     """A keeper that does not respond is given up after its deadline and killed with the others."""
     monkeypatch.setattr("hankweave_server.agents.process.child.KILL_DEADLINE", 0.2)
-    with anyio.fail_after(20):
+    with limited():
         async with python(TREE).start(a_task()) as session:
             tree = await words(session, 4)
             os.kill(psutil.Process(session.pid).ppid(), signal.SIGSTOP)
@@ -165,9 +168,8 @@ try:
 except KeyboardInterrupt:
     print("goodbye")
 """
-    patient = AgentLimits(kill_grace=timedelta(seconds=20))
-    with anyio.fail_after(30):
-        async with python(source).start(a_task(limits=patient)) as session:
+    with limited():
+        async with python(source).start(a_task()) as session:
             await words(session, 1)
             await session.stop()
             last = [signal async for signal in session.signals()]
@@ -183,8 +185,8 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep(600)
 """
-    with anyio.fail_after(20):
-        async with python(source).start(a_task()) as session:
+    with limited():
+        async with python(source).start(a_task(limits=DEAF)) as session:
             await words(session, 1)
             await session.stop()
             assert await session.wait() == AgentKilled(signal.SIGTERM)
@@ -192,8 +194,8 @@ time.sleep(600)
 
 async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, lives) -> None:
     """Every process of the tree is stopped by a pause, and none after a resume."""
-    with anyio.fail_after(20):
-        async with python(TREE).start(a_task()) as session:
+    with limited():
+        async with python(TREE).start(a_task(limits=DEAF)) as session:
             pids = [int(pid) for _, pid in await words(session, 4)]
             await session.pause()
             assert {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED}
@@ -214,7 +216,7 @@ try:
 except KeyboardInterrupt:
     raise SystemExit(7)
 """
-    with anyio.fail_after(20):
+    with limited():
         async with python(source).start(a_task()) as session:
             await words(session, 1)
             await session.pause()
@@ -235,7 +237,7 @@ while True:
     if os.fork():
         os._exit(0)
 """
-    with anyio.fail_after(30):
+    with limited():
         async with python(source).start(a_task()) as session:
             ((_, pid),) = await words(session, 1)
 
@@ -280,7 +282,7 @@ async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
     a_task, python, words, lives
 ) -> None:
     """After the third stop all its processes are killed, and an error gives the reason."""
-    with anyio.fail_after(30):
+    with limited():
         async with python(STOPPER).start(a_task()) as session:
             tree = await words(session, 2)
             with pytest.raises(AgentOutOfControl, match="SIGSTOP"):

@@ -28,6 +28,7 @@ from hankweave_server.agents.base import (
     UsageReported,
 )
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
+from support.waiting import limited
 
 
 def script(*steps: dict) -> str:
@@ -125,7 +126,7 @@ async def test_a_wrong_script_is_an_error_result(a_task, hear, prompt: str) -> N
 async def test_a_script_waits_for_a_file(a_task) -> None:
     """A test can hold the agent at a step until a file exists."""
     task = a_task(script({"say": "before"}, {"waitForFile": "go"}, {"wait": 0}, {"say": "after"}))
-    with anyio.fail_after(20):
+    with limited():
         async with ScriptedAgent().start(task) as session:
             said = []
             async for signal in session.signals():
@@ -164,7 +165,7 @@ async def test_a_script_asks_before_each_change_and_waits_for_the_answer(a_task)
     ]
     task = a_task(json.dumps({"steps": steps, "asks": True}))
     asked, heard = [], []
-    with anyio.fail_after(20):
+    with limited():
         async with ScriptedAgent().start(task) as session:
             async for said in session.signals():
                 heard.append(type(said))
@@ -184,7 +185,7 @@ async def test_time_in_which_an_agent_waits_for_an_answer_does_not_count(a_task)
     """An answer may take as long as a checkpoint; afterwards the limits apply again."""
     limits = AgentLimits(idle=timedelta(seconds=2), kill_grace=timedelta(seconds=0.2))
     task = a_task(script({"ask": {"tool": "Write"}}, {"say": "on"}, {"wait": 60}), limits=limits)
-    with anyio.fail_after(30):
+    with limited():
         async with ScriptedAgent().start(task) as session:
             said = []
             async for heard in session.signals():
@@ -227,7 +228,7 @@ async def test_a_refusal_is_a_result_or_the_end(a_task, gives_up: bool) -> None:
     steps = [{"write": {"path": "a.txt", "text": "a"}}, {"say": "on"}]
     script = {"steps": steps, "onRefusal": "fail"} if gives_up else {"steps": steps}
     task, heard = replace(a_task(json.dumps(script)), asks=True), []
-    with anyio.fail_after(20):
+    with limited():
         async with ScriptedAgent().start(task) as session:
             async for said in session.signals():
                 heard.append(said)

@@ -22,6 +22,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.query.evaluate import LINES_AT_ONCE
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from support.waiting import LIMIT
 
 PAGES = 5
 """Number of chunks in which a query reads the journal."""
@@ -69,7 +70,7 @@ async def test_the_loop_goes_on_while_a_query_is_answered(
     turned, history = threading.Event(), Ledger.history
 
     def read(ledger: Ledger, since: int, limit: int | None = None) -> list[bytes]:
-        assert turned.wait(30), "the loop stood still"
+        assert turned.wait(LIMIT), "the loop stood still"
         return history(ledger, since, limit)
 
     async with queries_over(Layout.of_execution(tmp_path)) as (queries, ledger):

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from hankweave_server.git import objects
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import tree_writer
+from support.waiting import eventually_blocking
 
 
 class SimulatedCrash(BaseException):
@@ -532,16 +532,15 @@ def test_the_scan_cache_saves_reading(lab, monkeypatch):
     monkeypatch.setattr(
         capture.FileReader, "read", lambda self, path: (read.append(path), real(self, path))[1]
     )
-    deadline = time.monotonic() + 5
-    made = None
-    while made is None or read:
-        # Stat data proves nothing until the last write is older than a clock tick.
-        assert time.monotonic() < deadline
+
+    def is_saved() -> bool:
         lab.reopen()
         read.clear()
-        made = lab.checkpoint()
+        assert lab.checkpoint().files == 1
+        return not read
 
-    assert made.files == 1
+    # Stat data proves nothing until the last write is older than a clock tick.
+    eventually_blocking(is_saved)
 
 
 def test_a_cache_of_another_repository_is_not_believed(lab):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
+from random import Random
 
 from hankweave_server.git.trees import FOLDER, Entry, Lookup, encoded
 
@@ -62,3 +64,41 @@ def test_many_folders_in_order_are_read_once_each() -> None:
     lookup = Lookup(trees.read)
     assert all(lookup.entry(top, folder + b"/f") is not None for folder in sorted(below))
     assert set(trees.reads.values()) == {1}
+
+
+def test_nested_folders_are_read_once_each_however_deep() -> None:
+    """A pass over a chain of folders takes linear time, in order or backwards."""
+    trees = Trees()
+    top = trees.add({b"f": a_file(1)})
+    for _ in range(500):
+        top = trees.add({b"d": Entry(FOLDER, top)})
+
+    chain = [b"/".join([b"d"] * depth) for depth in range(1, 501)]
+    lookup = Lookup(trees.read)
+    assert all(lookup.entry(top, path) is None for path in chain)
+    assert all(lookup.folder(top, path) is not None for path in chain)
+    assert lookup.entry(top, chain[-1] + b"/f") == a_file(1)
+    assert max(trees.reads.values()) <= 2
+    assert all(lookup.folder(top, path) is not None for path in reversed(chain))
+    assert max(trees.reads.values()) <= 3
+
+
+def test_the_order_of_lookups_changes_no_result() -> None:
+    """A lookup that continues from the last one finds what a new one finds, in any tree."""
+    trees = Trees()
+    deep = trees.add({b"c": a_file(1), b"d": Entry(FOLDER, trees.add({b"e": a_file(2)}))})
+    other = trees.add({b"c": Entry(FOLDER, deep)})
+    tops = [
+        trees.add({b"a": Entry(FOLDER, deep), b"ab": Entry(FOLDER, other), b"a.": a_file(3)}),
+        trees.add({b"a": Entry(FOLDER, other), b"ab": a_file(4)}),
+        None,
+    ]
+    names = (b"a", b"ab", b"a.", b"c", b"d", b"e")
+    paths = [b"/".join(each) for length in (1, 2, 3, 4) for each in product(names, repeat=length)]
+    asked = [(top, path) for top in tops for path in paths]
+    Random(0).shuffle(asked)
+    lookup = Lookup(trees.read)
+    for top, path in asked:
+        new = Lookup(trees.read)
+        assert lookup.folder(top, path) == new.folder(top, path)
+        assert lookup.entry(top, path) == Lookup(trees.read).entry(top, path)

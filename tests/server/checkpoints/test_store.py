@@ -12,6 +12,7 @@ from hankweave_server.checkpoints.errors import CheckpointNotFound
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.meter import UNWATCHED
 from hankweave_server.paths import Layout
+from support.waiting import LIMIT, limited
 
 
 class Held:
@@ -24,11 +25,11 @@ class Held:
 
     def __call__(self, *_: object) -> None:
         self.begun.set()
-        self.release.wait(10)
+        self.release.wait(LIMIT)
         self.is_over = True
 
     async def has_begun(self) -> None:
-        await anyio.to_thread.run_sync(self.begun.wait, 10)
+        await anyio.to_thread.run_sync(self.begun.wait, LIMIT)
 
 
 @pytest.fixture
@@ -42,15 +43,25 @@ def held(lab, monkeypatch):
 async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
     """A cancelled call runs to its end, and the next caller waits for it."""
     store = CheckpointStore(lab.engine)
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.tip, "r")
-            await held.has_begun()
-            tasks.cancel_scope.cancel()
-            threading.Timer(0.05, held.release.set).start()
+    was_over: list[bool] = []
 
-        assert held.is_over
-        assert not store.is_waited_for
+    async def call(scope: anyio.CancelScope) -> None:
+        with scope:
+            await store.tip("r")
+
+        was_over.append(held.is_over)
+
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, called := anyio.CancelScope())
+            await held.has_begun()
+            called.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert was_over == []
+            held.release.set()
+
+    assert was_over == [True]
+    assert not store.is_waited_for
 
 
 async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, tmp_path):
@@ -83,7 +94,7 @@ async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, t
     async def pin() -> None:
         found.append(await store.pin(pinned))
 
-    with anyio.fail_after(10):
+    with limited():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(store.tip, "r")
             await held.has_begun()

@@ -20,6 +20,7 @@ from hankweave_server.domain.permission_patterns import (
     is_plain,
     parse,
 )
+from support.waiting import LIMIT
 
 
 def bash(command: str) -> Call:
@@ -229,7 +230,7 @@ def test_a_real_shell_does_nothing_else_for_a_plain_command(rest: str, shell: st
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, timeout=20)
+        subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, timeout=LIMIT)
         assert list(Path(folder).iterdir()) == []
 
 

@@ -16,6 +16,7 @@ from hankweave_protocol.state import CompletedCodon
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from support.running_server import appears, running_server, state
 from support.scripted_hank import codon, write_hank
+from support.waiting import LIMIT, limited
 from support.watching import told
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -156,10 +157,10 @@ async def test_three_executions_make_one_request_after_a_limit(tmp_path: Path) -
     async def run(place: Path, waits: anyio.Event) -> None:
         async with running_server(hank, None, place, "--headless") as server:
             async with server.client(since_seq=0) as client:
-                await client.until(CodonWaiting, timeout=30)
+                await client.until(CodonWaiting, timeout=LIMIT)
                 waits.set()
 
-            with anyio.fail_after(60):
+            with limited():
                 assert await server.process.wait() == 0
 
     async with anyio.create_task_group() as tasks:

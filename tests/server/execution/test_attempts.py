@@ -24,6 +24,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon
 from support.invariants import Told, violations
 from support.running_server import running_server, state
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, told
 
 FAST = {"maxAttempts": 3, "delayMs": 1}
@@ -111,7 +112,7 @@ async def test_what_people_changed_while_it_waited_stays(tmp_path: Path) -> None
         running_server(hank, None, tmp_path / "execution") as server,
         server.client(since_seq=0) as client,
     ):
-        await client.until(CodonRetrying, timeout=30)
+        await client.until(CodonRetrying, timeout=LIMIT)
         edited.write_text("a person's")
         await idle(client)
 
@@ -159,7 +160,7 @@ async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) ->
         running_server(hank, None, execution) as server,
         server.client(since_seq=0) as client,
     ):
-        await client.until(CodonRetrying, timeout=30)
+        await client.until(CodonRetrying, timeout=LIMIT)
         await client.send(CodonForceStop())
         await idle(client, "stopped")
         assert state(execution).runs[0].status == "failed"
@@ -185,7 +186,7 @@ async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
         running_server(hank, None, execution) as server,
         server.client(since_seq=0) as client,
     ):
-        await client.until(CodonRetrying, timeout=30)
+        await client.until(CodonRetrying, timeout=LIMIT)
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="completed"))
         await idle(client, "rollback-completed")
         assert (execution / "agentRoot" / "a.txt").read_text() == "a"
@@ -208,7 +209,7 @@ async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_
         running_server(hank, None, execution) as server,
         server.client(since_seq=0) as client,
     ):
-        await client.until(CodonRetrying, timeout=30)
+        await client.until(CodonRetrying, timeout=LIMIT)
         assert await server.stop() == 0
 
     async with running_server(hank, None, execution, "--headless") as server:

@@ -29,6 +29,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon, SkippedCodon
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, state
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, started, told
 
 
@@ -233,7 +234,7 @@ async def test_a_stop_right_after_a_start_is_obeyed(tmp_path: Path) -> None:
         await client.until(
             StateTransition,
             lambda event: getattr(event.data, "transition_type", "") == "CodonStarted",
-            timeout=30,
+            timeout=LIMIT,
         )
         await client.send(CodonSkip())
         await idle(client, "codon-completed")

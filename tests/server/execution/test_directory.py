@@ -14,6 +14,7 @@ from hankweave_protocol.state import CompletedCodon
 from support.command_line import Done, hankweave
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import told
 
 
@@ -114,7 +115,7 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
     execution = tmp_path / "execution"
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
-            await client.until(ServerIdle, timeout=30)
+            await client.until(ServerIdle, timeout=LIMIT)
 
         assert _open_to_others(execution / ".hankweave") == {}
         assert await server.stop() == 0

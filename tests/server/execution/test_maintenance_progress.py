@@ -16,8 +16,7 @@ from hankweave_server.execution.maintenance.progress import (
     ProgressWatch,
 )
 from hankweave_server.meter import Meter
-
-DEADLINE = 10.0
+from support.waiting import limited
 
 
 @dataclass
@@ -199,7 +198,7 @@ async def test_it_looks_while_a_thread_works_and_rests_when_nothing_does() -> No
 
         assert (await receive.receive()).ended
 
-    with send, receive, anyio.fail_after(DEADLINE):
+    with send, receive, limited():
         async with alongside(watch.run):
             await long_work()
             await anyio.wait_all_tasks_blocked()

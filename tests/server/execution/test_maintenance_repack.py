@@ -30,8 +30,7 @@ from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 from support.histories import SteppingClock
-
-DEADLINE = 10.0
+from support.waiting import eventually_blocking, limited
 
 
 @dataclass
@@ -63,10 +62,9 @@ class BusyStore:
             raise self.fault
 
         before = self.steps
-        pause = threading.Event()
         while self.steps and not should_stop():
             if self.waits:
-                pause.wait(0.005)
+                eventually_blocking(lambda: should_stop() or not self.waits)
             else:
                 self.steps -= 1
 
@@ -89,7 +87,7 @@ class Desk:
         self._news.set()
 
     async def next_told(self, count: int) -> object:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             while len(self.told) < count:
                 self._news = anyio.Event()
                 await self._news.wait()
@@ -97,7 +95,7 @@ class Desk:
         return self.told[count - 1].event.data
 
     async def has_begun(self) -> None:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             await anyio.to_thread.run_sync(self.store.begun.wait, abandon_on_cancel=True)
 
 
@@ -142,7 +140,7 @@ async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_pat
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
-        with anyio.fail_after(DEADLINE):
+        with limited():
             assert cast(int, await desk.checkpointer.size()) == 5
 
         desk.store.waits = False
@@ -157,7 +155,7 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
         desk.packing.stop()
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async with desk.packing.alone:
                 attempts = desk.store.attempts
 

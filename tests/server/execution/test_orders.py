@@ -75,6 +75,7 @@ from hankweave_server.paths import Layout
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 from support.sentinels import Actor, Cast, a_sentinel
+from support.waiting import eventually, limited
 from support.watching import told
 
 ORDERS: dict[str, CommandData] = {
@@ -88,7 +89,6 @@ ORDERS: dict[str, CommandData] = {
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 CALLER = Caller(client_id=ClientId("client-1"), mode="readandwrite", wants_replies=True)
-DEADLINE = 20.0
 QUIET = 0.05
 """Seconds without a new event after which the execution counts as idle."""
 
@@ -199,9 +199,7 @@ class Scene:
         return OK
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        with anyio.fail_after(DEADLINE):
-            while not holds():  # noqa: ASYNC110 - an exact moment has no event
-                await anyio.sleep(0.002)
+        await eventually(holds)
 
     async def reach(self, kind: type[CodonExecution], hold: str = "") -> None:
         """Start codon one, and wait until it is in this state."""
@@ -226,7 +224,7 @@ class Scene:
         self.model.may_answer.set()
         (self.folder / "go").touch()
         await self.stack.aclose()
-        with anyio.fail_after(DEADLINE):
+        with limited():
             await self.runner.close(Halt("the end", checkpoint_kind="exit"))
 
 

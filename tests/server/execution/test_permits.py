@@ -24,8 +24,8 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.codon.permissions import Permits
 from hankweave_server.execution.context import PendingPermissions
+from support.waiting import limited
 
-DEADLINE = 10.0
 ASKED = PermissionAsked("r1", "Bash", {"command": "ls"})
 
 
@@ -58,7 +58,7 @@ class Room:
 async def test_what_is_asked_by_the_name_of_a_withdrawn_request_is_another(tmp_path: Path) -> None:
     """A request that reuses the id of a withdrawn one is separate, and gets its own answer."""
     room = Room(tmp_path)
-    with anyio.fail_after(DEADLINE):
+    with limited():
         async with room.permits.attending() as tasks:
             for signal in (ASKED, PermissionWithdrawn("r1"), ASKED):
                 await room.permits.heed(signal, room.session, tasks)
@@ -85,7 +85,7 @@ async def test_nothing_waits_any_more_once_an_agent_has_failed(tmp_path: Path) -
             await anyio.wait_all_tasks_blocked()
             raise AgentUnkillable((1,))
 
-    with anyio.fail_after(DEADLINE), pytest.raises(AgentUnkillable):
+    with limited(), pytest.raises(AgentUnkillable):
         await fail()
 
     assert room.desk.pending == ()

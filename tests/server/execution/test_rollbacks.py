@@ -42,6 +42,7 @@ from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import LIMIT
 from support.watching import idle, started, told
 
 THREE = (
@@ -454,7 +455,7 @@ async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path
                 return
 
         sender.start_soon(roll_back)
-        await client.until(RollbackStarted, timeout=30)
+        await client.until(RollbackStarted, timeout=LIMIT)
         assert await server.stop() == 0
         sender.cancel_scope.cancel()
 

@@ -27,6 +27,7 @@ from hankweave_server.hank.load import load
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.scripted_hank import codon, waits_for, write_hank
+from support.waiting import limited
 
 
 @asynccontextmanager
@@ -52,7 +53,7 @@ async def a_runner(tmp_path: Path) -> AsyncIterator[tuple[Runner, ExecutionConte
     runner = Runner(ctx, autostart=True)
     recovery = Recovery(ctx, runner, Rollback(ctx, runner), frozenset())
     try:
-        with anyio.fail_after(20):
+        with limited():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ledger.run)
                 tasks.start_soon(runner.run)

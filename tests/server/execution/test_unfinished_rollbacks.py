@@ -44,13 +44,13 @@ from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
+from hankweave_server.ledger import writer
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.running_server import journal
 from support.scripted_hank import codon, write_hank
-
-DEADLINE = 20.0
+from support.waiting import eventually, limited
 
 
 @dataclass
@@ -119,7 +119,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Room]:
     runner = Runner(ctx, autostart=False)
     rollback = Rollback(ctx, runner)
     try:
-        with anyio.fail_after(DEADLINE):
+        with limited():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ledger.run)
                 tasks.start_soon(ledger.space.watch)
@@ -240,43 +240,63 @@ async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
         assert not room.ctx.guard.is_half_restored
 
 
+@pytest.mark.parametrize("early", [False, True], ids=["late", "early"])
 async def test_what_a_crash_leaves_at_each_step_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
     """The safety checkpoint and the intent may be on the disk without a line of the journal; the
-    person's edit that was found before them is in the write-ahead log then."""
+    person's edit that was found before them is in the write-ahead log then. When the state is due
+    to be saved meanwhile, the journal has it early. What follows is written in one piece or more.
+    """
+    for due in ("SAVE_SECONDS", "SETTLE_SECONDS"):
+        monkeypatch.setattr(writer, due, 10_000.0)
+
     moments = list[Path]()
+
+    def is_told(moment: Path) -> bool:
+        return RollbackCompleted in [type(event.data) for event in journal(moment / "execution")]
 
     def copy_before(place: object, name: str) -> None:
         real = getattr(place, name)
 
         def copied(*words: Any, **more: Any) -> Any:
+            if early and name == "restore":
+                anyio.from_thread.run(room.ctx.ledger.flush)
+
             moments.append(tmp_path / f"{len(moments)} {name}")
             copy_execution(tmp_path / "execution", moments[-1] / "execution")
             return real(*words, **more)
 
-        monkeypatch.setattr(place, name, copied)
+        patch.setattr(place, name, copied)
 
     async with a_room(tmp_path) as room:
         before = len(journal(room.ctx.layout.root))
-        copy_before(room.engine, "restore")
-        copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
-        copy_before(room.ctx.ledger._journal, "append")
-        copy_before(room.engine, "forget_intent")
-        await room.rollback.perform(room.journey)
-        assert not room.is_intended
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            copy_before(room.engine, "restore")
+            copy_before(fsutil, "sync_filesystem")  # The files are restored; HEAD has not moved.
+            copy_before(room.ctx.ledger._journal, "append")
+            copy_before(room.engine, "forget_intent")
+            await room.rollback.perform(room.journey)
+            assert not room.is_intended
 
     names = [moment.name.split()[1] for moment in moments]
-    assert names == ["restore", "sync_filesystem", "append", "forget_intent"]
-    restore, *others, end = moments
-    assert len(journal(restore / "execution")) == before, "nothing was written"
-    for moment in (restore, *others, end):
+    restore = names.index("restore")
+    assert names[:restore] == ["append"] * early
+    assert [name for name in names if name != "append"] == [
+        "restore",
+        "sync_filesystem",
+        "forget_intent",
+    ]
+    assert names[-2:] == ["append", "forget_intent"]
+    assert (len(journal(moments[restore] / "execution")) == before) == (not early)
+    assert is_told(moments[-1])
+    for moment in moments:
         shutil.copytree(tmp_path / "hank", moment / "hank")
+        was_told = is_told(moment)
         async with served(moment) as room:
             assert room.is_intended
             recovered = await room.recovery.recover()
-            assert recovered.finished_rollback == (moment is not end)
+            assert recovered.finished_rollback == (not was_told)
             assert room.file.read_text() == "first"
             assert not room.is_intended
             assert len(room.ctx.state.undo) == 1
@@ -341,9 +361,7 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         assert room.is_intended
         assert "when disk space is available" in (await room.failures())[0]
         room_there = True
-        while room.ctx.guard.is_half_restored or room.is_intended:  # noqa: ASYNC110  # no event
-            await anyio.sleep(0.01)
-
+        await eventually(lambda: not (room.ctx.guard.is_half_restored or room.is_intended))
         assert room.file.read_text() == "first"
         tasks.cancel_scope.cancel()
 
@@ -365,9 +383,7 @@ async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
 
         del room.ctx.checkpointer.known[journey.sha]
         room_there = True
-        while room.is_intended:  # noqa: ASYNC110  # no event
-            await anyio.sleep(0.01)
-
+        await eventually(lambda: not room.is_intended)
         await anyio.wait_all_tasks_blocked()
         assert room.ctx.guard.is_half_restored
         with pytest.raises(Refused) as refused:

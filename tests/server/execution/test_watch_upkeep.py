@@ -21,6 +21,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.worktree.inotify import Inotify, RawEvent
 from support.git_facts import GitWitness
 from support.histories import SteppingClock, a_run
+from support.waiting import eventually, limited
 
 RUN = a_run()
 
@@ -40,6 +41,16 @@ class Watched:
         return await self.checkpointer.take(
             kind, run_id=RUN.run_id, codon=None, codon_name="Manual", patterns=("**",)
         )
+
+    async def prove(self) -> None:
+        """Take checkpoints until one neither reads nor compares a file."""
+        await self.take()
+
+        async def is_proven() -> bool:
+            await self.take()
+            return self.engine.watch_state.compared == 0
+
+        await eventually(is_proven)
 
 
 @asynccontextmanager
@@ -80,12 +91,7 @@ def soon(monkeypatch):
 async def test_a_file_is_proven_after_its_checkpoint(tmp_path: Path) -> None:
     """A later checkpoint without changes compares no file."""
     async with watched(tmp_path) as found:
-        for _ in range(3):  # The first ones may find the file within the racy window.
-            await found.take()
-            await anyio.sleep(0.2)
-
-        await found.take()
-        assert found.engine.watch_state.compared == 0
+        await found.prove()
         assert found.engine.watch_state.reason is None
 
 
@@ -100,14 +106,11 @@ async def test_a_missed_change_is_journaled_and_ends_the_trust(
         return iter(())
 
     async with watched(tmp_path) as found:
-        for _ in range(3):
-            await found.take()
-            await anyio.sleep(0.2)
-
+        await found.prove()
         monkeypatch.setattr(Inotify, "events", deaf)
         (Layout.of_execution(tmp_path).work_tree / "a").write_text("2")
         blind = await found.take("completed")
-        with anyio.fail_after(10):
+        with limited():
             await found.failed.wait()
 
         record = await found.take()
@@ -122,10 +125,7 @@ async def test_a_missed_change_is_journaled_and_ends_the_trust(
 async def test_a_link_alone_is_no_missed_change(tmp_path: Path) -> None:
     """The times of the file differ without an event, but its content does not."""
     async with watched(tmp_path) as found:
-        for _ in range(3):
-            await found.take()
-            await anyio.sleep(0.2)
-
+        await found.prove()
         os.link(Layout.of_execution(tmp_path).work_tree / "a", tmp_path / "second")
         await found.take("completed")
         await anyio.sleep(0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from hankweave_server.ledger.disk_space import (
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.paths import Layout
 from support.histories import SteppingClock, a_run
+from support.waiting import eventually, limited
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -99,12 +100,6 @@ async def waiting_ledger(layout: Layout, disk: Disk) -> AsyncIterator[Ledger]:
         tasks.start_soon(ledger.run)
         yield ledger
         await ledger.aclose()
-
-
-async def soon(what: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not what():  # noqa: ASYNC110  # a worker thread decides when
-            await anyio.sleep(0.001)
 
 
 def info(text: str) -> Info:
@@ -285,7 +280,7 @@ async def test_a_wait_can_be_given_up(layout: Layout, disk: Disk) -> None:
 
 async def test_a_wait_ends_with_the_task_group_around_it(layout: Layout, disk: Disk) -> None:
     """A full disk does not delay the shutdown of a server that fails elsewhere."""
-    with anyio.fail_after(20):
+    with limited():
         async with anyio.create_task_group() as tasks:
             ledger = await Ledger.open(layout, SteppingClock(), pause=disk.pause)
             ledger.space.be_patient()
@@ -406,7 +401,7 @@ async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
     space.be_patient()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(space.watch)
-        await soon(layout.reserve.exists)
+        await eventually(layout.reserve.exists)
         with space._waited_for():
             space.note(FULL)
             await disk.paused.wait()
@@ -416,7 +411,7 @@ async def test_a_shortage_is_over_when_nobody_waits_and_the_reserve_stands(
 
         tasks.start_soon(space.relief)
         disk.time_passes()
-        await soon(lambda: not space.is_short)
+        await eventually(lambda: not space.is_short)
         assert relieved == ["relief"]
         tasks.cancel_scope.cancel()
 

@@ -51,7 +51,7 @@ from support.histories import (
     sha,
     some_tokens,
 )
-from support.small_server import eventually
+from support.waiting import LIMIT, eventually, limited
 
 RUN = a_run().run_id
 OBSERVE = CodonId("observe")
@@ -282,7 +282,7 @@ async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout
             for number in range(50):
                 await ledger.post(info(str(number)))
 
-            with anyio.fail_after(30):
+            with limited():
                 while ledger.last_seq < 50:
                     await anyio.lowlevel.checkpoint()
 
@@ -306,7 +306,7 @@ async def test_costs_reach_the_state_file_without_a_save_each(layout: Layout, mo
         for _ in range(100):
             await ledger.post(TICK)
 
-        with anyio.fail_after(30):
+        with limited():
             while state_in(layout.state).last_event_seq < 101:
                 await anyio.lowlevel.checkpoint()
 
@@ -494,7 +494,7 @@ async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
             joined.append(frames)
             with ledger.subscribe(lambda each: frames.append(each.frame)):
                 frames.extend(ledger.history(0))
-                with anyio.fail_after(30):
+                with limited():
                     while len(frames) < 200:
                         await anyio.lowlevel.checkpoint()
 
@@ -541,7 +541,7 @@ async def test_the_loop_goes_on_while_the_disk_does_not(layout: Layout, monkeypa
     release, real = threading.Event(), os.fdatasync
 
     def slow(descriptor: int) -> None:
-        assert release.wait(10)
+        assert release.wait(LIMIT)
         real(descriptor)
 
     async with open_ledger(layout) as ledger:
@@ -769,7 +769,7 @@ async def test_what_is_not_durable_yet_is_known_to_the_byte(
 
         def held(descriptor: int) -> None:
             is_writing.set()
-            assert may_write.wait(30)
+            assert may_write.wait(LIMIT)
             real(descriptor)
 
         monkeypatch.setattr(os, "fdatasync", held)

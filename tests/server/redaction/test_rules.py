@@ -94,6 +94,7 @@ def test_redacting_twice_changes_nothing_more() -> None:
         "SG.aaaaaaaaaaaaaaaaaaaa.",
     ],
 )
+@pytest.mark.full
 def test_no_repetition_takes_long(piece: str) -> None:
     """The rules take linear time: a megabyte of the worst text takes seconds at most."""
     text = (piece * (1_000_000 // len(piece))).encode()

@@ -40,6 +40,7 @@ from support.sentinels import (
     on_stage,
     write,
 )
+from support.waiting import eventually
 
 
 def failing(*, retriable: bool = True, fatal: str | None = None) -> Actor:
@@ -161,10 +162,7 @@ async def test_each_strategy_calls_when_it_says(
             assert stage.prompts == []
             stage.time.advance(advance)
 
-        with anyio.fail_after(30):
-            while len(stage.says(SentinelOutput)) < len(batches):  # noqa: ASYNC110
-                await anyio.sleep(0.001)
-
+        await eventually(lambda: len(stage.says(SentinelOutput)) >= len(batches))
         assert stage.prompts == batches
 
 

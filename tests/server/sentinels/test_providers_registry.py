@@ -29,6 +29,7 @@ from support.model_endpoint import (
     silence,
     wrong_key,
 )
+from support.waiting import LIMIT
 
 NAMES = ("anthropic/claude-test", "openai/gpt-test", "local/some-model")
 FORM = form_of(
@@ -38,8 +39,10 @@ FORM = form_of(
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
-async def ask(endpoint: Endpoint, name: str, retries: int = 0, **fields: object) -> ModelAnswer:
-    model = Models(endpoint.environment, timeout=timedelta(seconds=0.5)).open(name)
+async def ask(
+    endpoint: Endpoint, name: str, retries: int = 0, patience: float = LIMIT, **fields: object
+) -> ModelAnswer:
+    model = Models(endpoint.environment, timeout=timedelta(seconds=patience)).open(name)
     try:
         call = ModelCall((Message("user", "hello"),), max_retries=retries, **fields)  # type: ignore[arg-type]
         return await model.ask(call)
@@ -107,7 +110,7 @@ async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Troub
     """Half a line of JSON, JSON of another form, or an empty body is an error, never a hang."""
     async with model_endpoint(trouble) as endpoint:
         with pytest.raises(CallFailed) as failed:
-            await ask(endpoint, name)
+            await ask(endpoint, name, patience=0.5 if trouble is silence else LIMIT)
 
         assert failed.value.retriable
 

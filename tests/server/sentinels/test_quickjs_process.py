@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from hankweave_server.sentinels.templates.javascript import (
     QuickJs,
     summary,
 )
+from support.waiting import LIMIT, eventually_blocking
 
 VENDOR = Path(javascript.__file__).with_name("vendor")
 FOREVER = {"template": "<% while (true) {} %>", "it": {"events": []}, "contents": []}
@@ -92,12 +91,9 @@ def test_closing_ends_a_call_that_is_running(quickjs: QuickJs) -> None:
     busy = worker()
     before = busy.cpu_times().user
     thread.start()
-    deadline = time.monotonic() + 30
-    while busy.cpu_times().user - before < 0.05 and time.monotonic() < deadline:
-        os.sched_yield()
-
+    eventually_blocking(lambda: busy.cpu_times().user - before >= 0.05)
     quickjs.close()
-    thread.join(30)
+    thread.join(LIMIT)
     assert not thread.is_alive()
     assert [type(error) for error in outcome] == [JavaScriptLimit]
 

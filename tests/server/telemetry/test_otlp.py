@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,12 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed
 from hankweave_server.domain.tracing import conventions as names
 from hankweave_server.domain.tracing.spans import FinishedSpan, Measurement, SpanEvent, SpanLink
 from hankweave_server.logs import server_log
+from hankweave_server.telemetry import otlp
 from hankweave_server.telemetry.environment import TelemetryUnavailable, Wanted
-from hankweave_server.telemetry.otlp import ABORT, FLUSH, Exporter
+from hankweave_server.telemetry.otlp import Exporter
 from hankweave_server.telemetry.subscriber import open_exporter
 from support.collector import Collector, collecting
+from support.waiting import LIMIT
 
 EVERYTHING = Wanted(traces=True, metrics=True, with_content=False)
 PASSWORD = "hunter2-of-the-collector"
@@ -35,6 +36,12 @@ SPAN = FinishedSpan(
     links=(SpanLink(TRACE + 1, PARENT, {names.LINK: "rollback"}),),
     error="timeout",
 )
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is left be sent, however busy the machine is."""
+    monkeypatch.setattr(otlp, "FLUSH", LIMIT)
 
 
 def exporting(
@@ -120,8 +127,11 @@ def test_what_is_not_wanted_is_not_sent(
     assert collector.spans == []
 
 
-def test_a_silent_collector_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_collector_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The queue is bounded, and so is the end, although an attempt may last an hour."""
+    monkeypatch.setattr(otlp, "FLUSH", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         exporter = exporting(
             monkeypatch,
@@ -132,12 +142,11 @@ def test_a_silent_collector_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) ->
         )
         sender = threading.Thread(target=lambda: [exporter.send(SPAN) for _ in range(10_000)])
         sender.start()
-        sender.join(60)
+        sender.join(LIMIT)
         assert not sender.is_alive()
-        began = time.monotonic()
         exporter.close(within=60)
-        # Far below the hour and the SDK's own 30 s; the slack is for a busy machine.
-        assert FLUSH <= time.monotonic() - began < FLUSH + ABORT + 20
+
+    assert "could not be sent in time" in capsys.readouterr().out
 
 
 def test_a_collector_that_is_down_is_reported_once(

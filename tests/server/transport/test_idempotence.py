@@ -13,6 +13,7 @@ from hankweave_protocol.ids import CommandId
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.transport.idempotency import AnswerBook, Frames
 from support.small_server import SmallRest, small_server
+from support.waiting import limited
 
 NEXT = {"id": "once", "type": "codon.next"}
 
@@ -55,7 +56,7 @@ async def test_the_second_waits_while_the_first_is_at_work(tmp_path: Path) -> No
             await client.hear()
             await client.say(NEXT)
             go.set()
-            with anyio.fail_after(30):
+            with limited():
                 assert (await client.hear())["data"] == "done"
 
         assert len(server.rest.handled) == 1

@@ -17,7 +17,8 @@ from hankweave_protocol.commands import Command
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.transport.listener import serve
-from support.small_server import SmallRest, eventually, settings_in, small_server
+from support.small_server import SmallRest, settings_in, small_server
+from support.waiting import LIMIT, eventually, limited
 
 
 async def test_a_handshake_is_answered_by_response_ready_and_snapshot(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ async def test_who_never_shakes_hands_is_sent_away(tmp_path: Path) -> None:
         small_server(tmp_path, handshake_seconds=0.2) as server,
         server.raw() as client,
     ):
-        with anyio.fail_after(30), pytest.raises(ConnectionClosed) as closed:
+        with limited(), pytest.raises(ConnectionClosed) as closed:
             await client.socket.recv()
 
         assert closed.value.rcvd is not None
@@ -176,23 +177,37 @@ async def test_an_exception_of_the_block_comes_out_as_it_is(tmp_path: Path) -> N
             raise KeyError("mine")
 
 
-async def test_stopping_says_1001_to_who_listens_and_waits_for_nobody_else(tmp_path: Path) -> None:
-    """A client that reads gets a goodbye; stalled and silent ones are cut off in the grace."""
+async def test_stopping_says_1001_to_who_listens(tmp_path: Path) -> None:
+    """A client that reads gets all events and a goodbye within the grace."""
     rest = SmallRest()
-    async with small_server(tmp_path, rest, grace_seconds=0.5) as server:
+    async with (
+        small_server(tmp_path, rest, grace_seconds=LIMIT) as server,
+        server.raw(mode="readonly") as client,
+    ):
+        for _ in range(100):
+            rest.publish()
+
+        with limited():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.listener.aclose)
+                assert len([frame async for frame in client.socket]) == 100
+
+        assert client.socket.close_code == 1001
+
+
+async def test_stopping_waits_for_nobody_else(tmp_path: Path) -> None:
+    """Stalled and silent clients are cut off after the grace."""
+    rest = SmallRest()
+    async with small_server(tmp_path, rest, grace_seconds=0.05) as server:
         silent = socket.create_connection(("127.0.0.1", server.listener.port))
-        async with server.raw(mode="readonly") as healthy, server.raw(mode="readonly") as stalled:
+        async with server.raw(mode="readonly") as stalled:
             stalled.socket.transport.pause_reading()
             for _ in range(100):
                 rest.publish()
 
-            with anyio.fail_after(30):
+            with limited():
                 await server.listener.aclose()
 
-            with anyio.fail_after(30):
-                assert len([frame async for frame in healthy.socket]) == 100
-
-            assert healthy.socket.close_code == 1001
             stalled.socket.transport.abort()
 
         silent.close()
@@ -204,7 +219,7 @@ async def test_more_connections_than_allowed_are_cut_off(tmp_path: Path) -> None
         kept = [socket.create_connection(("127.0.0.1", server.listener.port)) for _ in range(2)]
         await eventually(lambda: server.listener.connections == 2)
         reader, writer = await asyncio.open_connection("127.0.0.1", server.listener.port)
-        with anyio.fail_after(30), contextlib.suppress(ConnectionResetError):
+        with limited(), contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
 
         writer.close()
@@ -227,7 +242,7 @@ async def test_an_unwelcome_connection_is_closed_before_it_is_read(tmp_path: Pat
                 unwelcome.add(client.getsockname()[1])
 
             client.setblocking(False)
-            with anyio.fail_after(30), contextlib.suppress(ConnectionResetError):
+            with limited(), contextlib.suppress(ConnectionResetError):
                 address = ("127.0.0.1", server.listener.port)
                 await asyncio.get_running_loop().sock_connect(client, address)
                 reader, writer = await asyncio.open_connection(sock=client)
@@ -251,11 +266,11 @@ async def test_a_command_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
     async with small_server(tmp_path, rest) as server:
         async with server.raw(mode="readandwrite", protocolVersion=1) as client:
             await client.say({"id": "1", "type": "rollback.toLastSuccess"})
-            with anyio.fail_after(30):
+            with limited():
                 await begun.wait()
 
         go.set()
-        with anyio.fail_after(30):
+        with limited():
             await finished.wait()
 
         assert finished.is_set()

@@ -12,7 +12,8 @@ from websockets.exceptions import ConnectionClosed
 
 from hankweave_protocol.events import Info, Pong
 from hankweave_server.transport.outbox import OutboxLimits
-from support.small_server import NOON, RawClient, SmallRest, SmallServer, eventually, small_server
+from support.small_server import NOON, RawClient, SmallRest, SmallServer, small_server
+from support.waiting import LIMIT, eventually, limited
 
 BIG = "x" * 10_000
 EVENTS = 3_000  # Times 10 kB: far more than sockets and outboxes hold together.
@@ -60,13 +61,14 @@ async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: P
     count, rest = 2_000, SmallRest()
     async with small_server(tmp_path, rest) as server:
         received: list[list[int]] = [[] for _ in range(5)]
-        async with anyio.create_task_group() as group, asyncio.timeout(30):
-            for seqs in received:
-                group.start_soon(_healthy, server, seqs, count)
+        with limited():
+            async with anyio.create_task_group() as group:
+                for seqs in received:
+                    group.start_soon(_healthy, server, seqs, count)
 
-            await wait_for_live(server, 5)
-            for number in range(count):
-                rest.publish(Info(message=f"event {number}"))
+                await wait_for_live(server, 5)
+                for number in range(count):
+                    rest.publish(Info(message=f"event {number}"))
 
         assert received == [list(range(1, count + 1))] * 5
         assert server.listener.evicted_clients == 0
@@ -79,14 +81,15 @@ async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Pa
     limits = OutboxLimits(messages=200, bytes=1_000_000, send_seconds=5, close_seconds=0.2)
     async with small_server(tmp_path, rest, outbox=limits) as server:
         peer = await asyncio.to_thread(stalled_socket, server)
-        async with anyio.create_task_group() as group, asyncio.timeout(60):
-            received: list[list[int]] = [[] for _ in range(5)]
-            await wait_for_live(server, 1)
-            for seqs in received:
-                group.start_soon(_healthy, server, seqs)
+        with limited():
+            async with anyio.create_task_group() as group:
+                received: list[list[int]] = [[] for _ in range(5)]
+                await wait_for_live(server, 1)
+                for seqs in received:
+                    group.start_soon(_healthy, server, seqs)
 
-            await wait_for_live(server, 6)
-            most = await publish_paced(rest, server)
+                await wait_for_live(server, 6)
+                most = await publish_paced(rest, server)
 
         assert received == [list(range(1, EVENTS + 1))] * 5
         assert server.listener.evicted_clients == 1
@@ -104,7 +107,7 @@ async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> 
 async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
     """What it received is a prefix of the journal, and it can resume from there."""
     rest = SmallRest()
-    limits = OutboxLimits(messages=50)
+    limits = OutboxLimits(messages=50, send_seconds=LIMIT, close_seconds=LIMIT)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
         server.follower(mode="readonly") as client,
@@ -117,7 +120,7 @@ async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path:
 
         client.socket.transport.resume_reading()
         seqs: list[int] = []
-        with anyio.fail_after(30), pytest.raises(ConnectionClosed) as closed:
+        with limited(), pytest.raises(ConnectionClosed) as closed:
             await collect(client, EVENTS * 100, seqs)
 
         assert closed.value.rcvd is not None
@@ -163,10 +166,10 @@ async def test_a_late_joiner_gets_all_events_once_while_more_happen(tmp_path: Pa
         for index, into in enumerate(seqs):
             group.start_soon(join, index * 300, into)
 
-        with anyio.fail_after(30):
+        with limited():
             while len(rest.lines) < 3_000:
                 rest.publish()
-                await asyncio.sleep(0.0005)
+                await asyncio.sleep(0)
 
     for index, into in enumerate(seqs):
         assert into == list(range(index * 300 + 1, 3_001))
@@ -178,13 +181,13 @@ async def test_history_longer_than_an_outbox_does_not_evict(tmp_path: Path) -> N
     for _ in range(EVENTS):
         rest.publish(Info(message=BIG))
 
-    limits = OutboxLimits(bytes=100_000)
+    limits = OutboxLimits(bytes=100_000, send_seconds=LIMIT)
     async with (
         small_server(tmp_path, rest, outbox=limits) as server,
         server.follower(mode="readonly", sinceSeq=0) as client,
     ):
         seqs: list[int] = []
-        with anyio.fail_after(30):
+        with limited():
             await collect(client, EVENTS, seqs)
 
         assert seqs == list(range(1, EVENTS + 1))

@@ -12,6 +12,7 @@ import pytest
 
 from hankweave_server.transport.frames import Fragment
 from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits
+from support.waiting import limited
 
 
 @dataclass
@@ -67,7 +68,7 @@ async def test_one_more_than_fits_ends_the_connection(limits: OutboxLimits, fitt
     assert (outbox.waiting_bytes, reasons) == (0, ["its outbox is full"])
     outbox.put(b"x" * 10)
     assert outbox.waiting_bytes == 0
-    with anyio.fail_after(30):
+    with limited():
         await outbox.run()
 
     assert (wire.closed, wire.aborted, wire.out, len(reasons)) == ([1013], True, [], 1)
@@ -94,14 +95,19 @@ async def test_room_waits_until_half_is_sent() -> None:
         outbox.put(b"x")
 
     async with anyio.create_task_group() as group:
-        group.start_soon(outbox.run)
-        with anyio.move_on_after(0.05) as waited:
-            await outbox.room()
+        has_room = anyio.Event()
 
-        assert waited.cancelled_caught
-        wire.opened.set()
-        with anyio.fail_after(30):
+        async def wait_for_room() -> None:
             await outbox.room()
+            has_room.set()
+
+        group.start_soon(wait_for_room)
+        group.start_soon(outbox.run)
+        await anyio.wait_all_tasks_blocked()
+        assert not has_room.is_set()
+        wire.opened.set()
+        with limited():
+            await has_room.wait()
 
         group.cancel_scope.cancel()
 
@@ -125,7 +131,7 @@ async def test_no_more_of_a_stream_is_made_than_the_client_takes() -> None:
     outbox = Outbox(wire, OutboxLimits(send_seconds=0.1, close_seconds=0.05))
     async with anyio.create_task_group() as group:
         group.start_soon(outbox.run)
-        with anyio.fail_after(30), pytest.raises(ClientGone):
+        with limited(), pytest.raises(ClientGone):
             await outbox.stream(endless())
 
         await outbox.ended.wait()
@@ -148,7 +154,7 @@ async def test_frames_go_out_between_the_messages_of_a_stream() -> None:
     wire.opened.set()
     async with anyio.create_task_group() as group:
         group.start_soon(outbox.run)
-        with anyio.fail_after(30):
+        with limited():
             await outbox.stream(two_messages())
 
         group.cancel_scope.cancel()
@@ -201,7 +207,7 @@ async def test_a_stream_ends_when_the_server_does() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(outbox.run)
-        with anyio.fail_after(30), pytest.raises(ClientGone):
+        with limited(), pytest.raises(ClientGone):
             await outbox.stream(endless())
 
         await outbox.ended.wait()

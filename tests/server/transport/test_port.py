@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from hankweave_server.transport.sockets import Port
+from support.waiting import LIMIT
 
 ROOM = 30
 
@@ -52,7 +53,7 @@ def no_descriptor_left() -> Iterator[None]:
 
 def caller(port: Port) -> socket.socket:
     """Return a client socket that is connected and waits to be accepted."""
-    connected = socket.create_connection(port.getsockname(), timeout=10)
+    connected = socket.create_connection(port.getsockname(), timeout=LIMIT)
     # The client's end is connected before the server's is certain to be in the queue.
     assert select.select([port], [], [], 10)[0]
     return connected

@@ -8,7 +8,8 @@ from hankweave_protocol.events import StoreProgress
 from hankweave_server.clock import SystemClock
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.outbox import Outbox, OutboxLimits
-from support.small_server import eventually, small_server
+from support.small_server import small_server
+from support.waiting import eventually
 
 
 def progress(done: int, *, ended: bool = False) -> StoreProgress:

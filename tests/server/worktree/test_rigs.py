@@ -22,6 +22,7 @@ from hankweave_server.worktree.rigs import (
     copy_rig,
     run_rig_command,
 )
+from support.waiting import limited
 
 
 @pytest.fixture
@@ -190,9 +191,9 @@ class Output:
         self.spoke.set()
 
 
-async def ran(command: str, cwd: Path, timeout_seconds: float | None = 20, **env: str) -> Output:
+async def ran(command: str, cwd: Path, timeout_seconds: float | None = None, **env: str) -> Output:
     output = Output()
-    with anyio.fail_after(20):
+    with limited():
         await run_rig_command(
             command,
             start=start_in(cwd),
@@ -243,9 +244,9 @@ async def test_a_command_that_takes_too_long_is_ended_with_all_its_processes(
     work_tree: Path,
 ) -> None:
     """The whole process group is killed, even processes that ignore SIGTERM."""
-    command = "trap '' TERM; (trap '' TERM; sleep 60) & echo $!; sleep 60"
+    command = "trap '' TERM; (trap '' TERM; sleep 600) & echo $!; sleep 600"
     output = Output()
-    with pytest.raises(CommandTimedOut) as failure, anyio.fail_after(20):
+    with pytest.raises(CommandTimedOut) as failure, limited():
         await run_rig_command(
             command,
             start=start_in(work_tree),
@@ -265,7 +266,7 @@ async def test_a_cancelled_command_is_ended(work_tree: Path) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(
             lambda: run_rig_command(
-                "echo $$; sleep 60",
+                "echo $$; sleep 600",
                 start=start_in(work_tree),
                 cwd=work_tree,
                 env={},
@@ -273,7 +274,7 @@ async def test_a_cancelled_command_is_ended(work_tree: Path) -> None:
                 on_line=output.take,
             )
         )
-        with anyio.fail_after(20):
+        with limited():
             await output.spoke.wait()
 
         tasks.cancel_scope.cancel()
@@ -283,13 +284,13 @@ async def test_a_cancelled_command_is_ended(work_tree: Path) -> None:
 
 async def test_what_a_command_leaves_running_is_ended_with_it(work_tree: Path) -> None:
     """A process in the background neither delays the command nor outlives it."""
-    output = await ran("sleep 60 & echo $!", work_tree)
+    output = await ran("sleep 600 & echo $!", work_tree)
     _assert_dead(int(output.lines[0][1]))
 
 
 async def test_what_a_command_leaves_talking_is_silenced(work_tree: Path) -> None:
     """Endless output of a process in the background ends with the command, within moments."""
-    with anyio.fail_after(30):
+    with limited():
         await ran("yes & echo $! > pid; sleep 0.05", work_tree)
 
     _assert_dead(int((work_tree / "pid").read_text()))
@@ -299,7 +300,7 @@ async def test_a_process_that_fled_into_a_session_of_its_own_is_ended_too(
     work_tree: Path,
 ) -> None:
     """A process that left the command's group neither delays the command nor outlives it."""
-    output = await ran("setsid sh -c 'echo $$; exec sleep 60' & sleep 0.2", work_tree)
+    output = await ran("setsid sh -c 'echo $$; exec sleep 600' & sleep 0.2", work_tree)
     _assert_dead(int(output.lines[0][1]))
 
 

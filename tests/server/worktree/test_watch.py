@@ -21,8 +21,11 @@ from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import StatIndex, signature_of
 from support.small_disk import small_disk
+from support.waiting import LIMIT, eventually_blocking
 
 EVERYTHING = UnifiedFileResolver(["**"])
+LONG_AFTER_NS = 2**62
+"""A time at which no file is racy."""
 
 
 @pytest.fixture
@@ -35,9 +38,8 @@ def tree(tmp_path):
         (root / path).write_text("1")
 
     (root / "link").symlink_to("a")
-    time.sleep(0.03)  # Out of the racy window.
     descent = Descent(root)
-    scan = WorkTreeScan(descent, StatIndex(), watches=True)
+    scan = WorkTreeScan(descent, StatIndex(), watches=True, now_ns=lambda: LONG_AFTER_NS)
     found = SimpleNamespace(root=root, outside=tmp_path, scan=scan, table=scan.table)
     settle(found)
     yield found
@@ -47,7 +49,6 @@ def tree(tmp_path):
 
 def settle(tree):
     """Read whatever a scan reports until nothing is left to compare."""
-    time.sleep(0.03)
     read(tree, look(tree))
     tree.scan.prove(1000)
     look(tree)
@@ -277,8 +278,6 @@ def test_a_proof_gives_up_when_a_name_changed_meanwhile(tree, monkeypatch):
     """The open file is not the one that its name means by now."""
     write(tree)
     read(tree, look(tree))
-    time.sleep(0.03)
-    read(tree, look(tree))
     real = watch_module.TreeWatch._open
 
     def renamed(self, *args):
@@ -297,10 +296,10 @@ def test_a_writer_that_breaks_the_lease_neither_fails_nor_kills_us(tree):
     fcntl.fcntl(reader, watch_module._F_SETSIG, signal.SIGURG)
     fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     with subprocess.Popen(["sh", "-c", f"echo 2 > '{tree.root}/a'"]) as writer:
-        time.sleep(0.1)
+        eventually_blocking(lambda: fcntl.fcntl(reader, fcntl.F_GETLEASE) == fcntl.F_UNLCK)
         assert writer.poll() is None
         fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        assert writer.wait(5) == 0
+        assert writer.wait(LIMIT) == 0
 
     os.close(reader)
     assert paths(look(tree)) == [b"a"]
