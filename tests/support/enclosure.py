@@ -241,7 +241,7 @@ def _init(
         return _not_allowed(error)
 
     os.environ |= {OUTSIDE: " ".join(outside), "TMPDIR": _TEMPORARY[0]}
-    before = _traces()
+    before = _traces(has_group=group is not None)
     try:
         # Without a group of its own it would have the group 0: that of a process outside.
         program = subprocess.Popen(command, process_group=0)
@@ -255,7 +255,7 @@ def _init(
     if code < 0:
         return 128 - code
 
-    left = [*_remaining_processes(grace), *sorted(_traces() - before)]
+    left = [*_remaining_processes(grace), *sorted(_traces(has_group=group is not None) - before)]
     for each in left:
         print(f"left behind: {each}", file=sys.stderr)  # noqa: T201
 
@@ -310,7 +310,12 @@ def _enter_private_root(folder: Path, group: Path | None) -> None:
 
 def _needed_of_temporary() -> list[str]:
     """Return the folders below /tmp or /var/tmp that programs need; parents first."""
-    needed = [str(Path.home()), sys.base_prefix, *os.environ.get("PATH", "").split(os.pathsep)]
+    needed = [
+        str(Path.home()),
+        sys.prefix,
+        sys.base_prefix,
+        *os.environ.get("PATH", "").split(os.pathsep),
+    ]
     below = (each for each in map(os.path.realpath, needed) if each.startswith(_BELOW_TEMPORARY))
     return sorted({each for each in below if os.path.isdir(each) and not is_below(each, str(_TOP))})
 
@@ -371,7 +376,7 @@ def _command_of(pid: int) -> str:
     return "has just ended"
 
 
-def _traces() -> set[str]:
+def _traces(*, has_group: bool) -> set[str]:
     """Return what there is of all that must not be left behind, except for processes."""
     found = {f"mount: {each}" for each in mounts()}
     for device in Path("/sys/block").glob("loop*/loop"):
@@ -385,7 +390,7 @@ def _traces() -> set[str]:
         found |= {f"file: {folder}/{name}" for name in names}
 
     groups = list(Path("/sys/fs/cgroup/pids").glob("hankweave*"))
-    if (own := _own_group()) is not None:
+    if has_group and (own := _own_group()) is not None:  # Otherwise that of the machine.
         groups += own.glob("hankweave*")
 
     found |= {f"control group: {each}" for each in groups if not each.name.startswith(_MAY_BE_LEFT)}

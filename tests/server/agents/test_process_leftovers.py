@@ -20,6 +20,7 @@ import pytest
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.agents.process import process_table
 from hankweave_server.agents.process.leftovers import AgentRecord, sweep
+from support.waiting import eventually_blocking
 
 # A separate daemon: it starts an agent whose four processes print their pids, and forwards them.
 STARTER = """
@@ -104,6 +105,9 @@ def stranger():
 def marked():
     environment = os.environ | {"HANKWEAVE_AGENT_MARK": "t0rn"}
     process = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    # Popen returns before the kernel shows the new program's environment.
+    shown = Path(f"/proc/{process.pid}/environ")
+    eventually_blocking(lambda: b"=t0rn" in shown.read_bytes())
     yield process
     process.kill()
     process.wait()
