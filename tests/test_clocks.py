@@ -20,7 +20,7 @@ TESTS = Path(__file__).resolve().parent
 UNCHECKED = ("tests/bench/", "tests/browser/", "tests/golden/")
 """Programs of their own and data."""
 
-GATE_MARKER = "quick"
+GATE_MARKER = "story"
 """The marker of the gate's tests in the folders `WHOLE_SYSTEM` of tests/conftest.py."""
 
 FULL_MARKER = "full"

@@ -59,6 +59,14 @@ def test_a_command_inside_has_namespaces_of_its_own_and_loopback_alone() -> None
     assert done.stdout.splitlines() == ["True", "6", "['lo'] 1"], done.stderr
 
 
+@pytest.mark.enclosed
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="needs a worker of xdist")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_worker_has_mounts_of_its_own() -> None:
+    """So no process of another worker keeps alive what a test unmounts."""
+    assert os.readlink("/proc/self/ns/mnt") != os.readlink("/proc/1/ns/mnt")
+
+
 def test_outside_of_the_checkout_nothing_of_the_machine_can_be_changed(tmp_path: Path) -> None:
     """The root is read-only, and folders for temporary files are the command's own."""
     script = 'touch "$0" /tmp/own && rm /tmp/own; for each in / /etc ~; do touch $each/x; done'

@@ -40,9 +40,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from hankweave_server.confinement import kernel
 from hankweave_server.confinement.namespaces import is_below
@@ -71,6 +73,17 @@ _GRACE = 60.0
 _MAY_BE_LEFT = ("pytest-of-", "hankweave-probe-")
 """pytest keeps the folders of its last runs. A server that is killed while it tries what the kernel
 allows, as tests do, cannot remove what it has made for that."""
+
+
+class Wanted(NamedTuple):
+    """A command, and what has been made for it outside."""
+
+    command: list[str]
+    grace: float
+    folder: Path
+    group: Path | None
+    outside: list[str]
+    has_terminal: bool
 
 
 class NotEnclosed(Exception):
@@ -134,21 +147,43 @@ def main() -> int:
     if not arguments.command:
         parser.error("which command?")
 
-    outside = namespaces()
-    with tempfile.TemporaryDirectory(prefix="hankweave-tests-") as folder, _group() as group:
-        try:
-            _leave_the_machine()
-        except OSError as error:
-            return _not_allowed(error)
+    has_terminal = _has_terminal()
+    with _folder() as folder, _group() as group:
+        wanted = Wanted(
+            arguments.command, arguments.grace, folder, group, namespaces(), has_terminal
+        )
+        code = _in_child(lambda: _leave_the_machine(wanted))
+        if has_terminal:
+            _give_terminal_to(os.getpgrp())
 
-        pid = os.fork()
-        if pid == 0:
-            os._exit(_init(arguments.command, Path(folder), group, outside, arguments.grace))
-
-        _pass_on_signals(pid)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _give_terminal_to(os.getpgrp())
         return code
+
+
+def _in_child(work: Callable[[], int]) -> int:
+    """Do the work in a child, which dies with this process; return its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            code = work()
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    _pass_on_signals(pid)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = tempfile.mkdtemp(prefix="hankweave-tests-")
+    try:
+        yield Path(folder)
+    finally:
+        # Tests make trees that are too deep for shutil.rmtree.
+        subprocess.run(["rm", "-rf", "--one-file-system", folder], check=False)
 
 
 @contextlib.contextmanager
@@ -187,18 +222,29 @@ def _mount_of_groups() -> Path | None:
     return next(map(Path, found), None)
 
 
-def _leave_the_machine() -> None:
-    """Make all namespaces but those of the first process inside; raise OSError."""
-    wanted = _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
+def _leave_the_machine(wanted: Wanted) -> int:
+    """Start the first process inside, in new namespaces; return its exit code."""
+    try:
+        _unshare()
+    except OSError as error:
+        return _not_allowed(error)
+
+    return _in_child(lambda: _init(wanted))
+
+
+def _unshare() -> None:
+    """Make all namespaces but those of mounts and control groups, which follow inside."""
+    namespaces = _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
     if kernel.has_capability(_CAP_SYS_ADMIN):
-        kernel.unshare(wanted)
+        kernel.unshare(namespaces)
         return
 
     user, group = os.geteuid(), os.getegid()
-    kernel.unshare(wanted | _CLONE_NEWUSER)
+    kernel.unshare(namespaces | _CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # New credentials have undone that.
 
 
 def _not_allowed(error: OSError) -> int:
@@ -215,22 +261,26 @@ def _pass_on_signals(pid: int) -> None:
         signal.signal(number, pass_on)
 
 
+def _has_terminal() -> bool:
+    """Return whether this process's group reads from the terminal and gets its signals."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def _give_terminal_to(group: int) -> None:
-    """Make a process group the one that reads from the terminal and gets its signals, if any."""
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        if os.tcgetpgrp(0) in (os.getpgrp(), 0):
-            os.tcsetpgrp(0, group)
+    with contextlib.suppress(OSError):  # The command may have ended.
+        os.tcsetpgrp(0, group)
 
 
 # Inside: the first process.
 
 
-def _init(
-    command: list[str], folder: Path, group: Path | None, outside: list[str], grace: float
-) -> int:
+def _init(wanted: Wanted) -> int:
+    command, grace, folder, group, outside, has_terminal = wanted
     try:
-        kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if group is not None:
             (group / "cgroup.procs").write_text("0")
 
@@ -241,7 +291,7 @@ def _init(
         return _not_allowed(error)
 
     os.environ |= {OUTSIDE: " ".join(outside), "TMPDIR": _TEMPORARY[0]}
-    before = _traces()
+    before = _traces(has_group=group is not None)
     try:
         # Without a group of its own it would have the group 0: that of a process outside.
         program = subprocess.Popen(command, process_group=0)
@@ -250,12 +300,14 @@ def _init(
         return 127
 
     _pass_on_signals(program.pid)
-    _give_terminal_to(program.pid)
+    if has_terminal:
+        _give_terminal_to(program.pid)
+
     code = _reap(program.pid)
     if code < 0:
         return 128 - code
 
-    left = [*_remaining_processes(grace), *sorted(_traces() - before)]
+    left = [*_remaining_processes(grace), *sorted(_traces(has_group=group is not None) - before)]
     for each in left:
         print(f"left behind: {each}", file=sys.stderr)  # noqa: T201
 
@@ -310,7 +362,12 @@ def _enter_private_root(folder: Path, group: Path | None) -> None:
 
 def _needed_of_temporary() -> list[str]:
     """Return the folders below /tmp or /var/tmp that programs need; parents first."""
-    needed = [str(Path.home()), sys.base_prefix, *os.environ.get("PATH", "").split(os.pathsep)]
+    needed = [
+        str(Path.home()),
+        sys.prefix,
+        sys.base_prefix,
+        *os.environ.get("PATH", "").split(os.pathsep),
+    ]
     below = (each for each in map(os.path.realpath, needed) if each.startswith(_BELOW_TEMPORARY))
     return sorted({each for each in below if os.path.isdir(each) and not is_below(each, str(_TOP))})
 
@@ -371,7 +428,7 @@ def _command_of(pid: int) -> str:
     return "has just ended"
 
 
-def _traces() -> set[str]:
+def _traces(*, has_group: bool) -> set[str]:
     """Return what there is of all that must not be left behind, except for processes."""
     found = {f"mount: {each}" for each in mounts()}
     for device in Path("/sys/block").glob("loop*/loop"):
@@ -385,7 +442,7 @@ def _traces() -> set[str]:
         found |= {f"file: {folder}/{name}" for name in names}
 
     groups = list(Path("/sys/fs/cgroup/pids").glob("hankweave*"))
-    if (own := _own_group()) is not None:
+    if has_group and (own := _own_group()) is not None:  # Otherwise that of the machine.
         groups += own.glob("hankweave*")
 
     found |= {f"control group: {each}" for each in groups if not each.name.startswith(_MAY_BE_LEFT)}
