@@ -213,7 +213,7 @@ def is_test(node: ast.stmt) -> bool:
 
 
 def is_of_gate(marks: set[str], *, whole_system: bool) -> bool:
-    return GATE_MARKER in marks if whole_system else FULL_MARKER not in marks
+    return GATE_MARKER in marks or not (whole_system or FULL_MARKER in marks)
 
 
 def marks_of(node: ast.stmt) -> set[str]:
@@ -241,8 +241,18 @@ def findings_in(module: ast.Module, path: str, *, whole_system: bool) -> list[Fi
     return visitor.findings
 
 
+class Folders(NamedTuple):
+    """Which tests are in the gate without a marker, as in tests/conftest.py."""
+
+    whole_system: tuple[str, ...]
+    in_process: tuple[str, ...]
+
+    def is_whole_system(self, path: str) -> bool:
+        return path.startswith(self.whole_system) and path not in self.in_process
+
+
 @cache
-def findings(whole_system: tuple[str, ...]) -> tuple[Finding, ...]:
+def findings(folders_of: Folders) -> tuple[Finding, ...]:
     """Return what is found in the gate and in its helpers."""
     modules = {
         path: ast.parse(file.read_text())
@@ -253,22 +263,22 @@ def findings(whole_system: tuple[str, ...]) -> tuple[Finding, ...]:
         Path(path).parent
         for path, module in modules.items()
         if any(
-            is_test(node) for node in in_gate(module, whole_system=path.startswith(whole_system))
+            is_test(node) for node in in_gate(module, whole_system=folders_of.is_whole_system(path))
         )
     }
     return tuple(
         finding
         for path, module in modules.items()
-        if Path(path).parent in folders or not path.startswith(whole_system)
-        for finding in findings_in(module, path, whole_system=path.startswith(whole_system))
+        if Path(path).parent in folders or not path.startswith(folders_of.whole_system)
+        for finding in findings_in(module, path, whole_system=folders_of.is_whole_system(path))
     )
 
 
 @pytest.fixture
-def whole_system(pytestconfig: pytest.Config) -> tuple[str, ...]:
+def folders_of(pytestconfig: pytest.Config) -> Folders:
     conftest = pytestconfig.pluginmanager.get_plugin(str(TESTS / "conftest.py"))
     assert isinstance(conftest, ModuleType)
-    return tuple(conftest.WHOLE_SYSTEM)
+    return Folders(tuple(conftest.WHOLE_SYSTEM), tuple(conftest.IN_PROCESS))
 
 
 def allows(entry: tuple[str, str], finding: Finding) -> bool:
@@ -276,24 +286,25 @@ def allows(entry: tuple[str, str], finding: Finding) -> bool:
     return finding.path == path and (where == "*" or f"{finding.where}.".startswith(f"{where}."))
 
 
-def test_no_test_of_the_gate_has_a_clock_or_sleeps(whole_system: tuple[str, ...]) -> None:
+def test_no_test_of_the_gate_has_a_clock_or_sleeps(folders_of: Folders) -> None:
     refused = [
         finding
-        for finding in findings(whole_system)
+        for finding in findings(folders_of)
         if not any(allows(entry, finding) for entry in ALLOWED)
     ]
     assert not refused, "\n".join(map(str, refused))
 
 
-def test_every_allowed_place_has_a_clock(whole_system: tuple[str, ...]) -> None:
-    found = findings(whole_system)
+def test_every_allowed_place_has_a_clock(folders_of: Folders) -> None:
+    found = findings(folders_of)
     assert [entry for entry in ALLOWED if not any(allows(entry, each) for each in found)] == []
 
 
 def test_both_markers_are_in_use() -> None:
     """Renaming a marker must not take tests out of the check."""
     sources = "".join(file.read_text() for file in TESTS.rglob("test_*.py"))
-    assert all(f"@pytest.mark.{marker}\n" in sources for marker in (GATE_MARKER, FULL_MARKER))
+    assert f"@pytest.mark.{GATE_MARKER}(" in sources
+    assert f"@pytest.mark.{FULL_MARKER}\n" in sources
 
 
 @pytest.mark.parametrize(
