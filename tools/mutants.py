@@ -50,7 +50,7 @@ LIMIT = 1800
 """The same for all tests of an area, if even pytest hangs."""
 
 PACKAGES = ("server", "protocol")
-_OUTCOME = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_OUTCOME = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Unusable(Exception):
