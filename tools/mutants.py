@@ -44,13 +44,13 @@ GATE = "--quick"
 REQUIRED = 57
 SIDE_BY_SIDE = 2
 
-TEST_LIMIT = 180
+TEST_LIMIT = 90
 """Seconds after which a test hangs; a fault that makes it hang is noticed."""
 LIMIT = 1800
 """The same for all tests of an area, if even pytest hangs."""
 
 PACKAGES = ("server", "protocol")
-_OUTCOME = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_OUTCOME = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
 class Unusable(Exception):
@@ -248,6 +248,10 @@ def run(names: Sequence[str]) -> int:
     faults = selected(every, names)
     areas = dict.fromkeys(fault.area for fault in faults)
     escaped: list[Fault] = []
+    status = ["git", "-C", str(TOP), "status", "--porcelain", "--untracked-files=no"]
+    if subprocess.run(status, check=True, capture_output=True).stdout:
+        print("note: the copies are of the last commit, without your changes", file=sys.stderr)
+
     with tempfile.TemporaryDirectory(prefix="hankweave-mutants-") as folder:
         copies = [Copy.made(Path(folder, f"copy-{n}")) for n in range(1, SIDE_BY_SIDE + 1)]
         for fault in faults:
