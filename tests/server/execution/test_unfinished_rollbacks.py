@@ -39,7 +39,7 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.restoration import CutShort
+from hankweave_server.execution.rollback.restoration import CutShort, Restoration
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
@@ -323,6 +323,25 @@ async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_aga
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
         assert room.file.read_text() == "what followed"
+
+
+async def test_the_intent_of_a_retry_stands_while_its_files_are_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between leaves it to the next start; afterwards it is gone."""
+    async with a_room(tmp_path) as room:
+        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
+        intended, restore = list[bool](), room.engine.restore
+
+        def noted(*words: Any, **more: Any) -> Any:
+            intended.append(room.is_intended)
+            return restore(*words, **more)
+
+        monkeypatch.setattr(room.engine, "restore", noted)
+        await Restoration(room.ctx).before_retry(CodonId("one"))
+        assert intended == [True]
+        assert not room.is_intended
 
 
 @pytest.mark.full
