@@ -325,6 +325,17 @@ async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_aga
         assert room.file.read_text() == "what followed"
 
 
+async def test_a_preview_names_an_edit_that_no_checkpoint_holds(tmp_path: Path) -> None:
+    """A person's edit since the last checkpoint is in danger before the journal knows of it."""
+    async with a_room(tmp_path) as room:
+        assert not room.ctx.state.edits
+        asked = dataclasses.replace(room.journey, keep_edits=True)
+        preview = await room.rollback.preview(asked)
+        assert [file.path for file in preview.conflicts] == ["a.txt"]
+        assert [file.path for file in preview.kept] == ["a.txt"]
+        assert preview.updated == ()
+
+
 async def test_the_intent_of_a_retry_stands_while_its_files_are_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
