@@ -44,6 +44,7 @@ from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.hank.load import load
+from hankweave_server.ledger import writer
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
@@ -246,6 +247,9 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
     """The safety checkpoint and the intent may be on the disk without a line of the journal; the
     person's edit that was found before them is in the write-ahead log then."""
     moments = list[Path]()
+    # A save of state.json that is due takes along what waits for the end of the rollback.
+    monkeypatch.setattr(writer, "SAVE_SECONDS", 3600.0)
+    monkeypatch.setattr(writer, "SETTLE_SECONDS", 3600.0)
 
     def copy_before(place: object, name: str) -> None:
         real = getattr(place, name)
