@@ -5,8 +5,8 @@ usage: tools/mutants.py [NUMBER...|AREA...]
 Are the tests of the gate good for anything? `mutants.toml` lists 60 faults that a person could make
 in the code that must not fail: a flush left out, a record acknowledged too early, a link followed.
 Each is put into a private copy of the last commit, where the gate's tests of that area run until
-one fails. The list and its order are fixed, so that each run is the same. At least `REQUIRED` of
-the faults must be noticed; of a selection, all. The exit code says whether they were.
+one fails twice. The list and its order are fixed, so that each run is the same. At least `REQUIRED`
+of the faults must be noticed; of a selection, all. The exit code says whether they were.
 
 First the tests of each area run without a fault: they must pass, or nothing would be proven by a
 failure. Each copy is also checked to be what is imported, by a test and by a server that a test
@@ -30,7 +30,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -50,6 +50,8 @@ LIMIT = 1800
 """The same for all tests of an area, if even pytest hangs."""
 
 PACKAGES = ("server", "protocol")
+_TIMEOUT = "from pytest-timeout"
+"""What pytest says of a test that hangs."""
 _OUTCOME = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -89,6 +91,8 @@ class Outcome:
     """The test that failed; None if all passed."""
     seconds: float
     output: str
+    flaky: tuple[str, ...] = ()
+    """Tests that failed, but passed alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +156,31 @@ class Copy:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def test(self, tests: Sequence[str]) -> Outcome:
-        """Run tests until one fails; raise Unusable if none can run."""
+        """Run tests until one fails, and fails again alone; raise Unusable if none can run.
+
+        The gate passes, too, if a test that failed passes alone: then the others decide.
+        """
         started = time.monotonic()
+        flaky: list[str] = []
+        while True:
+            others = (f"--deselect={test}" for test in flaky)
+            failed, output = self._run([*tests, *others])
+            if failed is None or _TIMEOUT in output or not self._passes(failed):
+                return Outcome(failed, time.monotonic() - started, output, tuple(flaky))
+
+            flaky.append(failed)
+
+    def _passes(self, test: str) -> bool:
+        try:
+            return self._run([test])[0] is None
+        except Unusable:
+            return False  # Its file cannot be imported, or pytest has shortened its name.
+
+    def _run(self, arguments: Sequence[str]) -> tuple[str | None, str]:
+        """Return the first test that failed, None if all passed, and the output."""
         temporary = self.path.with_name(f"{self.path.name}-tests")
         words = [sys.executable, "-m", "pytest", GATE, "-x", "-q", "--no-header", "--tb=short"]
-        words += [f"--timeout={TEST_LIMIT}", f"--basetemp={temporary}", *tests]
+        words += [f"--timeout={TEST_LIMIT}", f"--basetemp={temporary}", *arguments]
         with subprocess.Popen(
             words,
             cwd=self.path,
@@ -169,28 +193,25 @@ class Copy:
             try:
                 output, _ = process.communicate(timeout=LIMIT)
             except subprocess.TimeoutExpired:
-                return Outcome("hung", time.monotonic() - started, "")
+                return "hung", _TIMEOUT
             finally:
                 # Also what a test has left behind.
-                with_all_that_it_started(process)
+                _kill_session(process)
 
-        seconds = time.monotonic() - started
         if process.returncode == 0:
-            return Outcome(None, seconds, output)
+            return None, output
 
         found = _OUTCOME.search(output)
         if process.returncode not in (1, 2) or found is None:
             raise Unusable(f"The tests could not run:\n{output}")
 
-        return Outcome(found[1], seconds, output)
+        return found[1], output
 
 
-def with_all_that_it_started(process: subprocess.Popen[str]) -> None:
+def _kill_session(process: subprocess.Popen[str]) -> None:
     """Kill the process group of a process that was started in a session of its own."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def read_list(path: Path = LIST) -> tuple[dict[str, list[str]], list[Fault]]:
@@ -281,7 +302,8 @@ def described(fault: Fault, outcome: Outcome) -> str:
     """Return the line that reports a fault."""
     found = outcome.noticed_by
     told = "ESCAPED" if found is None else "hung" if found == "hung" else f"noticed by {found}"
-    return f"{fault.number:>3} {fault.area:<9} {told}  {outcome.seconds:.1f} s"
+    flaky = "".join(f"\n    FLAKY {test}" for test in outcome.flaky)
+    return f"{fault.number:>3} {fault.area:<9} {told}  {outcome.seconds:.1f} s{flaky}"
 
 
 def _print(line: str) -> None:
