@@ -2,8 +2,8 @@
 
 usage: tools/mutants.py [NUMBER...|AREA...]
 
-Are the tests of the gate good for anything? `mutants.toml` lists 60 faults that a person could make
-in the code that must not fail: a flush left out, a record acknowledged too early, a link followed.
+A gate that is green says something only if its tests see faults. `mutants.toml` lists 60 that a
+person could make in code that must not fail: a flush left out, a record acknowledged too early.
 Each is put into a private copy of the last commit, where the gate's tests of that area run until
 one fails twice. The list and its order are fixed, so that each run is the same. At least `REQUIRED`
 of the faults must be noticed; of a selection, all. The exit code says whether they were.
@@ -12,8 +12,8 @@ First the tests of each area run without a fault: they must pass, or nothing wou
 failure. Each copy is also checked to be what is imported, by a test and by a server that a test
 starts: the environment has the checkout installed.
 
-Libraries for mutation testing (mutmut, cosmic-ray) generate faults from the syntax. Most of theirs
-are of no consequence to a user, and none exchanges two steps or leaves out a flush on purpose.
+Libraries for mutation testing (mutmut, cosmic-ray) generate faults from the syntax: thousands, most
+of no consequence to a user. This list has few, each with a known effect.
 """
 
 from __future__ import annotations
