@@ -396,7 +396,7 @@ def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
 
     monkeypatch.setattr(fcntl, "flock", flock_late)
     with pytest.raises(LockHeld):
-        acquire(layout, SystemClock())
+        acquire(layout, SystemClock(), wait=_never_wait)
 
     rivals[0].verify()
     rivals[0].release()
