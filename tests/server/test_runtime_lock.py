@@ -367,6 +367,20 @@ def test_a_link_in_place_of_a_lock_is_not_followed(layout: Layout, tmp_path: Pat
     assert precious.read_text() == "mine"
 
 
+def test_a_link_to_the_lock_of_another_execution_keeps_no_server_out(
+    layout: Layout, tmp_path: Path
+) -> None:
+    """A link called runtime.lock names no owner, even if its target names one that lives."""
+    other = Layout.of_execution(tmp_path / "other")
+    write_foreign(other, pid=os.getppid(), startTime="2999-01-01T00:00:00.000Z")
+    layout.state_directory.mkdir(parents=True)
+    layout.runtime_lock.symlink_to(other.runtime_lock)
+    lock = acquire(layout, SystemClock(), wait=_never_wait)
+    assert lock.previous is None
+    assert not layout.runtime_lock.is_symlink()
+    lock.release()
+
+
 def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +397,7 @@ def test_a_grant_on_a_guard_that_was_replaced_meanwhile_is_not_one(
 
     monkeypatch.setattr(fcntl, "flock", flock_late)
     with pytest.raises(LockHeld):
-        acquire(layout, SystemClock())
+        acquire(layout, SystemClock(), wait=_never_wait)
 
     rivals[0].verify()
     rivals[0].release()
@@ -434,6 +448,20 @@ def test_a_foreign_lock_whose_heartbeat_stands_still_is_taken_over(layout: Layou
     assert [line.rpartition(": ")[2] for line in told[1:]] == [
         f"{left} s left." for left in range(70, 0, -5)
     ]
+    lock.release()
+
+
+def test_a_foreign_lock_that_is_removed_during_the_watch_is_no_heartbeat(layout: Layout) -> None:
+    """A program that ends removes its lock; that must not refuse the start that waits for it."""
+    clock = MovedClock()
+    write_foreign(layout, lastHeartbeat=to_text(clock.now()))
+
+    def wait(seconds: float) -> None:
+        clock.wait(seconds)
+        layout.runtime_lock.unlink(missing_ok=True)
+
+    lock = acquire(layout, clock, wait=wait)
+    assert written(layout)["pid"] == os.getpid()
     lock.release()
 
 
@@ -518,17 +546,21 @@ def test_a_write_that_is_overtaken_by_a_move_goes_to_the_moved_directory(
     lock.release()
 
 
-async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout) -> None:
-    """If runtime.lock names another owner, both servers think they own it; this one yields."""
+@pytest.mark.parametrize("pid", [4711, os.getpid()], ids=["other pid", "same pid"])
+async def test_a_lock_that_another_program_took_over_is_lost(layout: Layout, pid: int) -> None:
+    """If runtime.lock names another owner, both servers think they own it; this one yields.
+
+    Each container calls its first process pid 1, so the pid alone does not name an owner.
+    """
     lock = acquire(layout, SystemClock())
-    write_foreign(layout, pid=4711)
+    write_foreign(layout, pid=pid)
     losses: list[LockLost] = []
     with limited():
         await lock.heartbeat(BEAT, on_lost=losses.append)
 
-    assert "4711" in losses[0].message
+    assert f"pid {pid}" in losses[0].message
     lock.release()
-    assert written(layout)["pid"] == 4711
+    assert written(layout)["startTime"] == "2025-01-04T11:00:00.000Z"
 
 
 # --- the heartbeat ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 
 from hankweave_server import fsutil, wal
 from hankweave_server.wal import HALF, LIMIT, StagedFile, Tail, WriteAheadLog
+from support import waiting
 
 
 class Store:
@@ -139,6 +140,18 @@ def test_lines_that_nobody_has_written_yet_stay_in_the_log(
     assert journal.read_bytes() == b"1\n2\n"
 
 
+def test_lines_that_are_partly_written_stay_in_the_log(store: Store) -> None:
+    """A journal that has the first of several lines does not have the others."""
+    journal = store.root / "events"
+    journal.write_bytes(b"1\n")
+    store.log.publish([], [store.staged("ref", b"1")], tail=Tail(journal, 2, b"2\n3\n"))
+    journal.write_bytes(b"1\n2\n")
+    store.log.settle()
+
+    store.restart()
+    assert journal.read_bytes() == b"1\n2\n3\n"
+
+
 def test_a_torn_record_counts_as_not_written(store: Store) -> None:
     """Cut anywhere, the log holds all files of the last call or none of them."""
     store.publish({"one": b"1"}, {"ref": b"1"})
@@ -233,6 +246,32 @@ def test_a_log_that_was_filled_many_times_replays_what_is_needed(store: Store) -
     for name in kept:
         store.lose(name)
 
+    store.restart()
+    assert store.content() == before
+
+
+def test_a_half_is_needed_until_its_files_are_durable_themselves(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut during the flush in the background loses no file of that half."""
+    is_flushing, may_end = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        is_flushing.set()
+        assert may_end.wait(waiting.LIMIT)
+
+    monkeypatch.setattr(wal, "_sync", slow)
+    for number in range(3):
+        store.publish({f"{number}": random.Random(number).randbytes(HALF // 2 - 1000)})
+
+    assert is_flushing.wait(waiting.LIMIT)
+    store.publish({"last": b"1"})
+    log, before = store.path.read_bytes(), store.content()
+    may_end.set()
+    store.log.settle()
+
+    store.path.write_bytes(log)
+    store.lose("0", "1")
     store.restart()
     assert store.content() == before
 

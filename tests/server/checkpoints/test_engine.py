@@ -38,6 +38,18 @@ def test_the_tree_is_the_one_git_would_write(lab):
     assert lab.git("write-tree").strip() == made.tree
 
 
+def test_a_file_that_becomes_executable_is_one_for_git(lab):
+    """A change of the mode alone is a change of the tree."""
+    lab.write("tools/script", "x")
+    lab.checkpoint()
+    os.chmod(lab.path("tools/script"), 0o755)
+
+    made = lab.checkpoint()
+
+    assert made.changed == (FileChange(b"tools/script", "modified", 1),)
+    assert lab.git("ls-tree", "-r", made.sha).startswith("100755 blob")
+
+
 def test_a_checkpoint_is_made_even_if_nothing_changed(lab):
     """Two checkpoints of one state are two commits with one tree (seed 000, `--allow-empty`)."""
     lab.write("a", "x")

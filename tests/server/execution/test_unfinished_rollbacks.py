@@ -39,7 +39,7 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.context import ExecutionContext, HankRecord
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.restoration import CutShort
+from hankweave_server.execution.rollback.restoration import CutShort, Restoration
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
@@ -252,6 +252,9 @@ async def test_what_a_crash_leaves_at_each_step_is_finished(
         monkeypatch.setattr(writer, due, 10_000.0)
 
     moments = list[Path]()
+    # A save of state.json that is due takes along what waits for the end of the rollback.
+    monkeypatch.setattr(writer, "SAVE_SECONDS", 3600.0)
+    monkeypatch.setattr(writer, "SETTLE_SECONDS", 3600.0)
 
     def is_told(moment: Path) -> bool:
         return RollbackCompleted in [type(event.data) for event in journal(moment / "execution")]
@@ -343,6 +346,36 @@ async def test_a_retry_whose_intent_comes_back_much_later_is_not_carried_out_aga
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
         assert room.file.read_text() == "what followed"
+
+
+async def test_a_preview_names_an_edit_that_no_checkpoint_holds(tmp_path: Path) -> None:
+    """A person's edit since the last checkpoint is in danger before the journal knows of it."""
+    async with a_room(tmp_path) as room:
+        assert not room.ctx.state.edits
+        asked = dataclasses.replace(room.journey, keep_edits=True)
+        preview = await room.rollback.preview(asked)
+        assert [file.path for file in preview.conflicts] == ["a.txt"]
+        assert [file.path for file in preview.kept] == ["a.txt"]
+        assert preview.updated == ()
+
+
+async def test_the_intent_of_a_retry_stands_while_its_files_are_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in between leaves it to the next start; afterwards it is gone."""
+    async with a_room(tmp_path) as room:
+        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
+        intended, restore = list[bool](), room.engine.restore
+
+        def noted(*words: Any, **more: Any) -> Any:
+            intended.append(room.is_intended)
+            return restore(*words, **more)
+
+        monkeypatch.setattr(room.engine, "restore", noted)
+        await Restoration(room.ctx).before_retry(CodonId("one"))
+        assert intended == [True]
+        assert not room.is_intended
 
 
 @pytest.mark.full

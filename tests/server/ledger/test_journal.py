@@ -17,6 +17,7 @@ from hankweave_server.ledger import journal as journal_module
 from hankweave_server.ledger.journal import (
     Journal,
     JournalCorrupt,
+    JournalFull,
     JournalWriteFailed,
     LongJournalLine,
 )
@@ -223,9 +224,10 @@ def test_a_sync_that_fails_takes_the_append_back(path: Path, monkeypatch):
     journal.append([line(1)])
     with monkeypatch.context() as patch:
         patch.setattr(journal_module.os, "fdatasync", _fails_with(errno.EIO))
-        with pytest.raises(JournalWriteFailed, match="Input/output error"):
+        with pytest.raises(JournalWriteFailed, match="Input/output error") as failure:
             journal.append([line(2)])
 
+    assert not isinstance(failure.value, JournalFull), "only a full disk is worth another try"
     assert path.read_bytes() == text_of(line(1))
 
 

@@ -41,6 +41,9 @@ TOKENS = [
     "wrong query",
     "wrong scheme",
     "both, one wrong",
+    "both, two roles",
+    "all but its end",
+    "empty",
 ]
 
 
@@ -92,6 +95,10 @@ def credentials(server: SmallServer, kind: str) -> tuple[str, tuple[str, ...], i
             return f"/ws?token={wrong}", (), 401
         case "wrong scheme":
             return "/ws", (f"Authorization: Basic {right}",), 401
+        case "all but its end":
+            return f"/ws?token={right[:-1]}", (), 401
+        case "empty":
+            return "/ws?token=", (), 401
         case "both, two roles":
             return f"/ws?token={server.viewer}", (f"Authorization: Bearer {right}",), 401
         case _:

@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from hankweave_server.transport.frames import Fragment
 from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits
@@ -25,7 +26,10 @@ class HeldWire:
     aborted: bool = False
 
     def write_now(self, frame: bytes) -> bool:
-        return False
+        if self.opened.is_set():
+            self.out.append(frame)
+
+        return self.opened.is_set()
 
     async def send(self, frame: bytes) -> None:
         await self.opened.wait()
@@ -85,6 +89,53 @@ async def test_a_frame_larger_than_the_bound_goes_alone() -> None:
     outbox.finish(1001, "bye")
     await outbox.run()
     assert (wire.out, wire.closed) == ([b"x" * 1_000], [1001])
+
+
+async def test_what_was_sent_counts_no_more() -> None:
+    """A client that has caught up has the whole bound before it again."""
+    wire, reasons = HeldWire(), list[str]()
+    outbox = Outbox(wire, OutboxLimits(bytes=40), reasons.append)
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        for _ in range(3):
+            wire.opened = anyio.Event()
+            for _ in range(4):
+                outbox.put(b"x" * 10)
+
+            wire.opened.set()
+            await wait_all_tasks_blocked()
+            assert outbox.waiting_bytes == 0
+
+        group.cancel_scope.cancel()
+
+    assert (len(wire.out), reasons) == (12, [])
+
+
+async def test_a_client_that_takes_no_frame_in_time_is_evicted() -> None:
+    """A peer that reads nothing holds its connection for a while, however little it is sent."""
+    wire, reasons = HeldWire(), list[str]()
+    outbox = Outbox(wire, OutboxLimits(send_seconds=0.01, close_seconds=0.01), reasons.append)
+    outbox.put(b"x")
+    with limited():
+        await outbox.run()
+
+    assert (wire.closed, wire.aborted) == ([1013], True)
+    assert reasons == ["it did not receive a frame in time"]
+
+
+async def test_an_eviction_ends_the_send_in_progress() -> None:
+    """A full queue is reason enough: nothing waits until that frame is late as well."""
+    wire = HeldWire()
+    outbox = Outbox(wire, OutboxLimits(messages=1))
+    async with anyio.create_task_group() as group:
+        group.start_soon(outbox.run)
+        outbox.put(b"1")
+        await wait_all_tasks_blocked()
+        outbox.put(b"2")
+        outbox.put(b"3")
+        await wait_all_tasks_blocked()
+        assert (wire.closed, wire.out, outbox.waiting_bytes) == ([1013], [], 0)
+        wire.opened.set()
 
 
 async def test_room_waits_until_half_is_sent() -> None:

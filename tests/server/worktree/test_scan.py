@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 import resource
@@ -96,6 +97,23 @@ def test_a_racy_file_that_nobody_read_stays_racy(tree):
     assert paths(tree.scan.refresh(EVERYTHING)) == [b"a", b"d/b"]
 
 
+def test_stat_data_of_the_last_ticks_proves_nothing(tree):
+    """The kernel's clock ticks every few milliseconds: a time is judged with that tolerance."""
+    tree.clock.ahead = RACY_WINDOW_NS // 2
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+
+    assert tree.scan.table.top.signature is None
+    assert paths(tree.scan.look_again([b"a"])) == [b"a"]
+    assert list(tree.scan.settled_files()) == []
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"a", b"d/b"]
+
+    tree.clock.ahead = RACY_WINDOW_NS * 2
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    assert tree.scan.look_again([b"a"]) == []
+    assert paths(tree.scan.settled_files()) == [b"a", b"d/b"]
+    assert tree.scan.refresh(EVERYTHING) == []
+
+
 def test_a_folder_listed_in_the_tick_it_changed_is_listed_again(tree, monkeypatch):
     """A name made in the same tick as the listing is not missed."""
     tree.clock.ahead = 0
@@ -127,6 +145,33 @@ def test_other_patterns_look_everywhere_again(tree):
 
     assert paths(tree.scan.refresh(UnifiedFileResolver(["d"]))) == [b"d/b"]
     assert sorted(tree.scan.table.files) == [b"a", b"d/b"]
+
+
+def test_a_changed_ignore_file_reaches_folders_with_one_of_their_own(tree):
+    """The inner file is unchanged, but the rules that it adds to are not."""
+    (tree.root / "d" / ".gitignore").write_text("inner\n")
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    (tree.root / ".gitignore").write_text("outer\n")
+    for name in ("inner", "outer", "neither"):
+        (tree.root / "d" / name).write_text("1")
+
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b".gitignore", b"d/neither"]
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_taken_for_deleted(tree, monkeypatch):
+    """Only an error that says so means that nothing is there."""
+    read_all(tree, tree.scan.refresh(EVERYTHING))
+    refused = [(0, b"a", errno.EACCES)]
+    real = scan_module.differing
+    monkeypatch.setattr(
+        scan_module,
+        "differing",
+        lambda root, groups, block: (
+            refused if groups[0][1].keys() == {b"a"} else real(root, groups, block)
+        ),
+    )
+    assert paths(tree.scan.refresh(EVERYTHING)) == [b"a"]
+    assert b"a" in tree.scan.table.files
 
 
 def test_vanished_files_and_folders_are_dropped(tree):
