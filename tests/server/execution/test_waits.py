@@ -27,6 +27,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.state import CompletedCodon, FailedCodon, RunningCodon, SkippedCodon
 from support.invariants import Told, violations
+from support.moved_clocks import moved_clocks
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
@@ -65,11 +66,10 @@ async def test_the_same_conversation_continues_when_the_limit_ends(tmp_path: Pat
     one, two = run.codons
     assert isinstance(one, CompletedCodon)
     assert isinstance(two, CompletedCodon)
-    assert 500 < one.waited_ms == resumed.waited_ms < 10_000
+    assert 0 < one.waited_ms == resumed.waited_ms
     assert (resumed.by, resumed.session_id) == ("time", one.claude_session_id)
     at = next(event.timestamp for event in journal(execution) if event.data == resumed)
-    late = from_text(at) - from_text(begun.until)
-    assert 0 <= late.total_seconds() < 5
+    assert from_text(at) >= from_text(begun.until)
     assert len(told(execution, CodonStartedEvent)) == 2  # One of each codon, not of each process.
     log = (execution / ".hankweave" / one.claude_log_path).read_text()
     assert "1 prompts and 3 steps" in log
@@ -85,10 +85,10 @@ async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     """After `kill -9` or an orderly stop, the next server waits on, and no file is rolled back."""
     hank = write_hank(
         tmp_path / "hank",
-        codon("one", writes("a.txt", "a"), limit(resetsIn=6), writes("b.txt", "b"), {"cost": 0.5}),
+        codon("one", writes("a.txt", "a"), limit(**HOURS), writes("b.txt", "b"), {"cost": 0.5}),
     )
-    execution = tmp_path / "execution"
-    async with running_server(hank, None, execution) as server:
+    execution, clocks = tmp_path / "execution", moved_clocks(tmp_path)
+    async with running_server(hank, None, execution, env=clocks.environment) as server:
         async with server.client(since_seq=0) as client:
             until = (await waiting(client)).until
 
@@ -103,7 +103,10 @@ async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     assert left.codons[0].wait is not None
     edited = execution / "agentRoot" / "a.txt"
     edited.write_text("a person's")
-    async with running_server(hank, None, execution, "--headless") as server:
+    clocks.move(wall=4 * 3600)
+    async with running_server(
+        hank, None, execution, "--headless", env=clocks.environment
+    ) as server:
         assert await server.ended() == 0
 
     (run,) = state(execution).runs
@@ -203,6 +206,7 @@ async def test_a_limit_beyond_max_wait_is_a_failure(
     assert told(execution, CodonWaiting) == told(execution, CodonRetrying) == []
 
 
+@pytest.mark.full
 async def test_a_wait_counts_against_no_budget(tmp_path: Path) -> None:
     """Time limits of the codon and of the execution do not run while it waits."""
     hank = write_hank(
