@@ -59,14 +59,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_what_was_published_comes_back_after_a_power_cut(store: Store) -> None:
-    """Objects and refs are written again, also those that were left empty."""
+    """Objects and refs are written again, also those that were left empty or full of zeros."""
     store.publish({"ab/1": b"one"}, {"refs/main": b"1"})
-    store.publish({"cd/2": b"two"}, {"refs/main": b"2"})
+    store.publish({"cd/2": b"two"}, {"refs/main": b"2", "refs/side": b"3", "HEAD": b"4"})
     before = store.content()
     store.lose("ab/1", "refs/main")
-    (store.root / "cd/2").write_bytes(b"")
+    for name in ("cd/2", "HEAD"):
+        (store.root / name).write_bytes(b"")
 
-    assert sorted(store.restart()) == ["1", "2", "main"]
+    (store.root / "refs/side").write_bytes(b"\0")
+    assert sorted(store.restart()) == ["1", "2", "HEAD", "main", "side"]
     assert store.content() == before
     assert not store.path.exists(), "nothing is left to replay"
 

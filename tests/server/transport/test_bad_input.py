@@ -115,6 +115,18 @@ async def test_a_command_before_the_handshake_is_told_so(tmp_path: Path) -> None
         assert (await client.hear())["type"] == "handshake.response"
 
 
+async def test_a_readonly_client_of_hankweave_may_change_nothing(tmp_path: Path) -> None:
+    """A client that gets no replies is refused all the same, by an event."""
+    async with (
+        small_server(tmp_path) as server,
+        server.raw(mode="readonly") as client,
+    ):
+        await client.say({"id": "1", "type": "codon.next"})
+        error = await client.hear()
+        assert error["data"]["code"] == "INSUFFICIENT_PERMISSIONS"
+        assert server.rest.handled == []
+
+
 async def test_a_readonly_client_may_change_nothing(tmp_path: Path) -> None:
     """Every command that MUTATES is refused; commands that only read are served."""
     async with (
