@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from support import enclosure
@@ -105,6 +106,13 @@ def _programs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def _fork_server(pytestconfig: pytest.Config) -> Iterator[None]:
     with pytestconfig.stash[FORKS].serving():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_test_configures_logging_for_others() -> Iterator[None]:
+    """A server's log configures it for the whole process, which here is that of many tests."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

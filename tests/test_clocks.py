@@ -410,9 +410,9 @@ def unused():
 def test_only_the_tests_of_the_gate_are_checked() -> None:
     """What a test of the gate calls in its module is checked with it."""
     full = MARKED.format(marker=FULL_MARKER)
-    quick = MARKED.format(marker=GATE_MARKER)
+    story = MARKED.format(marker=GATE_MARKER)
     assert clocks(full) == ["10: time.sleep"]
-    assert clocks(quick, whole_system=True) == ["6: time.sleep", "16: time.sleep"]
+    assert clocks(story, whole_system=True) == ["6: time.sleep", "16: time.sleep"]
     assert clocks(full, whole_system=True) == []
     assert clocks(f"{full}\npytestmark = [pytest.mark.{FULL_MARKER}]") == []
     assert clocks("import time\ndef helper():\n    time.sleep(3)") == ["3: time.sleep"]

@@ -38,7 +38,7 @@ from queue import SimpleQueue
 TOP = Path(__file__).resolve().parent.parent
 LIST = TOP / "tools" / "mutants.toml"
 
-GATE = "--quick"
+GATE = "--gate"
 """The option of pytest that selects the tests of the gate."""
 
 REQUIRED = 57
