@@ -127,7 +127,6 @@ def test_no_folder_holds_more_than_25_modules() -> None:
     assert {str(folder): count for folder, count in folders.items() if count > 26} == {}
 
 
-@pytest.mark.full
 def test_a_module_with_a_single_importer_has_a_reason() -> None:
     """There are at most 40, each with a reason in the table, which has no other entries."""
     source = Source(TOP)

@@ -99,7 +99,6 @@ def test_a_directory_without_the_packages_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
 
 
-@pytest.mark.full
 def test_this_checkout_can_be_measured() -> None:
     """Without a root, the script measures the checkout that it is part of."""
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)

@@ -155,7 +155,6 @@ def test_the_pipeline_loads_with_the_steps_that_it_shows(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.full
 def test_the_pipeline_leaves_the_listing_that_the_seed_prints(repo: PersonRepository) -> None:
     """With --repository workspace both steps are commits, and the listing has its shape."""
     repo.commit("the pipeline", {"pipeline.yaml": PIPELINE})
@@ -293,7 +292,6 @@ def in_a_file(folder: Path, block: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("enabled", "told"), [("false", None), ("true", "Checkpoints: every 5 agent steps")]
 )
-@pytest.mark.full
 def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
     folder: Path,
     place: Callable[[Path, str], tuple[str, ...]],
@@ -309,7 +307,6 @@ def test_the_configuration_is_read_where_a_pipeline_or_c_has_it(
 
 
 @pytest.mark.parametrize("number", ["0", "51", "five"])
-@pytest.mark.full
 def test_the_number_of_steps_is_one_to_fifty(folder: Path, number: str) -> None:
     """A number outside `(1-50)` is an error with its line, and nothing runs."""
     options = in_a_file(folder, CONFIGURATION.replace("5  ", f"{number}  "))
@@ -319,7 +316,6 @@ def test_the_number_of_steps_is_one_to_fifty(folder: Path, number: str) -> None:
     assert "3:" in done.stderr
 
 
-@pytest.mark.full
 def test_every_n_steps_are_really_counted(repo: PersonRepository) -> None:
     """Enabled, an agent's steps leave numbered checkpoints; off, they leave none."""
     step = '{ "run": "echo more >> log.txt" }'

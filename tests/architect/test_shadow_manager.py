@@ -63,7 +63,6 @@ def fingerprint(folder: Path) -> dict[str, str]:
 # --- what is documented ---------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_the_documented_methods_do_what_they_say_and_more_exactly(project: Path) -> None:
     """create, list, rollback, get_latest and has_changes_since work in a folder without git."""
     with shadow(project) as manager:
@@ -219,7 +218,6 @@ def test_stock_git_lists_the_labels_of_the_shadow_repository(project: Path) -> N
 # --- where it is called from ----------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_it_works_inside_an_event_loop_and_from_several_threads(project: Path) -> None:
     """The client has its own event loop; threads wait for one another, and lose nothing."""
     with shadow(project) as manager:
@@ -281,7 +279,6 @@ def _script(project: Path, *words: str, **variables: str) -> subprocess.Popen[by
     )
 
 
-@pytest.mark.full
 def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path) -> None:
     """An unclosed manager's server ends with the interpreter; no program is looked up on PATH."""
     with _script(project, PATH="/nonexistent") as script:
@@ -292,7 +289,6 @@ def test_who_forgets_to_close_it_leaves_no_server_and_needs_no_git(project: Path
     assert not is_served(project)
 
 
-@pytest.mark.full
 def test_a_killed_program_leaves_no_server(project: Path) -> None:
     """After `kill -9` of the program, its ephemeral server shuts down cleanly by itself."""
     with _script(project, "stay") as script:

@@ -92,7 +92,6 @@ def test_anthropics_sdk_puts_a_streamed_tool_call_together(endpoint: Endpoint) -
         assert message.usage.cache_read_input_tokens == 33
 
 
-@pytest.mark.full
 def test_openais_sdk_puts_streamed_responses_together(endpoint: Endpoint) -> None:
     """A function call arrives with its arguments, and usage includes the cached tokens."""
     endpoint.script.add(WRITES)
@@ -160,7 +159,6 @@ def test_geminis_stream_has_words_and_a_call(endpoint: Endpoint) -> None:
         (Trouble.SILENCE, "APITimeoutError"),
     ],
 )
-@pytest.mark.full
 def test_the_sdks_know_each_trouble(trouble: Trouble, error: str | tuple[str, ...]) -> None:
     """A refused or unanswered request raises the error that the provider's own SDK has for it."""
     expected = (error,) if isinstance(error, str) else error

@@ -92,7 +92,6 @@ def test_an_event_comes_back_as_it_was_written(
 @pytest.mark.parametrize("member", TRANSITIONS.members.values(), ids=lambda member: member.TYPE)
 @often_enough
 @given(data=st.data())
-@pytest.mark.full
 def test_a_transition_comes_back_as_it_was_written(
     member: type[Transition], data: st.DataObject
 ) -> None:

@@ -85,7 +85,6 @@ def test_a_file_in_the_repository_is_what_the_shapes_make(name: str, file: str) 
     assert (PROTOCOL / file).read_text() == EXPORTS[name](), "run scripts/export-schema --update"
 
 
-@pytest.mark.full
 def test_the_same_shapes_make_the_same_bytes() -> None:
     """The output does not depend on the order in which a process iterates over its sets."""
     made = {
@@ -274,7 +273,6 @@ REPLIES = [
 )
 @often_enough
 @given(st.data())
-@pytest.mark.full
 def test_any_answer_fits(kind: type, data: st.DataObject) -> None:
     """For anything the codec writes as a reply's data, its schema accepts it."""
     assert_fits(kind.__name__, codec.encode(data.draw(values_of(kind))))

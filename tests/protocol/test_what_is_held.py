@@ -118,7 +118,6 @@ def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
     assert len(reached) > 150
 
 
-@pytest.mark.full
 def test_what_is_reserved_is_sent_by_nobody_and_all_else_by_somebody() -> None:
     """*reserved* marks exactly those events that the server's code never creates."""
     section = PAGE.partition("\n## Events\n")[2].partition("\n## ")[0]

@@ -270,7 +270,6 @@ def test_an_owner_that_has_not_written_yet_is_named_by_its_guard(layout: Layout)
 
 
 @pytest.mark.parametrize("begin", ["nothing", "stale"])
-@pytest.mark.full
 def test_of_many_starters_one_owns(layout: Layout, begin: str) -> None:
     """T-L1, T-L2: of eight concurrent starters one owns, without a lock or with a stale one."""
     with servers(layout.root, 8) as starters:
@@ -717,7 +716,6 @@ async def test_a_released_lock_beats_no_more(layout: Layout) -> None:
     assert not layout.runtime_lock.exists()
 
 
-@pytest.mark.full
 async def test_a_loss_does_not_wait_for_the_next_beat(layout: Layout) -> None:
     """A missing guard is noticed within about a second, however long the heartbeat interval is."""
     lock = acquire(layout, SystemClock())

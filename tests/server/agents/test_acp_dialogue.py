@@ -167,7 +167,6 @@ async def test_a_mode_is_set_before_the_prompt_or_the_codon_fails(offer) -> None
         ({}, True, True, "session/load"),
     ],
 )
-@pytest.mark.full
 async def test_a_session_is_taken_up_as_the_agent_can(within, load, forks, method) -> None:
     """A session is forked if that is requested and possible; otherwise it is resumed or loaded."""
     abilities = {"loadSession": load, "sessionCapabilities": within}

@@ -75,7 +75,6 @@ def call(update: str = "tool_call", **fields: Any) -> dict[str, Any]:
 
 
 @given(st.lists(UPDATES, max_size=12))
-@pytest.mark.full
 def test_no_update_ends_the_telling(updates: list[dict[str, Any]]) -> None:
     """Every update is reported or skipped, whatever it holds, and every line can be parsed."""
     listener = Listener()

@@ -132,7 +132,6 @@ def a_record(**changes: object) -> AgentRecord:
     return msgspec.structs.replace(record, **changes)
 
 
-@pytest.mark.full
 async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, lives) -> None:
     """SIGKILL of the daemon alone ends the whole tree, before any sweep."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):
@@ -143,7 +142,6 @@ async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, li
     assert names(tmp_path / "agents") == []
 
 
-@pytest.mark.full
 async def test_what_outlives_daemon_and_keeper_is_swept(tmp_path: Path, lives) -> None:
     """If both are killed, the next start kills, names and forgets what is left (T-P2)."""
     with a_daemon_with_an_agent(tmp_path) as (daemon, tree):

@@ -254,7 +254,6 @@ def _session_of(process: psutil.Process) -> int:
         return -1
 
 
-@pytest.mark.full
 async def test_no_zombies_remain(a_task, hear) -> None:
     """Agents leave no dead children and no descriptors behind (T-P9)."""
     agent = CommandAgent(("sh", "-c", "sleep 600 & true"))
@@ -268,7 +267,6 @@ async def test_no_zombies_remain(a_task, hear) -> None:
     assert psutil.Process().num_fds() == descriptors
 
 
-@pytest.mark.full
 async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, python) -> None:
     """A stopped keeper is continued within seconds, and then reports how the agent ended."""
     source = "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); raise SystemExit(3)"
@@ -277,7 +275,6 @@ async def test_an_agent_that_stops_its_keeper_and_exits_has_ended(a_task, hear, 
     assert [each.line for each in heard.of(Stderr)] == [KEEPER_STOPPED]
 
 
-@pytest.mark.full
 async def test_an_agent_that_keeps_stopping_its_keeper_is_ended(
     a_task, python, words, lives
 ) -> None:

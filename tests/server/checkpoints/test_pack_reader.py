@@ -260,7 +260,6 @@ print(total, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.full
 def test_a_large_packed_blob_needs_little_memory(lab):
     """Reading 96 MiB out of a pack takes less than a quarter of that in memory."""
     digest = large_blob_in_a_pack(lab, 96 * MEBIBYTE)

@@ -195,7 +195,6 @@ def test_what_was_consolidated_is_not_rewritten(lab, housekeeping):
     assert {path: path.stat().st_ino for path in packs(lab)} == before
 
 
-@pytest.mark.full
 def test_packs_of_a_like_size_are_joined(lab, housekeeping, monkeypatch):
     """Sixteen repacked packs are joined by copying, and git verifies the new index."""
     monkeypatch.setattr(repack, "STEP_OBJECTS", 8)

@@ -90,7 +90,6 @@ def restorable(engine: CheckpointEngine, shas: list[Sha]) -> set[Sha]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.full
 def test_whatever_object_is_lost_new_checkpoints_and_all_others_work(
     store: Store, tmp_path: Path, way: Way
 ) -> None:
@@ -121,7 +120,6 @@ def test_whatever_object_is_lost_new_checkpoints_and_all_others_work(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.full
 def test_after_a_repair_neither_we_nor_git_find_a_fault(
     store: Store, tmp_path: Path, way: Way
 ) -> None:

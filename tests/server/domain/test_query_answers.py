@@ -67,7 +67,6 @@ def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject)
 
 @settings(max_examples=200)
 @given(data=st.data(), limit=st.integers(1, 4))
-@pytest.mark.full
 def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) -> None:
     """At any page size no event is lost or repeated, even if events are added in between."""
     events = data.draw(journals())
@@ -87,7 +86,6 @@ def test_pages_together_are_the_whole_answer(data: st.DataObject, limit: int) ->
 
 @settings(max_examples=100)
 @given(data=st.data(), at_once=st.integers(1, 4))
-@pytest.mark.full
 def test_how_much_is_read_at_once_changes_no_answer(data: st.DataObject, at_once: int) -> None:
     """The journal is read in bounded chunks, in either direction, with the same answer."""
     events = data.draw(journals())
@@ -127,7 +125,6 @@ sort_key = cmp_to_key(lambda one, two: compare({"data": one}, {"data": two}, "da
     field=st.sampled_from(["seq", "data.a", "data.b.c", "codonId"]),
     groups=st.lists(st.sampled_from(["type", "codonId", "data.a"]), max_size=2, unique=True),
 )
-@pytest.mark.full
 def test_an_aggregate_is_that_of_each_groups_values(
     events: list[Event], kind: str, field: str, groups: list[str]
 ) -> None:

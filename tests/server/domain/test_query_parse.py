@@ -260,7 +260,6 @@ def test_a_long_text_of_a_client_is_not_repeated_to_it() -> None:
 
 @settings(max_examples=300)
 @given(command=values_of(EventsQuery))
-@pytest.mark.full
 def test_any_query_of_the_right_shape_is_checked_or_refused(command: EventsQuery) -> None:
     """Any content of the right shape is accepted or raises Refused."""
     found = outcome(Refused, checked, command)

@@ -221,7 +221,6 @@ def histories(draw: st.DrawFn) -> list[Transition]:
 
 
 @given(histories())
-@pytest.mark.full
 def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -> None:
     """The founding transitions recreate the same undo, redo, edits and notice."""
     state = after(*history)
@@ -231,7 +230,6 @@ def test_what_is_known_of_journeys_can_be_told_anew(history: list[Transition]) -
 
 
 @given(histories())
-@pytest.mark.full
 def test_journeys_outlive_encoding(history: list[Transition]) -> None:
     """state.json contains all of it, and reads back equal."""
     state = after(*history)

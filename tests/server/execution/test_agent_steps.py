@@ -16,7 +16,6 @@ LAST = 21
 
 
 @pytest.mark.parametrize("safe_points", ["all", "none"])
-@pytest.mark.full
 async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: str) -> None:
     """Every second step of an agent has a labelled checkpoint with the files of that moment.
 
@@ -44,7 +43,6 @@ async def test_a_checkpoint_follows_every_n_steps(tmp_path: Path, safe_points: s
         assert git.blob(record.sha, "a.txt") == str(number).encode()
 
 
-@pytest.mark.full
 async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> None:
     """A step without a change has no checkpoint, as in seed 003 (CheckpointManager)."""
     hank = write_hank(
@@ -63,7 +61,6 @@ async def test_steps_that_change_nothing_leave_no_checkpoint(tmp_path: Path) -> 
     assert labels == ["architect:checkpoint:step-1"]
 
 
-@pytest.mark.full
 async def test_without_the_setting_no_step_is_labelled(tmp_path: Path) -> None:
     """Steps are counted only if the hank requests it."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))

@@ -71,7 +71,6 @@ DONE = {"one.txt": b"1", "three.txt": b"3"}
 ARCHIVED = {"two/scratch/seen.txt": b"seen", "two/scratch/log.bin": b"log"}
 
 
-@pytest.mark.full
 async def test_a_rig_is_archived_when_its_codon_has_succeeded(tmp_path: Path) -> None:
     """`archiveOnSuccess: true` moves the copied folder, with the agent's files in it, to
     rigArchive/{codonId}; the codon's end checkpoint has it, the next codon does not."""
@@ -119,7 +118,6 @@ async def test_nobody_takes_what_was_archived_for_a_persons_deletion(tmp_path: P
     assert state(execution).edits == {}
 
 
-@pytest.mark.full
 async def test_what_a_loop_leaves_lies_by_iteration_and_at_its_end(tmp_path: Path) -> None:
     """A codon of a loop archives to {loop}-{iteration}/{codon}; the loop itself archives once,
     after its last iteration, to {loop}-loop."""
@@ -179,7 +177,6 @@ async def restored(client: Client, execution: Path, command: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.full
 async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
     tmp_path: Path,
 ) -> None:
@@ -211,7 +208,6 @@ async def test_a_rollback_brings_back_only_what_was_archived_after_its_target(
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path) -> None:
     """A rollback to before a tracked file existed does not restore it from the archive.
 
@@ -243,7 +239,6 @@ async def test_a_target_has_no_archived_file_that_it_did_not_have(tmp_path: Path
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) -> None:
     """If a file is in the place of an archived one, both are kept, and the event reports it."""
     execution = tmp_path / "execution"
@@ -263,7 +258,6 @@ async def test_a_rollback_overwrites_nothing_from_the_archive(tmp_path: Path) ->
         assert len(manifest(execution).entries) == 2
 
 
-@pytest.mark.full
 async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: Path) -> None:
     """After a rollback to a codon's end the next codon starts with the same tree as the first time;
     the archive gets the new files and keeps older ones under a suffix."""
@@ -290,7 +284,6 @@ async def test_what_came_back_is_archived_again_before_the_next_codon(tmp_path: 
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path) -> None:
     """It has the tree that the next codon started with, and the plan continues with that codon."""
     execution = tmp_path / "execution"
@@ -313,7 +306,6 @@ async def test_the_checkpoint_after_archiving_can_be_gone_back_to(tmp_path: Path
     ("group", "at"),
     [("rename", 1), ("rename", 2), ("rename", 3), ("rename", 4), ("unlink", 1), ("unlink", 2)],
 )
-@pytest.mark.full
 async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, at: int) -> None:
     """After a crash at any move, at the manifest, or before the intent is removed, the next start
     has each file in one place, once in the manifest, and reported once."""
@@ -341,7 +333,6 @@ async def test_a_crash_while_archiving_is_made_good(tmp_path: Path, group: str, 
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
     """A branch includes the archive with its manifest."""
     execution = tmp_path / "execution"
@@ -362,7 +353,6 @@ async def test_a_branch_knows_what_its_archive_holds(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.parametrize("at", [2, 3, 4])
-@pytest.mark.full
 async def test_a_crash_while_the_archive_comes_back_is_made_good(tmp_path: Path, at: int) -> None:
     """After a crash at the move, at the manifest or later, the next start restores the same files
     and reports them as the whole rollback would have."""

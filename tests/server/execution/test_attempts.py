@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hankweave_protocol.commands import (
     CodonForceStop,
     CodonNext,
@@ -48,7 +46,6 @@ def retries(config: dict[str, int] = FAST) -> dict[str, Any]:
     return {"onFailure": "retry", "retryConfig": config}
 
 
-@pytest.mark.full
 async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -> None:
     """A failed attempt's changes are undone before the next one; its checkpoint keeps them.
 
@@ -75,7 +72,6 @@ async def test_each_attempt_begins_with_the_files_of_the_first(tmp_path: Path) -
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
     """The next attempt starts with the files that the rig left, and the rig runs once."""
     rig = [{"type": "command", "command": {"run": "date +%N > rig.txt"}}]
@@ -97,7 +93,6 @@ async def test_a_rig_that_stood_is_not_set_up_again(tmp_path: Path) -> None:
     assert first.rig_setup_checkpoint == second.rig_setup_checkpoint is not None
 
 
-@pytest.mark.full
 async def test_what_people_changed_while_it_waited_stays(tmp_path: Path) -> None:
     """A user's edit between two attempts is not undone with the failed attempt's work."""
     edited = tmp_path / "execution" / "agentRoot" / "notes.md"
@@ -119,7 +114,6 @@ async def test_what_people_changed_while_it_waited_stays(tmp_path: Path) -> None
     assert edited.read_text() == "a person's"
 
 
-@pytest.mark.full
 async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path) -> None:
     """A refused key fails the run at once, with the reason."""
     hank = write_hank(
@@ -133,7 +127,6 @@ async def test_a_failure_that_no_try_can_mend_is_not_tried_again(tmp_path: Path)
     assert state(execution).runs[0].status == "failed"
 
 
-@pytest.mark.full
 async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
     """After maxAttempts the run fails; every attempt is on record."""
     hank = write_hank(
@@ -148,7 +141,6 @@ async def test_attempts_come_to_an_end(tmp_path: Path) -> None:
     assert [each.attempt for each in run.codons] == [1, 2, 3]
 
 
-@pytest.mark.full
 async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) -> None:
     """forceStop ends the wait and the run; codon.next retries at once, from the same files."""
     hank = write_hank(
@@ -173,7 +165,6 @@ async def test_waiting_for_a_retry_can_be_stopped_and_hurried(tmp_path: Path) ->
     assert done.attempt == 2
 
 
-@pytest.mark.full
 async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
     """A rollback during the wait cancels the retry, and no undo is lost."""
     hank = write_hank(
@@ -197,7 +188,6 @@ async def test_a_rollback_ends_the_wait(tmp_path: Path) -> None:
     assert len(told(execution, CodonRetrying)) == 1
 
 
-@pytest.mark.full
 async def test_a_server_that_is_stopped_while_it_waits_goes_on_where_it_was(tmp_path: Path) -> None:
     """The next server retries from the attempt's start, and continues the numbering."""
     hank = write_hank(

@@ -38,7 +38,6 @@ def refused(hank: Path, execution: Path, *flags: str) -> Done:
     return hankweave("run", str(hank), "--execution", str(execution), "--headless", *flags)
 
 
-@pytest.mark.full
 async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
     """After a restart at the first codon, files and history are kept, answers forgotten."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
@@ -55,7 +54,6 @@ async def test_a_plan_that_has_ended_begins_again(tmp_path: Path) -> None:
     assert [each.codon.codon_id for each in thread(state(execution))] == ["one", "two", "three"]
 
 
-@pytest.mark.full
 @pytest.mark.story("`--from` restarts the plan at a codon, on the current files.")
 async def test_it_begins_at_any_codon_with_the_answers_before_it(tmp_path: Path) -> None:
     """After a restart at the second codon the first is not repeated, and its answer is known.
@@ -93,7 +91,6 @@ def test_an_unknown_codon_is_a_usage_error(tmp_path: Path) -> None:
     assert not [each for each in journal(execution) if isinstance(each.data, ServerReady)]
 
 
-@pytest.mark.full
 async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -> None:
     """Earlier codons count up to the first one that the new hank does not have."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
@@ -110,7 +107,6 @@ async def test_a_changed_hank_begins_again_where_it_is_told_to(tmp_path: Path) -
     assert [each.codon.codon_id for each in thread(state(execution))] == ["one", "new", "two"]
 
 
-@pytest.mark.full
 async def test_an_unknown_codon_of_another_hank_leaves_the_plan_as_it_was(tmp_path: Path) -> None:
     """The plan of the former hank is kept, and continues with that hank."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"
@@ -122,7 +118,6 @@ async def test_an_unknown_codon_of_another_hank_leaves_the_plan_as_it_was(tmp_pa
     assert next_codon(state(execution)) is None
 
 
-@pytest.mark.full
 async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Path) -> None:
     """A server that fails before the restart leaves the new hank's plan at its beginning.
 
@@ -147,7 +142,6 @@ async def test_a_plan_that_was_to_begin_again_does_so_after_a_fault(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-@pytest.mark.full
 async def test_a_plan_that_began_again_goes_back_to_where_it_did(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -184,7 +178,6 @@ async def test_a_plan_that_began_again_goes_back_to_where_it_did(
     assert (work_tree / "log.txt").read_text() == "a week of work\nhalf\n"
 
 
-@pytest.mark.full
 async def test_the_start_of_a_codon_that_began_again_is_its_own(tmp_path: Path) -> None:
     """A rollback to its start restores the files it started with, and an undo the results."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"

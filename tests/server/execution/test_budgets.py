@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hankweave_protocol.events import (
     BudgetSummary,
     CodonCompletedEvent,
@@ -38,7 +36,6 @@ def turn(number: int, tokens_in: int, tokens_out: int) -> dict[str, Any]:
     return {"type": "assistant", "message": message}
 
 
-@pytest.mark.full
 async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> None:
     """By default a codon at its limit is complete; its files are kept, and the plan continues."""
     hank = write_hank(
@@ -59,7 +56,6 @@ async def test_an_agent_is_ended_when_its_output_is_used_up(tmp_path: Path) -> N
     assert told(execution, CodonCompletedEvent)[0].budget_exceeded == one.budget_exceeded
 
 
-@pytest.mark.full
 async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
     """onExceeded fail: not retriable, with the limit in the reason, and an error checkpoint."""
     hank = write_hank(
@@ -77,7 +73,6 @@ async def test_a_budget_that_fails_its_codon_says_why(tmp_path: Path) -> None:
     assert failed.budget_exceeded is not None
 
 
-@pytest.mark.full
 async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
     """maxTimeSeconds counts from the codon's start, even without output."""
     hank = write_hank(
@@ -100,7 +95,6 @@ async def test_time_ends_an_agent_that_says_nothing(tmp_path: Path) -> None:
     assert GitWitness(execution).files(done.completion_checkpoint) == {"a.txt": b"a"}
 
 
-@pytest.mark.full
 async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     tmp_path: Path,
 ) -> None:
@@ -139,7 +133,6 @@ async def test_a_codon_for_which_nothing_is_left_is_complete_without_an_agent(
     assert summary.ceiling.max_dollars == 1.5
 
 
-@pytest.mark.full
 async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path) -> None:
     """onExceeded fail: the codon fails before its agent starts, and so does the run."""
     hank = write_hank(
@@ -157,7 +150,6 @@ async def test_an_empty_pool_that_fails_codons_fails_the_next_one(tmp_path: Path
     assert two.failed_during == "preparing"
 
 
-@pytest.mark.full
 async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
     """A `contextExceeded` loop ends with its budget; the codon after it runs."""
     loop = {
@@ -183,7 +175,6 @@ async def test_a_spent_loop_ends_at_once(tmp_path: Path) -> None:
     assert (last.is_final, last.termination_reason) == (True, "budget_exceeded")
 
 
-@pytest.mark.full
 async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> None:
     """Of --max-cost and the hank's budget, the lower applies."""
     hank = write_hank(
@@ -201,7 +192,6 @@ async def test_the_command_line_caps_what_the_hank_allows(tmp_path: Path) -> Non
     assert two.budget_exceeded is not None
 
 
-@pytest.mark.full
 async def test_an_agent_that_stops_at_its_own_reckoning_has_used_up_its_budget(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import anyio
-import pytest
 
 from hankweave_protocol.events import BudgetSummary, CodonCompletedEvent, StateRecovered
 from hankweave_server.errors import ExitCode
@@ -38,7 +37,6 @@ async def test_a_ceiling_of_the_command_line_ends_codons(tmp_path: Path) -> None
     assert third.budget_exceeded.currency == "cost"
 
 
-@pytest.mark.full
 async def test_a_sum_that_the_journal_does_not_confirm_is_corrected(tmp_path: Path) -> None:
     """Seed 002: a cached cost that differs from the recomputed one is replaced by it, in the state
     and in state.json, and one event reports it."""

@@ -21,7 +21,6 @@ def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"run": line, **fields} for line in lines]
 
 
-@pytest.mark.full
 async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> None:
     """The codon fails with the check's output, later checks and codons do not run, exit code 1.
 
@@ -48,7 +47,6 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> Non
     assert not (execution / "agentRoot" / "never").exists()
 
 
-@pytest.mark.full
 async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_path: Path) -> None:
     """Files that a check writes are in the codon's last checkpoint, and are not user edits."""
     hank = write_hank(
@@ -65,7 +63,6 @@ async def test_checks_that_pass_complete_the_codon_with_what_they_changed(tmp_pa
     assert files == {"a.txt": b"a", "seen.txt": b"ok\n"}
 
 
-@pytest.mark.full
 async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Path) -> None:
     """onFailure retry: the next attempt starts with the files of the first, and is counted."""
     once = f"test -e {tmp_path}/second || {{ touch {tmp_path}/second; exit 1; }}"
@@ -81,7 +78,6 @@ async def test_a_failed_check_is_tried_again_from_the_files_before(tmp_path: Pat
     assert (execution / "agentRoot" / "a.txt").read_text() == "line\n"
 
 
-@pytest.mark.full
 async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
     """onFailure ignore runs the next codon; with allowFailure a check's failure is reported."""
     hank = write_hank(
@@ -99,7 +95,6 @@ async def test_a_failed_check_can_be_gone_on_from(tmp_path: Path) -> None:
     assert [each.ignored for each in told(execution, CheckCompleted)] == [False, True]
 
 
-@pytest.mark.full
 async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     """A timeout is a failure without an exit code; no process of the check survives."""
     line = f"echo $$ > {tmp_path}/pid; sleep 600 & wait"
@@ -115,7 +110,6 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-@pytest.mark.full
 async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     """forceStop ends the check's processes; the codon fails as stopped."""
     hank = write_hank(
@@ -138,7 +132,6 @@ async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     assert ended.failure_reason.message == "enough"
 
 
-@pytest.mark.full
 async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
     """A rollback that would freeze the codon is refused while its checks run.
 
@@ -163,7 +156,6 @@ async def test_files_do_not_go_back_under_a_check(tmp_path: Path) -> None:
         assert await server.ended() == 0
 
 
-@pytest.mark.full
 async def test_an_agent_has_so_long_and_no_longer(tmp_path: Path) -> None:
     """timeoutSeconds ends an agent that works too long; the codon fails as timed out.
 

@@ -82,7 +82,6 @@ async def test_a_rig_operation_that_may_fail_is_gone_on_from(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", [CodonSkip(), CodonForceStop(reason="enough")])
-@pytest.mark.full
 async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> None:
     """skip and forceStop end the rig's processes; the codon ends in `preparing`."""
     hank = write_hank(
@@ -133,7 +132,6 @@ async def test_skipping_the_rig_on_request_runs_the_agent_alone(tmp_path: Path) 
 # --- Sessions -------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_continue_previous_resumes_the_session_before(tmp_path: Path) -> None:
     """The agent resumes the preceding codon's session, also when it is redone."""
     hank = write_hank(
@@ -195,7 +193,6 @@ async def test_an_ignored_failure_is_told_and_gone_on_from(tmp_path: Path) -> No
     assert [type(each) for each in run.codons] == [FailedCodon, CompletedCodon]
 
 
-@pytest.mark.full
 async def test_a_failed_codon_is_started_again_in_a_run_of_its_own(tmp_path: Path) -> None:
     """The failed run ends as failed; codon.next tries again and continues to the end."""
     hank = write_hank(

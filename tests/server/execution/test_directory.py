@@ -45,7 +45,6 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-@pytest.mark.full
 def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> None:
     """Without --execution the second run resumes the first's directory and does nothing."""
     first = machine.run()
@@ -58,7 +57,6 @@ def test_the_same_data_is_resumed_in_the_same_directory(machine: Machine) -> Non
     assert messages == ["Resumed completed execution: nothing to do."]
 
 
-@pytest.mark.full
 def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None:
     """--new never resumes; changed data gets a new execution."""
     first = machine.run()
@@ -68,7 +66,6 @@ def test_other_data_or_new_gets_a_directory_of_its_own(machine: Machine) -> None
     assert len({first, second, third}) == 3
 
 
-@pytest.mark.full
 def test_data_is_linked_or_copied(machine: Machine) -> None:
     """read_only_data_source is a link to the data, or with --copy a copy."""
     linked = machine.run() / "read_only_data_source"
@@ -82,7 +79,6 @@ def test_data_is_linked_or_copied(machine: Machine) -> None:
     assert meta["linkType"] == "copy"
 
 
-@pytest.mark.full
 def test_the_path_of_an_agents_log_is_right_for_both_kinds_of_readers(machine: Machine) -> None:
     """`claudeLogPath` is `runs/...` as in seed 002, relative to `.hankweave`; a link makes the path
     valid for Hankweave's readers, which resolve it from the execution directory."""
@@ -94,7 +90,6 @@ def test_the_path_of_an_agents_log_is_right_for_both_kinds_of_readers(machine: M
     assert logs[0].read_text() == logs[1].read_text() != ""
 
 
-@pytest.mark.full
 def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
     """--execution with a directory for other data gives a message and exit code 2."""
     first = machine.run()
@@ -105,7 +100,6 @@ def test_an_execution_of_other_data_is_not_taken_over(machine: Machine) -> None:
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.full
 async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None:
     """Every folder below .hankweave is 0700 and every file 0600, while serving and afterwards."""
     hank = write_hank(
@@ -123,7 +117,6 @@ async def test_everything_of_ours_is_for_its_owner_alone(tmp_path: Path) -> None
     assert _open_to_others(execution / ".hankweave") == {}
 
 
-@pytest.mark.full
 async def test_the_server_log_tells_the_life_of_the_server(tmp_path: Path) -> None:
     """Lines have instant, level and message as in seed 001, from start to stop reason."""
     hank = write_hank(tmp_path / "hank", codon("one"))

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hankweave_protocol.events import (
     CodonCompletedEvent,
     CodonExtended,
@@ -27,7 +25,6 @@ def script(*steps: dict[str, Any]) -> str:
     return json.dumps({"steps": list(steps)})
 
 
-@pytest.mark.full
 async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
     """exhaustWithPrompt: after a clean end the agent gets the prompt in the same session, up to
     maxExtensions times; costs and messages are added, and one log has everything."""
@@ -60,7 +57,6 @@ async def test_an_agent_is_sent_on_in_its_own_session(tmp_path: Path) -> None:
     assert GitWitness(execution).files(done.completion_checkpoint) == {"more.txt": b"xx"}
 
 
-@pytest.mark.full
 async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Path) -> None:
     """The codon is complete, with the reason of its end; the files it wrote are kept."""
     hank = write_hank(
@@ -78,7 +74,6 @@ async def test_a_full_context_is_the_good_end_of_an_exhausted_codon(tmp_path: Pa
     assert [event.success for event in told(execution, CodonCompletedEvent)] == [True, True]
 
 
-@pytest.mark.full
 async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -> None:
     """A full context fails other codons; a retry would not help, and the reason names the limit."""
     hank = write_hank(tmp_path / "hank", codon("one", FULL))
@@ -92,7 +87,6 @@ async def test_a_full_context_that_nobody_awaited_is_a_failure(tmp_path: Path) -
     assert "context" in (failed.failure_reason.message or "")
 
 
-@pytest.mark.full
 async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None:
     """The codon's earlier work is in its error checkpoint."""
     hank = write_hank(
@@ -109,7 +103,6 @@ async def test_a_failure_in_an_extension_fails_the_codon(tmp_path: Path) -> None
     assert GitWitness(execution).files(failed.error_checkpoint or "") == {"a.txt": b"a"}
 
 
-@pytest.mark.full
 async def test_a_loop_until_the_context_is_full_ends_in_mid_iteration(tmp_path: Path) -> None:
     """The rest of the iteration is removed from the plan, the codon after the loop runs, and a
     second start finds nothing to do."""

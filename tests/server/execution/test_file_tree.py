@@ -51,7 +51,6 @@ def test_what_does_not_fit_is_counted(most: int, shown: list[bytes], omitted: in
     assert (paths_of(drawn.top), drawn.omitted) == (shown, omitted)
 
 
-@pytest.mark.full
 async def test_clients_are_told_how_the_files_lie(tmp_path: Path) -> None:
     """It is sent at a codon's start and end, also for a shell command's files, if it changed."""
     hank = write_hank(

@@ -31,7 +31,6 @@ async def outcome(hank: Path, execution: Path, *options: str, **env: str) -> int
         return await server.ended()
 
 
-@pytest.mark.full
 @pytest.mark.story("`--output` gets the files that a hank names as its results.")
 async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path) -> None:
     """The codon's commands run first, in the work tree with its environment; then the matching
@@ -56,7 +55,6 @@ async def test_output_files_are_copied_once_a_codon_has_completed(tmp_path: Path
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -> None:
     """The commands serve only the copies; an environment variable can set the directory, too."""
     hank = write_hank(
@@ -70,7 +68,6 @@ async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -
     assert tree(tmp_path / "named") == {"a": b"a"}
 
 
-@pytest.mark.full
 async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
     """The exit code is 1, an error event has the reason, and no codon follows; the codon stays
     completed.
@@ -97,7 +94,6 @@ async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
     assert violations(execution, Told()) == []
 
 
-@pytest.mark.full
 async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Path) -> None:
     """A failed copy is reported even at the end of the plan, also by the next server."""
     hank = write_hank(tmp_path / "hank", codon("one", writes("a/b", "b"), **hands_out("a/b")))
@@ -114,7 +110,6 @@ async def test_a_copy_that_fails_after_the_last_codon_fails_the_run(tmp_path: Pa
     assert await outcome(hank, execution, *options) == 0
 
 
-@pytest.mark.full
 async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
     tmp_path: Path,
 ) -> None:
@@ -132,7 +127,6 @@ async def test_a_command_that_may_fail_and_a_glob_that_finds_nothing_are_told(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.full
 async def test_a_crash_after_success_loses_neither_copies_nor_archives(tmp_path: Path) -> None:
     """The server dies after the last codon has completed, before its files are exported: the next
     start exports and archives them."""

@@ -78,7 +78,6 @@ def adopted(execution: Path) -> list[str]:
 # --- State and journal ----------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path: Path) -> None:
     """The rebuilt state equals the old one, the bad files are kept, and the source is reported."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
@@ -100,7 +99,6 @@ async def test_both_state_files_corrupted_are_rebuilt_from_the_journal(tmp_path:
     assert fold(journal(execution)) == state(execution)
 
 
-@pytest.mark.full
 async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Path) -> None:
     """Runs, ends and checkpoints are recovered from commits; plan and rollbacks work again."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
@@ -137,7 +135,6 @@ async def test_without_journal_and_state_the_repository_is_the_past(tmp_path: Pa
     GitWitness(execution).assert_sound()
 
 
-@pytest.mark.full
 async def test_what_folders_and_repository_do_not_confirm_is_told(tmp_path: Path) -> None:
     """Orphaned folders and checkpoints missing in git are warnings; rollbacks are refused."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
@@ -196,7 +193,6 @@ SEEN = "test -e half.txt && echo half > seen.txt || echo clean > seen.txt"
 
 
 @pytest.mark.parametrize("policy", ["abort", "ignore"])
-@pytest.mark.full
 async def test_a_codon_that_the_servers_end_cut_short_is_done_again_from_its_start(
     tmp_path: Path, policy: str
 ) -> None:
@@ -253,7 +249,6 @@ async def test_a_recovery_that_was_killed_is_done_again(tmp_path: Path) -> None:
     assert len(told(execution, RollbackCompleted)) == 1
 
 
-@pytest.mark.full
 async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_path: Path) -> None:
     """Killed between an iteration's end and the plan's growth: the loop still continues."""
     loop = {
@@ -281,7 +276,6 @@ async def test_an_iteration_that_a_crash_kept_out_of_the_plan_is_not_lost(tmp_pa
 # --- Changed hanks --------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
     """hank.changed has both hashes, once per change."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"
@@ -294,7 +288,6 @@ async def test_a_changed_hank_is_told(tmp_path: Path) -> None:
     assert changed.previous_hash != changed.current_hash
 
 
-@pytest.mark.full
 async def test_a_codon_that_the_hank_has_no_more_fails_with_a_sentence(tmp_path: Path) -> None:
     """With --force the plan outlives its hank; a codon that the hank lacks fails, exit code 1."""
     hank, execution = write_hank(tmp_path / "hank", *TWO), tmp_path / "execution"

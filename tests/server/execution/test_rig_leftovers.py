@@ -56,7 +56,6 @@ TWO = (
 )
 
 
-@pytest.mark.full
 async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Path) -> None:
     """Everything below the rig's target is removed, also the agent's files; the safety checkpoint
     has it, so an undo restores it and a redo removes it again."""
@@ -78,7 +77,6 @@ async def test_what_a_passed_rig_left_untracked_goes_and_comes_back(tmp_path: Pa
     assert cleanups[1].successful_cleanups == ("kit",)
 
 
-@pytest.mark.full
 async def test_a_preview_names_what_rigs_have_left(tmp_path: Path) -> None:
     """A preview lists them as removed files and not as user edits."""
     execution = tmp_path / "execution"
@@ -124,7 +122,6 @@ async def test_what_is_not_the_rigs_stays(tmp_path: Path) -> None:
     assert told(execution, RollbackRigCleanup)[1].status == "partial"
 
 
-@pytest.mark.full
 async def test_the_target_of_a_codon_that_stays_is_left_alone(tmp_path: Path) -> None:
     """Files there may belong to that codon, and no checkpoint could restore them exactly."""
     codons = (

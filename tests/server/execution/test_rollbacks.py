@@ -76,7 +76,6 @@ def on_thread(execution: Path) -> list[str]:
 # --- Events ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) -> None:
     """The order is started, then progress, checkpoint and rig clean-up per passed codon, then
     progress, checkpoint, the runs' change, completed, snapshot and idle; progress counts from 1 to
@@ -131,7 +130,6 @@ async def test_a_rollback_tells_its_story_in_hankweaves_order(tmp_path: Path) ->
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
-@pytest.mark.full
 async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path) -> None:
     """In the middle of a plan the old run ends as completed before the continuation starts."""
     hank = write_hank(tmp_path / "hank", *THREE)
@@ -168,7 +166,6 @@ async def test_a_running_run_is_closed_before_the_new_one_begins(tmp_path: Path)
 # --- Preview --------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path: Path) -> None:
     """Files, refs, runs and journal stay; the following rollback does what the preview lists."""
     hank = write_hank(tmp_path / "hank", *THREE)
@@ -204,7 +201,6 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
         {"checkpoint_type": "end"},
     ],
 )
-@pytest.mark.full
 async def test_a_preview_has_one_target(tmp_path: Path, fields: dict[str, Any]) -> None:
     """Two targets, or an incomplete one, are an invalid command."""
     hank = write_hank(tmp_path / "hank", codon("one"))
@@ -257,7 +253,6 @@ async def test_what_nobody_tracks_survives_a_rollback(tmp_path: Path) -> None:
     git.assert_sound()
 
 
-@pytest.mark.full
 async def test_a_manual_checkpoint_holds_the_edits_and_goes_on_after_the_codon(
     tmp_path: Path,
 ) -> None:
@@ -321,7 +316,6 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
 # --- Errors and rigs ------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
     """The broken work is restored, and the codon that broke it runs on it, not the next one."""
     broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
@@ -349,7 +343,6 @@ async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path
     assert on_thread(execution) == ["one", "two", "three"]
 
 
-@pytest.mark.full
 async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Path) -> None:
     """In a run of three codons the third runs again, on the files that its rig left."""
     rig = [{"type": "command", "command": {"run": "echo r >> rigged.txt"}}]
@@ -380,7 +373,6 @@ async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Pat
 # --- Concurrency ----------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
     """Of two simultaneous requests one gets a report, the other a refusal without any event."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
@@ -407,7 +399,6 @@ async def test_of_two_rollbacks_at_once_one_is_refused(tmp_path: Path) -> None:
     assert len(told(execution, RollbackStarted)) == len(told(execution, RollbackCompleted)) == 1
 
 
-@pytest.mark.full
 async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path) -> None:
     """`onRunning: stop` ends the agent and fails its codon, then files are restored."""
     gate = tmp_path / "gate"
@@ -436,7 +427,6 @@ async def test_a_running_codon_is_stopped_where_that_is_asked_for(tmp_path: Path
     assert on_thread(execution) == ["one"]
 
 
-@pytest.mark.full
 async def test_a_server_that_is_stopped_in_a_rollback_finishes_it_first(tmp_path: Path) -> None:
     """After SIGTERM the rollback completes with all events, and the new run is closed."""
     hank = write_hank(tmp_path / "hank", THREE[0], MANY_FILES)
@@ -522,7 +512,6 @@ async def test_a_loop_is_rolled_back_into_and_out_of_and_runs_to_its_end_again(
     assert fold(journal(execution)) == state(execution)
 
 
-@pytest.mark.full
 async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> None:
     """After codon.redo at an iteration's end no id is repeated in plan or thread."""
     hank = write_hank(tmp_path / "hank", LOOP)

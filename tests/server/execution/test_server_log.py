@@ -27,7 +27,6 @@ def log_of(execution: Path) -> list[str]:
     return [line.partition("Z ")[2] for line in lines]
 
 
-@pytest.mark.full
 async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_path: Path) -> None:
     """At info: codons, changed files, checkpoints, a rollback and the end, as in seed 001."""
     hank = write_hank(
@@ -67,7 +66,6 @@ async def test_the_log_tells_what_happened_to_codons_files_and_checkpoints(tmp_p
 
 
 @pytest.mark.parametrize(("level", "has_debug", "has_info"), [("debug", 1, 1), ("error", 0, 0)])
-@pytest.mark.full
 def test_the_level_is_an_option_and_a_variable(
     tmp_path: Path, level: str, has_debug: bool, has_info: bool
 ) -> None:
@@ -86,7 +84,6 @@ def test_the_level_is_an_option_and_a_variable(
         assert "my secret" not in "".join(said)
 
 
-@pytest.mark.full
 def test_as_json_each_line_is_an_object(tmp_path: Path) -> None:
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
     execution = tmp_path / "execution"

@@ -378,7 +378,6 @@ async def test_the_intent_of_a_retry_stands_while_its_files_are_restored(
         assert not room.is_intended
 
 
-@pytest.mark.full
 async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,7 +398,6 @@ async def test_what_a_full_disk_cut_short_is_finished_when_there_is_room(
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.full
 async def test_an_intent_that_is_given_up_later_keeps_codons_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

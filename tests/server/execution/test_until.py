@@ -44,7 +44,6 @@ async def test_the_plan_ends_after_the_named_codon(tmp_path: Path) -> None:
     assert [each.codon.codon_id for each in thread(state(execution))] == ["one", "two", "three"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("until", ["one", "two"])
 async def test_nothing_runs_if_the_codon_has_already_run(tmp_path: Path, until: str) -> None:
     """A repeated run with the same end, or an earlier one, runs no codon and exits with 0."""
@@ -54,7 +53,6 @@ async def test_nothing_runs_if_the_codon_has_already_run(tmp_path: Path, until: 
     assert log(execution) == ["one", "two"]
 
 
-@pytest.mark.full
 async def test_it_ends_a_plan_that_begins_again(tmp_path: Path) -> None:
     """`--from two --until two` runs one codon again."""
     hank, execution = hank_in(tmp_path), tmp_path / "execution"

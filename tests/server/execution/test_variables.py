@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.events import CodonCompletedEvent
 from hankweave_protocol.ids import CodonId
@@ -21,7 +19,6 @@ def says(text: str) -> dict[str, Any]:
     return {"say": text}
 
 
-@pytest.mark.full
 async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> None:
     """Variables and earlier answers are filled in; unknown names stay literal."""
     hank = write_hank(
@@ -42,7 +39,6 @@ async def test_a_prompt_holds_what_its_variables_stand_for(tmp_path: Path) -> No
     assert told(execution, CodonCompletedEvent)[0].captured == one.captured
 
 
-@pytest.mark.full
 async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path) -> None:
     """A value is text: a variable's name inside it stays literal."""
     hank = write_hank(
@@ -57,7 +53,6 @@ async def test_what_stands_for_a_variable_is_not_filled_in_again(tmp_path: Path)
     assert (execution / "agentRoot" / "a.txt").read_text() == "{{inner}}"
 
 
-@pytest.mark.full
 async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) -> None:
     """It is skipped before its rig and agent, with the condition on record; the plan continues."""
     rig = [{"type": "command", "command": {"run": "touch rig.txt"}}]
@@ -82,7 +77,6 @@ async def test_a_codon_whose_condition_does_not_hold_is_skipped(tmp_path: Path) 
     assert (ended.skipped, ended.condition) == (True, condition)
 
 
-@pytest.mark.full
 async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
     """After a rollback to before the codon that answered, its variable is undefined again."""
     hank = write_hank(
@@ -111,7 +105,6 @@ async def test_a_rollback_takes_answers_back(tmp_path: Path) -> None:
     assert two.condition == "defined(answer)"
 
 
-@pytest.mark.full
 async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
     """A restarted server knows the answers of the codons before its start."""
     hank = write_hank(
@@ -132,7 +125,6 @@ async def test_an_answer_survives_the_server(tmp_path: Path) -> None:
     assert (execution / "agentRoot" / "a.txt").read_text() == "kept"
 
 
-@pytest.mark.full
 async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None:
     """A plain program's answer is its stdout; a long one is truncated, with a note."""
     prints = "echo one; echo two; yes long | head -n 20000"
@@ -149,7 +141,6 @@ async def test_what_a_plain_program_prints_is_its_answer(tmp_path: Path) -> None
     assert (len(done.captured.value), done.captured.truncated) == (65_536, True)
 
 
-@pytest.mark.full
 async def test_a_checkpoint_carries_its_codons_label(tmp_path: Path) -> None:
     """The checkpoint of the codon's success has the label, and stock git finds it."""
     hank = write_hank(tmp_path / "hank", codon("one", checkpointLabel="architect:checkpoint:one"))

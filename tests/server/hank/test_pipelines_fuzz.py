@@ -80,7 +80,6 @@ def assert_loaded_or_told(found: Pipeline | PipelineInvalid, folder: Path) -> No
 @example(content=b"steps: &a [<<: *a, *a]\n")
 @example(content=b"a: " + b"{a: " * 200 + b"}" * 200)
 @example(content=b"#" * 2_000_000)
-@pytest.mark.full
 def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
     """Any bytes compile to a hank that loads, or raise PipelineInvalid."""
     path = tmp_path / "p.yaml"
@@ -90,7 +89,6 @@ def test_a_pipeline_is_loaded_or_its_problems_are_told(tmp_path: Path, content: 
 
 @often
 @given(content=spoiled() | st.binary(max_size=200))
-@pytest.mark.full
 def test_a_configuration_is_read_or_its_problems_are_told(tmp_path: Path, content: bytes) -> None:
     """Any bytes as a configuration are read, or raise PipelineInvalid."""
     path, config = tmp_path / "p.yaml", tmp_path / "c.yaml"

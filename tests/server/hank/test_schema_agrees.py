@@ -69,7 +69,6 @@ def spoilt(draw: st.DrawFn) -> Any:
 
 @settings(max_examples=200)
 @given(spoilt())
-@pytest.mark.full
 def test_loader_and_schema_agree_on_every_shape(raw: Any) -> None:
     """For any mutation of a real hank, both accept its shape or both refuse it."""
     assert VALIDATOR.is_valid(raw) == (not list(shape.findings(raw, HANK)))

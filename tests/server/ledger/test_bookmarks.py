@@ -6,7 +6,6 @@ import threading
 import tracemalloc
 from itertools import accumulate, repeat
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +57,6 @@ def test_a_page_is_about_as_long_as_asked_and_never_empty(
     assert marks.page_after(since, most) == 0
 
 
-@pytest.mark.full
 def test_two_million_events_take_two_megabytes() -> None:
     """The index of two million lines, more than a gigabyte of output, takes about two megabytes."""
     tracemalloc.start()

@@ -724,7 +724,6 @@ async def _assert_every_prefix_folds(layout: Layout, choices: list[tuple[int, st
     assert state_in(layout.state) == states[len(lines)]
 
 
-@pytest.mark.full
 async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch):
     """Fifty thousand posted events are written in order, with far fewer writes than events."""
     writes = 0

@@ -129,7 +129,6 @@ def test_a_template_that_reaches_for_more_fails(quickjs: QuickJs, source: str) -
         "<%= 'x'.repeat(5000000) %>",
     ],
 )
-@pytest.mark.full
 def test_a_template_that_does_too_much_is_stopped(quickjs: QuickJs, source: str) -> None:
     """Loops, regular expressions, memory, recursion and size are bounded.
 

@@ -105,7 +105,6 @@ async def test_a_wrong_key_is_fatal_and_asked_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("trouble", [malformed, nonsense, silence])
-@pytest.mark.full
 async def test_an_answer_that_is_none_is_a_failed_call(name: str, trouble: Trouble) -> None:
     """Half a line of JSON, JSON of another form, or an empty body is an error, never a hang."""
     async with model_endpoint(trouble) as endpoint:

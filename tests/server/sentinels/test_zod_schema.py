@@ -98,7 +98,6 @@ def test_a_schema_of_zod_4_is_understood(quickjs: QuickJs) -> None:
         ("z.array(" * 5000 + "z.any()" + ")" * 5000, "schema"),
     ],
 )
-@pytest.mark.full
 def test_a_text_that_is_no_schema_is_refused(quickjs: QuickJs, text: str, words: str) -> None:
     """The fault is found when the sentinel loads; the message is the engine's, in one line."""
     with pytest.raises(BadSchema, match=words) as caught:
@@ -154,7 +153,6 @@ def test_a_recursive_schema_keeps_its_references(quickjs: QuickJs) -> None:
     assert array.content_of('{"elements": [{"next": {"next": {}}}]}') == [{"next": {"next": {}}}]
 
 
-@pytest.mark.full
 def test_a_schema_that_explodes_on_an_answer_is_stopped(quickjs: QuickJs) -> None:
     """A regular expression that backtracks endlessly is a failed answer, and blocks no server."""
     slow = form(quickjs, "z.object({ a: z.string().regex(/^(a+)+$/) })")

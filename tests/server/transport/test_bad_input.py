@@ -68,7 +68,6 @@ BAD: dict[str, tuple[str | bytes, str, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-@pytest.mark.full
 async def test_bad_input_is_refused_with_a_code_and_a_path(tmp_path: Path, what: str) -> None:
     """Each kind of bad frame has its code and JSON path; the next command is served as usual."""
     frame, code, in_reply_to, path = BAD[what]

@@ -74,7 +74,6 @@ async def test_what_is_told_in_one_stretch_cuts_nobody_off_who_reads(tmp_path: P
         assert server.listener.evicted_clients == 0
 
 
-@pytest.mark.full
 async def test_a_peer_that_never_reads_is_cut_off_and_delays_nobody(tmp_path: Path) -> None:
     """Healthy clients get each event in order; the stalled one costs one outbox, then is closed."""
     rest = SmallRest()
@@ -129,7 +128,6 @@ async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path:
         assert len(seqs) < len(rest.lines)
 
 
-@pytest.mark.full
 async def test_one_frame_that_is_not_taken_in_time_is_enough(tmp_path: Path) -> None:
     """The send deadline catches a client that stalls with few messages in its outbox."""
     rest = SmallRest()
@@ -149,7 +147,6 @@ async def test_one_frame_that_is_not_taken_in_time_is_enough(tmp_path: Path) -> 
         client.socket.transport.abort()
 
 
-@pytest.mark.full
 async def test_a_late_joiner_gets_all_events_once_while_more_happen(tmp_path: Path) -> None:
     """`sinceSeq` joins history and live stream without gap or duplicate, at any moment."""
     rest = SmallRest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +34,6 @@ def pages_of(lines: list[bytes]) -> JournalPages:
 
 
 @given(st.lists(SIZES, max_size=8))
-@pytest.mark.full
 def test_fragments_put_together_are_the_message(sizes: list[int]) -> None:
     """No fragment exceeds the limit; only the first one starts and only the last one ends."""
     message = tuple(bytes([number]) * size for number, size in enumerate(sizes))

@@ -141,7 +141,6 @@ def test_a_kill_anywhere_in_a_rollback_leaves_before_or_after(
     assert states[1][2] == ""
 
 
-@pytest.mark.full
 def test_a_kill_anywhere_in_an_undo_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
@@ -161,7 +160,6 @@ def test_a_kill_anywhere_in_an_undo_leaves_before_or_after(
     assert states == [rolled_back, whole]
 
 
-@pytest.mark.full
 def test_a_kill_anywhere_in_a_checkpoint_leaves_before_or_after(
     repo: PersonRepository, tmp_path: Path
 ) -> None:
@@ -319,7 +317,6 @@ def test_folders_that_lost_their_files_go_and_others_stay(repo: PersonRepository
     assert (repo.root / "mine").is_dir()
 
 
-@pytest.mark.full
 def test_one_change_among_ten_thousand_files_reads_that_one(tmp_path: Path) -> None:
     """With the index, a checkpoint of one change does not read the other files."""
     repo = PersonRepository.made(tmp_path / "large")

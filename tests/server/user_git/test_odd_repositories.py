@@ -223,7 +223,6 @@ ENDINGS = ("txt", "bat", "sh", "auto", "raw", "id", "bin", "win", "other")
 @pytest.mark.parametrize("autocrlf", ["false", "true", "input"])
 @pytest.mark.parametrize("eol", ["native", "crlf"])
 @pytest.mark.filterwarnings("ignore::hankweave_server.architect.CheckpointWarning")
-@pytest.mark.full
 def test_line_ends_are_stored_and_restored_as_git_does(
     tmp_path: Path, autocrlf: str, eol: str
 ) -> None:

@@ -269,7 +269,6 @@ def mark(repo: PersonRepository, marks: dict[int, str]) -> None:
     derandomize=not IS_LONG,  # Runs for each change use the same examples every time.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@pytest.mark.full
 def test_a_checkpoint_is_what_git_add_makes_and_an_undo_brings_all_back(
     first: dict[str, Standing],
     second: dict[str, Standing],

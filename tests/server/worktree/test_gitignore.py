@@ -48,7 +48,6 @@ def repository() -> Iterator[Path]:
 
 @settings(max_examples=2_000 if "HANKWEAVE_LONG_TIER" in os.environ else 200)
 @given(content=st.lists(lines(), min_size=1, max_size=4), asked=st.lists(paths, min_size=10))
-@pytest.mark.full
 def test_lines_hide_what_they_hide_for_git(
     repository: Path, content: list[str], asked: list[str]
 ) -> None:

@@ -239,7 +239,6 @@ async def test_a_command_without_its_folder_is_a_rig_error(work_tree: Path) -> N
         await ran("true", work_tree / "none")
 
 
-@pytest.mark.full
 async def test_a_command_that_takes_too_long_is_ended_with_all_its_processes(
     work_tree: Path,
 ) -> None:
