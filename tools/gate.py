@@ -122,7 +122,8 @@ def main(
 ) -> int:
     """Run the gate with these arguments for pytest; return the exit code."""
     phases = Phases()
-    if began := os.environ.get("GATE_BEGAN"):
+    renews_durations = os.environ.pop("GATE_DURATIONS", None) is not None
+    if began := os.environ.pop("GATE_BEGAN", None):
         phases.rows.append(("environment", time.time() - float(began)))
 
     os.environ.setdefault("HANKWEAVE_TEST_SCALE", f"{slowness():.2f}")
@@ -173,7 +174,7 @@ def main(
     print(f"{passed} passed, {len(failed)} failed", flush=True)
     if status == 0:
         note_that_it_passed()
-        if "GATE_DURATIONS" in os.environ:
+        if renews_durations:
             record_durations(outcomes)
 
     return status
