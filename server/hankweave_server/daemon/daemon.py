@@ -27,7 +27,7 @@ from hankweave_protocol.events import (
     ServerStopping,
     StateTransition,
 )
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
@@ -48,7 +48,7 @@ from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.history import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
 from hankweave_server.domain.tracing.translation import Tracing
-from hankweave_server.errors import ExitCode
+from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.context import redactor_of, untraced
 from hankweave_server.execution.event_log import EventLog
@@ -75,6 +75,7 @@ from hankweave_server.logs import logger, server_log
 from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
+from hankweave_server.runtime_lock.lock_file import LockLost
 from hankweave_server.settings import RunSettings
 from hankweave_server.telemetry.subscriber import Telemetry
 from hankweave_server.transport.listener import ListenerSettings, serve
@@ -198,7 +199,8 @@ class Daemon:
             ledger = await open_ledger(layout, self._clock, engine, redactor)
             stack.enter_context(ledger.subscribe(self._tell_event))
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
-            stack.enter_context(ledger.subscribe(partial(_note_run, lock, layout)))
+            notes = RunNotes(lock, layout)
+            stack.enter_context(ledger.subscribe(notes.heed))
             past = StartFindings(differences, agents, engine.leftovers)
             opened = OpenedExecution(
                 layout,
@@ -210,12 +212,15 @@ class Daemon:
                 self._settings,
                 self._prices,
             )
-            await self._live_with(opened, past)
+            await self._live_with(opened, past, notes)
 
-    async def _live_with(self, opened: OpenedExecution, past: StartFindings) -> None:
+    async def _live_with(
+        self, opened: OpenedExecution, past: StartFindings, notes: RunNotes
+    ) -> None:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(opened.ledger.run)
+                tasks.start_soon(partial(notes.run, on_lost=fence))
                 tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
                 notifier = _notifier(opened, self._destinations)
@@ -460,10 +465,51 @@ def _telemetry(opened: OpenedExecution, exporter: Exporter | None) -> Telemetry 
     return Telemetry(exporter, tracing, opened.ledger)
 
 
-def _note_run(lock: HeldLock, layout: Layout, published: Published) -> None:
-    """Keep the runId in runtime.lock up to date, and create the folder of a new run."""
-    data = published.event.data
-    if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
-        assert data.run_id is not None
-        lock.update(run_id=data.run_id)
-        make_run_folder(layout, data.run_id)
+class RunNotes:
+    """Keeps the runId in runtime.lock up to date, and creates the folder of each new run.
+
+    The ledger reports a run in its publishing stretch, in which nothing may block or raise. A task
+    writes it down, in a worker thread.
+    """
+
+    def __init__(self, lock: HeldLock, layout: Layout) -> None:
+        self._lock = lock
+        self._layout = layout
+        self._new: list[RunId] = []
+        self._wake = anyio.Event()
+
+    def heed(self, published: Published) -> None:
+        data = published.event.data
+        if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
+            assert data.run_id is not None
+            self._new.append(data.run_id)
+            self._wake.set()
+
+    async def run(self, *, on_lost: Callable[[LockLost], None]) -> None:
+        """Write down each run until cancelled; report a lost directory to `on_lost`, and end.
+
+        Raises Stop if the disk fails.
+        """
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                new, self._new = self._new, []
+                await anyio.to_thread.run_sync(self._write_down, new)
+        except LockLost as lost:
+            on_lost(lost)
+        except OSError as error:
+            raise lock_stop(self._layout, error) from None
+
+    def _write_down(self, new: list[RunId]) -> None:
+        self._lock.update(run_id=new[-1])
+        for run_id in new:
+            make_run_folder(self._layout, run_id)
+
+
+def lock_stop(layout: Layout, error: OSError) -> Stop:
+    return Stop(
+        f"{layout.runtime_lock} cannot be written: {error}",
+        ExitCode.IO_ERROR,
+        hint="Check the disk, then start again; everything that was acknowledged is safe.",
+    )

@@ -27,7 +27,8 @@ the state as published, for display. An event passes through five steps:
   the next batches collect in the queue: the busier the disk, the more events share a flush.
 - Publish (`_tell`). `durable_state` moves on, waiting callers wake up, and every subscriber is
   called with every event. This runs in the event loop without an await, so a client that reads the
-  history and subscribes in one such stretch misses no event and gets none twice.
+  history and subscribes in one such stretch misses no event and gets none twice. A subscriber that
+  raises keeps no event from the others.
 - Save. `state.json` follows the journal, never ahead of it. Clients read it when they hear that a
   codon or a run has begun or ended, so the file shows these events when they are published
   (`needs_save`). Nobody waits until it is durable: that is done `SAVE_SECONDS` later, which is
@@ -222,6 +223,8 @@ class Ledger:
         self._save_due: float | None = None
         """When state.json is to be written; None while it lacks nothing."""
         self._failure: Exception | None = None
+        self._faults: list[Exception] = []
+        """What listeners raised."""
         self._unsaved = 0
         self._wake = anyio.Event()
         self._written = anyio.Event()
@@ -415,11 +418,12 @@ class Ledger:
     async def run(self) -> None:
         """Write until `aclose`; raise LedgerFailed if the disk fails.
 
-        A cancellation ends it too, but only after all decided events are written and published.
+        A cancellation ends it too, but only after all decided events are written and published; so
+        does an exception of a listener, which is then raised.
         """
         self._is_running = True
         try:
-            while await self._has_work():
+            while not self._faults and await self._has_work():
                 self._require_trusted()
                 await self._write(settle=self._is_due())
         finally:
@@ -552,7 +556,15 @@ class Ledger:
             for each in batch.published:
                 self.digest.add(each.frame)
                 for listener in tuple(self._listeners):
-                    listener(each)
+                    try:
+                        listener(each)
+                    except Exception as fault:  # `_end` raises it, when the others know everything.
+                        self._faults.append(fault)
+                        self._forget(listener)
+
+    def _forget(self, listener: Listener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
 
     def _require_trusted(self) -> None:
         """Raise LedgerFailed if the disk was found broken meanwhile."""
@@ -588,20 +600,23 @@ class Ledger:
             self._journal.close()
             self._ended.set()
 
+        if self._faults:
+            raise self._faults[0]
+
     # --- telling ----------------------------------------------------------------------------------
 
     @contextmanager
     def subscribe(self, listener: Listener) -> Iterator[None]:
         """Call the listener with every event from now on, in journal order.
 
-        It runs in the publishing stretch: it must neither block nor raise; an exception in it is
-        a bug, and ends the writer.
+        It runs in the publishing stretch: it must neither block nor raise. An exception in it is a
+        bug: it is called no more, the others are called all the same, and the writer ends.
         """
         self._listeners.append(listener)
         try:
             yield
         finally:
-            self._listeners.remove(listener)
+            self._forget(listener)
 
     @property
     def last_seq(self) -> int:

@@ -536,6 +536,33 @@ async def test_who_no_longer_listens_hears_nothing(layout: Layout):
     assert [each.event.seq for each in heard] == [1]
 
 
+async def test_a_listener_that_raises_keeps_no_event_from_the_others(layout: Layout):
+    """The others hear what was decided, up to the last event; then the writer ends with its error.
+
+    It is called no more.
+    """
+    heard: list[int] = []
+    faults: list[int] = []
+    ledger = await Ledger.open(layout, SteppingClock())
+
+    def fail(each: Published) -> None:
+        faults.append(each.event.seq)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with ledger.subscribe(fail), ledger.subscribe(lambda each: heard.append(each.event.seq)):
+        for number in range(ledger_module.EVENTS_AT_ONCE + 1):  # Two stretches of publishing.
+            ledger.leave(info(str(number)))
+
+        with pytest.raises(OSError, match="Input/output"):
+            await ledger.run()
+
+    assert faults == [1]
+    assert heard == [codec.decode_event(line).seq for line in journal_in(layout)]
+    assert len(heard) == ledger_module.EVENTS_AT_ONCE + 1
+    with pytest.raises(LedgerFailed, match="closed"):
+        await ledger.post(info("too late"))
+
+
 async def test_the_loop_goes_on_while_the_disk_does_not(layout: Layout, monkeypatch):
     """A sync that hangs delays only the callers that wait for it."""
     release, real = threading.Event(), os.fdatasync
