@@ -23,6 +23,15 @@ def from_text(text: str) -> datetime:
         raise ValueError(f"{text!r} is before the year 1 or after 9999 in UTC") from None
 
 
+def from_epoch(seconds: float) -> datetime:
+    """Return the moment of a time stamp, or the nearest one in the years 1 to 9999."""
+    earliest, latest = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError):
+        return earliest if seconds < 0 else latest
+
+
 def epoch_ms(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 

@@ -36,6 +36,21 @@ def test_the_rest_of_a_millisecond_is_cut_off() -> None:
     assert instants.to_text(late) == "2025-01-04T12:00:00.999Z"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.000Z"),
+        (10_413_792_000, "2300-01-01T00:00:00.000Z"),
+        (10**12, "9999-12-31T23:59:59.999Z"),
+        (-(10**12), "0001-01-01T00:00:00.000Z"),
+    ],
+)
+def test_any_time_stamp_of_a_file_can_be_shown(seconds: int, text: str) -> None:
+    """One that no date can express becomes the first or the last date."""
+    assert instants.to_text(instants.from_epoch(seconds)) == text
+
+
 @given(moments)
 def test_a_moment_comes_back_to_the_millisecond(moment: datetime) -> None:
     """Reading a written timestamp gives the same millisecond, in UTC."""

@@ -20,10 +20,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
-from hankweave_protocol import codec
+from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, StateTransition
 from hankweave_protocol.ids import Sha
@@ -215,9 +215,9 @@ def _foreign_state(layout: Layout) -> State | None:
 
 def _last_saved(layout: Layout) -> datetime:
     try:
-        return datetime.fromtimestamp(layout.state.stat().st_mtime, UTC)
+        return instants.from_epoch(layout.state.stat().st_mtime)
     except FileNotFoundError:
-        return datetime.fromtimestamp(0, UTC)
+        return instants.from_epoch(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,15 +224,15 @@ def _last_used(layout: Layout, meta: ExecutionMeta | None) -> str:
     except OSError:
         return _touched(layout.root) if meta is None else meta.last_used
 
-    text = instants.to_text(datetime.fromtimestamp(saved, UTC))
+    text = instants.to_text(instants.from_epoch(saved))
     return text if meta is None else max(text, meta.last_used)
 
 
 def _touched(path: Path) -> str:
     try:
-        return instants.to_text(datetime.fromtimestamp(path.lstat().st_mtime, UTC))
+        return instants.to_text(instants.from_epoch(path.lstat().st_mtime))
     except OSError:
-        return instants.to_text(datetime.fromtimestamp(0, UTC))
+        return instants.to_text(instants.from_epoch(0))
 
 
 def _sentence(problem: Exception) -> str:

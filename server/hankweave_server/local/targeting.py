@@ -8,7 +8,6 @@ it refuses an ambiguous choice, and moving or removing files needs `--yes`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -155,6 +154,6 @@ def _last_used(path: Path) -> tuple[str, bool]:
         meta = None
 
     if meta is None:
-        return instants.to_text(datetime.fromtimestamp(path.stat().st_mtime, UTC)), False
+        return instants.to_text(instants.from_epoch(path.stat().st_mtime)), False
 
     return meta.last_used, meta.origin is None

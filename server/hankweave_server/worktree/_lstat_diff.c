@@ -53,9 +53,20 @@ struct signature {
 };
 #pragma pack(pop)
 
-static int64_t nanoseconds(struct timespec time)
+/* Both as in `signature_of`, where 64 bits do not hold the time. */
+static int64_t wrapped(struct timespec time)
 {
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    return (int64_t)((uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec);
+}
+
+static int64_t limited(struct timespec time)
+{
+    int64_t nanoseconds;
+    if (__builtin_mul_overflow((int64_t)time.tv_sec, (int64_t)1000000000, &nanoseconds) ||
+        __builtin_add_overflow(nanoseconds, (int64_t)time.tv_nsec, &nanoseconds))
+        return time.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+
+    return nanoseconds;
 }
 
 static int verdict_on(const struct job *job, const struct path *path)
@@ -79,8 +90,8 @@ static int verdict_on(const struct job *job, const struct path *path)
         return errno;
 
     struct signature seen = {
-        .ctime_ns = nanoseconds(status.st_ctim),
-        .mtime_ns = nanoseconds(status.st_mtim),
+        .ctime_ns = limited(status.st_ctim),
+        .mtime_ns = wrapped(status.st_mtim),
         .size = status.st_size,
         .inode = status.st_ino,
         .mode = status.st_mode,

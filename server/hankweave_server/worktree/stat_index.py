@@ -45,7 +45,12 @@ Difference = tuple[int, bytes, int]
 
 
 class Signature(NamedTuple):
-    """Stat data that cannot all stay the same when content changes; programs cannot set ctime."""
+    """Stat data that cannot all stay the same when content changes; programs cannot set ctime.
+
+    64 bits hold the nanoseconds of the years 1677 to 2262, but a program can set any mtime that the
+    file system stores. Beyond that range mtime wraps, so that different times stay different.
+    Ctime, which comes from a clock and is compared with one, ends there instead.
+    """
 
     ctime_ns: int
     mtime_ns: int
@@ -54,10 +59,20 @@ class Signature(NamedTuple):
     mode: int
 
 
+_EARLIEST, _LATEST = -(2**63), 2**63 - 1
+_WRAPPED_BEFORE = -(2**31) * 10**9
+"""In December 1901, the earliest time of most file systems: an earlier one has wrapped."""
+
+
 def signature_of(status: os.stat_result) -> Signature:
-    return Signature(
-        status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
-    )
+    ctime_ns, mtime_ns = status.st_ctime_ns, status.st_mtime_ns
+    if not _EARLIEST <= mtime_ns <= _LATEST:
+        mtime_ns = (mtime_ns - _EARLIEST) % 2**64 + _EARLIEST
+
+    if not _EARLIEST <= ctime_ns <= _LATEST:
+        ctime_ns = max(_EARLIEST, min(ctime_ns, _LATEST))
+
+    return Signature(ctime_ns, mtime_ns, status.st_size, status.st_ino, status.st_mode)
 
 
 SIGNATURE = struct.Struct("=qqqQI")
@@ -176,7 +191,11 @@ class Folder:
     def modified_ns(self, name: bytes) -> int | None:
         """Return when a tracked file of this folder was last written, or None if unknown."""
         signature = self._slots.signature(self.files[name])
-        return None if signature is None else signature.mtime_ns
+        if signature is None:
+            return None
+
+        has_wrapped = signature.mtime_ns < _WRAPPED_BEFORE
+        return signature.mtime_ns + 2**64 if has_wrapped else signature.mtime_ns
 
     def tracked_below(self) -> int:
         """Return the number of tracked files in it and in the folders below."""
@@ -533,7 +552,8 @@ def differing_in_python(root: int, groups: Sequence[Group], block: bytearray) ->
                 status.st_ino,
                 status.st_mode,
             )
-            if seen != unpack_from(block, slot * STRIDE):
+            known = unpack_from(block, slot * STRIDE)
+            if seen != known and signature_of(status) != known:
                 found.append((number, name, DIFFERS))
 
     return found

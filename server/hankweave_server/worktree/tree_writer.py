@@ -35,7 +35,7 @@ from typing import NamedTuple, TypeVar
 from hankweave_server.fsutil import CHUNK, write_all
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
-from hankweave_server.worktree.stat_index import Signature
+from hankweave_server.worktree.stat_index import Signature, signature_of
 
 TEMPORARY = OUR_PREFIX + b".restoring"
 """Prefix of temporary names: a repeated restore finds leftovers by it, and scans ignore them."""
@@ -308,7 +308,8 @@ def _is_seen(status: os.stat_result, seen: Signature) -> bool:
         # The times of a pipe change whenever it is used.
         return not has_content(status.st_mode) and not stat.S_ISDIR(status.st_mode)
 
-    return (stat.S_IFMT(status.st_mode), status.st_mtime_ns, status.st_size) == (
+    now = signature_of(status)
+    return (stat.S_IFMT(now.mode), now.mtime_ns, now.size) == (
         stat.S_IFMT(seen.mode),
         seen.mtime_ns,
         seen.size,

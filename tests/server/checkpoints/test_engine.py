@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 import pytest
 
@@ -48,6 +49,25 @@ def test_a_file_that_becomes_executable_is_one_for_git(lab):
 
     assert made.changed == (FileChange(b"tools/script", "modified", 1),)
     assert lab.git("ls-tree", "-r", made.sha).startswith("100755 blob")
+
+
+@pytest.mark.parametrize("year", [1902, 1969, 2263, 2300, 2445])
+def test_a_file_of_any_date_is_checkpointed_and_restored(lab, year):
+    """A date before 1970 or after 2262 is no obstacle, also for the next server."""
+    seconds = round(datetime(year, 6, 1, tzinfo=UTC).timestamp())
+    lab.write("a", "before")
+    os.utime(lab.path("a"), (seconds, seconds))
+    first = lab.checkpoint()
+    lab.reopen()
+    assert lab.checkpoint().changed == ()
+
+    lab.write("a", "afterwards")
+    os.utime(lab.path("a"), (seconds, seconds))
+    assert lab.checkpoint().changed == (FileChange(b"a", "modified", 10),)
+
+    lab.rollback(first.sha)
+    assert lab.read("a") == b"before"
+    lab.assert_sound()
 
 
 def test_a_checkpoint_is_made_even_if_nothing_changed(lab):

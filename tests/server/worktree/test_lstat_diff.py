@@ -42,6 +42,15 @@ def root(tmp_path):
     os.close(descriptor)
 
 
+FAR_AWAY = [-(2**31) + 1, -1, 10_413_792_000, 15_000_000_000]
+"""Dates in the years 1901, 1969, 2300 and 2445; 64 bits end in 2262."""
+
+
+def dated(*, ctime_ns: int, mtime_ns: int) -> os.stat_result:
+    """Return stat data with these times."""
+    return os.stat_result((0o100644, *range(9)), {"st_ctime_ns": ctime_ns, "st_mtime_ns": mtime_ns})
+
+
 def known(slots: Slots, root: int, path: bytes) -> int:
     """Store the current signature of a path in a slot."""
     slot = slots.take()
@@ -90,6 +99,28 @@ def test_each_change_is_listed_with_its_group_and_in_order(differing, root, tmp_
 
     expected = [(0, name, DIFFERS) for name in names if name != b"same"]
     assert differing(root, groups, slots.block) == expected
+
+
+@pytest.mark.parametrize("seconds", FAR_AWAY)
+def test_a_time_that_64_bits_do_not_hold_is_known_again(differing, root, tmp_path, seconds):
+    """A file of any date is not listed while its date stays, and is listed when that changes."""
+    path = tmp_path / "a"
+    path.write_text("1")
+    os.utime(path, ns=(0, seconds * 10**9 + 5))
+    slots = Slots()
+    groups = [(b"", {b"a": known(slots, root, b"a")})]
+    assert differing(root, groups, slots.block) == []
+
+    os.utime(path, ns=(0, seconds * 10**9 + 6))
+    assert differing(root, groups, slots.block) == [(0, b"a", DIFFERS)]
+
+
+def test_times_beyond_64_bits_stay_apart_and_ctime_in_order():
+    """A wrapped mtime is as good as any other; a ctime stays later than any clock."""
+    seen = [signature_of(dated(ctime_ns=2**63 + n, mtime_ns=2**63 + n)) for n in range(2)]
+    assert seen[0].mtime_ns != seen[1].mtime_ns
+    assert seen[0].ctime_ns == 2**63 - 1
+    assert signature_of(dated(ctime_ns=-(2**70), mtime_ns=2**70)).ctime_ns == -(2**63)
 
 
 def test_a_path_that_cannot_be_looked_at_is_listed_with_the_reason(differing, root, tmp_path):

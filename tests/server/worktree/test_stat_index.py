@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from hankweave_server.worktree.file_modes import FileModes
-from hankweave_server.worktree.stat_index import Signature, StatIndex
+from hankweave_server.worktree.stat_index import Signature, StatIndex, signature_of
 
 READ = Signature(ctime_ns=2**62, mtime_ns=-5, size=2**40, inode=2**64 - 1, mode=0o100644)
 REGULAR, EXECUTABLE = 0o100644, 0o100755
@@ -21,6 +25,20 @@ def test_a_file_is_remembered_as_it_was_held():
     again = table.files[b"a/b/c"]
     assert (again.signature, again.captured) == (READ, (REGULAR, 0o600, DIGEST))
     assert again.path == b"a/b/c"
+
+
+@pytest.mark.parametrize("year", [1902, 1969, 2025, 2261, 2263, 2300, 2446])
+def test_the_date_of_a_file_is_told_as_it_is(year):
+    """Also one that wraps in the index."""
+    written = datetime(year, 6, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    nanoseconds = written // timedelta(microseconds=1) * 1000
+    times = {"st_ctime_ns": 0, "st_mtime_ns": nanoseconds}
+    status = os.stat_result((REGULAR, *range(9)), times)
+    table = StatIndex()
+    file = table.track(b"a")
+    table.hold(file, signature_of(status), DIGEST, REGULAR, 0o644)
+
+    assert table.top.modified_ns(b"a") == nanoseconds
 
 
 def test_a_file_that_could_not_be_captured_has_no_digest():
