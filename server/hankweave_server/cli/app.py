@@ -140,8 +140,24 @@ def cli() -> None:
     """
 
 
+def use_utf8() -> None:
+    """Start this process again in Python's UTF-8 mode, unless it takes names for UTF-8 already.
+
+    Whatever the locale, the names in a hank, in the journal and on the wire are UTF-8. An
+    interpreter with another encoding for files would refuse them, or mean other bytes by them. It
+    cannot change its encoding. Python 3.15 has the UTF-8 mode by default.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or not sys.executable:
+        return
+
+    sys.stdout.flush()
+    # The first -X utf8 counts, so the second start cannot lead to a third.
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; report every expected error as a message and an exit code."""
+    use_utf8()
     try:
         cli.main(args=arguments, prog_name="hankweave", standalone_mode=False)
     except Stop as stop:
