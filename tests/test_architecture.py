@@ -170,6 +170,35 @@ def test_every_task_has_a_parent(path: Path) -> None:
     ] == []
 
 
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_an_error_that_may_have_no_text_is_shown_by_its_reason(path: Path) -> None:
+    """Time limits and lost connections often have no text; `reason_of` names their kind."""
+    textless = {"TimeoutError", "ConnectionError", "EOFError", "Exception", "BaseException"}
+    for handler in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(handler, ast.ExceptHandler) or handler.type is None:
+            continue
+
+        if textless & {name.id for name in ast.walk(handler.type) if isinstance(name, ast.Name)}:
+            shown = [line for node in handler.body for line in bare_texts(node, handler.name)]
+            assert not shown, f"{module_name(path)}:{shown} shows an error that may have no text"
+
+
+def bare_texts(body: ast.AST, error: str | None) -> Iterator[int]:
+    """Yield the lines that show the text of an error alone, without its kind."""
+    for node in ast.walk(body):
+        match node:
+            case ast.JoinedStr(values=values):
+                shown = [part.value for part in values if isinstance(part, ast.FormattedValue)]
+                if any(ast.unparse(part) == error for part in shown) and not any(
+                    "type(" in ast.unparse(part) for part in shown
+                ):
+                    yield node.lineno
+            case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]) if name == error:
+                yield node.lineno
+            case _:
+                pass
+
+
 @pytest.mark.parametrize("path", sorted((SERVER / "domain").rglob("*.py")), ids=module_name)
 def test_the_domain_is_pure(path: Path) -> None:
     """domain/ contains no await, no clock and no file access."""

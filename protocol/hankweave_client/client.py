@@ -34,7 +34,7 @@ from hankweave_protocol.codec import (
     encode_command,
 )
 from hankweave_protocol.commands import AnsweredCommand, CommandData, R
-from hankweave_protocol.errors import Refused
+from hankweave_protocol.errors import Refused, reason_of
 from hankweave_protocol.events import (
     Event,
     EventData,
@@ -250,10 +250,13 @@ class Client(Calls):
 
         Raises TimeoutError after `timeout` seconds, ConnectionLost if the session ends first.
         """
-        with anyio.fail_after(timeout):
+        with anyio.move_on_after(timeout) as scope:
             while (event := await self._take()) is not None:
                 if isinstance(event.data, event_type) and (predicate is None or predicate(event)):
                     return event
+
+        if scope.cancelled_caught:
+            raise TimeoutError(f"No {event_type.TYPE} came within {timeout:g} seconds.")
 
         raise ConnectionLost(f"The session ended before {event_type.TYPE}.")
 
@@ -311,7 +314,7 @@ class Client(Calls):
     def end(self, error: Exception | None) -> None:
         """End the session: fail unanswered commands; events already received can still be read."""
         self._end = error or ConnectionLost("The session was closed.", orderly=True)
-        self._unanswered.settle_all(ConnectionLost(f"No answer came: {self._end}"))
+        self._unanswered.settle_all(ConnectionLost(f"No answer came: {reason_of(self._end)}"))
         self._inbox.close()
 
     async def _serve(self, link: Link) -> None:

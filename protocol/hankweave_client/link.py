@@ -71,7 +71,7 @@ class Link:
         Raises NotRunning, Unauthorized, ConnectionLost, Unreadable or TimeoutError if that fails,
         and CommandRefused if the server does not accept the handshake.
         """
-        with anyio.fail_after(OPEN_SECONDS):
+        with anyio.move_on_after(OPEN_SECONDS):
             socket = await _connect(address)
             is_agent = address.socket is not None
             try:
@@ -84,6 +84,8 @@ class Link:
             except BaseException:
                 socket.transport.abort()
                 raise
+
+        raise TimeoutError(f"{address.url} did not answer within {OPEN_SECONDS:g} seconds.")
 
     @classmethod
     async def _greet(

@@ -7,6 +7,7 @@ command is reported as `INTERNAL_ERROR` without details.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 
@@ -66,3 +67,9 @@ class Refused(Exception):
         self.path = path
         """JSON path in the command; `$` is the whole frame."""
         self.hint = hint
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of an error, or its kind: time limits and lost connections have no text."""
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).removesuffix(" Error").lower()
+    return str(error).strip() or kind

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from socket import create_server
 
 import anyio.to_thread
 import msgspec
 import pytest
 
+from hankweave_client import link
 from hankweave_client.client import Client
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.commands import CheckpointCreate, Command
@@ -82,3 +84,19 @@ async def test_where_the_server_stays_away_the_outcome_is_called_unknown(
     assert stop.value.exit_code is ExitCode.UNAVAILABLE
     assert "lost before it answered" in stop.value.message
     assert f"may have been executed; `hankweave log -e {tmp_path}` shows" in (stop.value.hint or "")
+
+
+async def test_a_server_that_does_not_answer_is_reported_with_the_reason_and_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a suspended server says how long the command waited; the log is on the disk."""
+    monkeypatch.setattr(link, "OPEN_SECONDS", 0)
+    (tmp_path / ".hankweave").mkdir()
+    with create_server(("127.0.0.1", 0)) as mute:
+        write_lock(tmp_path, mute.getsockname()[1])
+        with pytest.raises(Stop) as stop:
+            await anyio.to_thread.run_sync(server_session.at_server, tmp_path, checkpoint)
+
+    assert stop.value.exit_code is ExitCode.UNAVAILABLE
+    assert "did not answer within 0 seconds" in stop.value.message
+    assert f"`hankweave log -e {tmp_path}`" in (stop.value.hint or "")

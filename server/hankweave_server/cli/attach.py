@@ -58,7 +58,7 @@ def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool
     except CommandRefused as refused:
         raise refusal(refused) from None
     except (ConnectionError, TimeoutError) as error:
-        raise unavailable(error) from None
+        raise unavailable(error, root) from None
 
 
 COMMANDS = (attach,)

@@ -81,7 +81,7 @@ def ask_running(execution: Path | None, work: Callable[[Client], Awaitable[T]]) 
             f"{command('log', root)} shows what has happened so far.",
         ) from None
     except ConnectionRefusedError as error:
-        raise unavailable(error) from None
+        raise unavailable(error, root) from None
 
 
 def print_json(value: object) -> None:
@@ -102,4 +102,4 @@ def follow_from(root: Path, seq: int, tell: Callable[[Event], None]) -> None:
     except CommandRefused as refused:
         raise refusal(refused, root) from None
     except (ConnectionError, TimeoutError) as error:
-        raise unavailable(error) from None
+        raise unavailable(error, root) from None

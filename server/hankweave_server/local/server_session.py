@@ -17,6 +17,7 @@ from hankweave_client.calls import Calls
 from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused, NotRunning
 from hankweave_client.reconnect import Backoff
+from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
 from hankweave_server.local.reader import on_files
@@ -127,7 +128,7 @@ def at_server(
         if isinstance(error, NotRunning | ConnectionRefusedError):
             raise
 
-        raise unavailable(error) from None
+        raise unavailable(error, root) from None
     except CommandRefused as refused:
         raise refusal(refused, root) from None
 
@@ -140,14 +141,18 @@ def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
 def _unanswered(error: Exception, root: Path) -> Stop:
     """Return the error for an unknown outcome: a command was sent, and its server is gone."""
     return Stop(
-        f"The server was lost before it answered: {error}",
+        f"The server was lost before it answered: {reason_of(error)}",
         ExitCode.UNAVAILABLE,
         hint=f"The command may have been executed; {command('log', root)} shows whether it was.",
     )
 
 
-def unavailable(error: Exception) -> Stop:
-    return Stop(f"The server does not answer: {error}", ExitCode.UNAVAILABLE)
+def unavailable(error: Exception, root: Path) -> Stop:
+    return Stop(
+        f"The server does not answer: {reason_of(error)}",
+        ExitCode.UNAVAILABLE,
+        hint=f"It may be busy or suspended; try again. {command('log', root)} reads its files.",
+    )
 
 
 def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:

@@ -6,12 +6,14 @@ import asyncio
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import create_server
 
 import anyio
 import pytest
 from anyio.abc import TaskStatus
 
 import hankweave_client.client as client_module
+import hankweave_client.link as link_module
 from hankweave_client.client import (
     Client,
     CommandRefused,
@@ -25,7 +27,7 @@ from hankweave_client.inbox import Inbox
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.codec import UnknownEvent, encode
 from hankweave_protocol.commands import CodonNext, Command, GetState, RollbackToLastSuccess
-from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.errors import ErrorCode, Refused, reason_of
 from hankweave_protocol.events import Info, Pong, ServerIdle, ServerStarted
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.state import EMPTY_STATE
@@ -381,6 +383,34 @@ async def test_nobody_there_is_not_running(tmp_path: Path) -> None:
         lock.write_bytes(content)
         with pytest.raises(NotRunning):
             discover(tmp_path)
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a handshake that takes too long says whom it waited for, and how long."""
+    monkeypatch.setattr(link_module, "OPEN_SECONDS", 0)
+    with create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        write_lock(tmp_path, port)
+        with pytest.raises(TimeoutError, match=rf":{port}\S* did not answer within 0 seconds"):
+            async with connect_to(tmp_path):
+                pass
+
+
+async def test_an_event_that_does_not_come_is_named(tmp_path: Path) -> None:
+    """The error of a wait that takes too long says what it waited for."""
+    async with small_server(tmp_path) as server, session(server) as client:
+        with pytest.raises(TimeoutError, match=r"No server\.idle came within 0 seconds"):
+            await client.until(ServerIdle, timeout=0)
+
+
+def test_an_error_without_a_text_has_a_reason() -> None:
+    """Its kind is the reason; any other error's is its text."""
+    assert reason_of(TimeoutError()) == "timeout"
+    assert reason_of(ConnectionResetError()) == "connection reset"
+    assert reason_of(EOFError(" ")) == "eoferror"
+    assert reason_of(OSError(2, "No such file")) == "[Errno 2] No such file"
 
 
 async def test_discovery_finds_port_and_token(tmp_path: Path) -> None:

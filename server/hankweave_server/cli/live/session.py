@@ -24,6 +24,7 @@ from hankweave_client.client import Client, connect_to
 from hankweave_client.errors import CommandRefused
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol import codec
+from hankweave_protocol.errors import reason_of
 from hankweave_protocol.events import (
     BudgetFigures,
     CodonStartedEvent,
@@ -307,7 +308,7 @@ async def perform(client: Client, wish: Wish) -> Mode:
         return Watching(
             one_line(
                 "The connection was lost, and the command may or may not "
-                f"have been executed: {lost}"
+                f"have been executed: {reason_of(lost)}"
             ),
             is_complaint=True,
         )

@@ -16,6 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from hankweave_client.client import Client
 from hankweave_client.errors import CommandRefused, ConnectionLost, NotRunning, Unauthorized
 from hankweave_client.reconnect import Backoff
+from hankweave_protocol.errors import reason_of
 from hankweave_protocol.replies import AgentToolsGranted
 
 NAME = "hankweave-mcp"
@@ -90,7 +91,11 @@ class DaemonProxy:
                 "Hint: checkpoint_list shows the current checkpoints."
             ) from None
         except (TimeoutError, OSError) as error:
-            raise ToolError(f"UNAVAILABLE: The server does not answer: {error}") from None
+            raise ToolError(
+                f"UNAVAILABLE: The server does not answer: {reason_of(error)} "
+                "Hint: it may be busy: try again in a few seconds; "
+                "otherwise continue without these tools."
+            ) from None
 
 
 def one_line(text: str, longest: int) -> str:
