@@ -29,7 +29,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
 from hankweave_server import fsutil
 from hankweave_server.clock import SystemClock
-from hankweave_server.errors import ExitCode
+from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost
@@ -752,6 +752,28 @@ def test_a_guard_that_is_no_file_grants_nothing(layout: Layout) -> None:
     os.mkfifo(layout.lock_guard)
     with pytest.raises(OSError, match="not a regular file"):
         acquire(layout, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("shown", "sentence"),
+    [("4194305", "it calls this process 4194305"), (None, "shows other processes only")],
+    ids=["another pid", "no pid"],
+)
+def test_a_directory_is_not_taken_where_no_process_can_be_recognised(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, shown: str | None, sentence: str
+) -> None:
+    """With the /proc of another PID namespace, a start is refused and changes nothing."""
+    own = layout.root.with_name("self")
+    monkeypatch.setattr("hankweave_server.runtime_lock.lock_file._SELF", own)
+    if shown is not None:
+        own.symlink_to(shown)
+
+    with pytest.raises(Stop, match=sentence) as stop:
+        acquire(layout, SystemClock())
+
+    assert stop.value.exit_code is ExitCode.UNAVAILABLE
+    assert "mount -t proc proc /proc" in (stop.value.hint or "")
+    assert not layout.root.exists()
 
 
 @pytest.mark.parametrize("call", ["open", "stat"])

@@ -75,7 +75,7 @@ from hankweave_server.logs import logger, server_log
 from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
-from hankweave_server.runtime_lock.lock_file import LockLost
+from hankweave_server.runtime_lock.lock_file import LockLost, require_own_processes
 from hankweave_server.settings import RunSettings
 from hankweave_server.telemetry.subscriber import Telemetry
 from hankweave_server.transport.listener import ListenerSettings, serve
@@ -162,6 +162,7 @@ class Daemon:
 
     async def _live_in(self, layout: Layout) -> None:
         async with AsyncExitStack() as stack:
+            require_own_processes()
             refuse_moved_store(layout)
             fsutil.make_private_directory(layout.state_directory)
             hide(layout)

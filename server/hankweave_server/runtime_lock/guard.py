@@ -84,7 +84,7 @@ def write_owner(guard: int, owner: GuardOwner) -> None:
 def identity(start_time: str) -> GuardOwner:
     """Describe this process as the owner whose runtime.lock has this `startTime`."""
     ticks = lock_file.start_ticks(os.getpid())
-    assert ticks is not None
+    assert ticks is not None, "`acquire` has seen that /proc shows this process"
     return GuardOwner(
         pid=os.getpid(),
         start_ticks=ticks,

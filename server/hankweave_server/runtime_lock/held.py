@@ -183,10 +183,13 @@ def acquire(
 ) -> HeldLock:
     """Take the execution directory, or raise LockHeld and leave it unchanged.
 
+    Raises Stop if it cannot be told which process holds it.
+
     It waits in one case only: another program left a lock without a guard, its process cannot be
     found, and its heartbeat is not old yet. Then it watches, up to `FOREIGN_WATCH`, whether the
     heartbeat moves. `wait` takes seconds; `tell` gets the countdown.
     """
+    lock_file.require_own_processes()
     fsutil.make_private_directory(layout.state_directory)
     watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)
     if not os.path.lexists(layout.lock_guard):

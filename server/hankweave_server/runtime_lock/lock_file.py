@@ -22,6 +22,7 @@ MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
 """Errors by which the kernel reports that a path does not lead to the expected file."""
 
 _LARGEST = 64 * 1024
+_SELF = "/proc/self"
 
 T = TypeVar("T")
 
@@ -49,6 +50,30 @@ def decoded(shape: type[T], data: bytes) -> T | None:
         return codec.decode_value(shape, data)
     except Refused:
         return None
+
+
+def require_own_processes() -> None:
+    """Raise Stop unless /proc shows this process under its own pid.
+
+    The lock and the cleanup after a crash recognise processes by what /proc says about a pid. In a
+    PID namespace that uses the /proc of another one, a pid means two different processes.
+    """
+    try:
+        shown = os.readlink(_SELF)
+    except OSError:
+        fault = "/proc is not mounted, or shows other processes only"
+    else:
+        if shown == str(os.getpid()):
+            return
+
+        fault = f"/proc belongs to another PID namespace: it calls this process {shown}"
+
+    raise Stop(
+        f"{fault}. Processes cannot be recognised there.",
+        ExitCode.UNAVAILABLE,
+        hint="Mount the /proc of this namespace first: `mount -t proc proc /proc`, or use "
+        "`unshare --fork --pid --mount-proc`.",
+    )
 
 
 def start_ticks(pid: int) -> int | None:
