@@ -12,9 +12,10 @@ import pytest
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server.cli.run import QUESTION
 from support.command_line import hankweave
-from support.running_server import state
+from support.running_server import command, state
 from support.screens import Screen, screen
 from support.scripted_hank import codon, waits_for, write_hank, writes
+from support.waiting import eventually_blocking
 
 ASKED = QUESTION.splitlines()[1]
 
@@ -134,3 +135,58 @@ def test_other_signals_are_not_asked_about(plan: Plan) -> None:
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.ended() == 0
         assert is_as_before(terminal)
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)], ids=["live", "plain"])
+@pytest.mark.parametrize("is_asked", [False, True], ids=["working", "asked"])
+def test_a_closed_terminal_is_an_orderly_stop(
+    plan: Plan, options: tuple[str, ...], is_asked: bool
+) -> None:
+    """The step counts as stopped, no lock and no token is left, and a new start continues."""
+    with screen(*plan.words(*options)) as terminal:
+        begun(terminal, plan)
+        if is_asked:
+            press_ctrl_c(terminal)
+            terminal.until(lambda text: ASKED in text)
+
+        terminal.close()
+        terminal.process.send_signal(signal.SIGHUP)
+        assert terminal.left() == 0
+
+    assert plan.listed() == "stopped"
+    assert not list((plan.execution / ".hankweave").glob("*token*"))
+    assert not (plan.execution / ".hankweave" / "runtime.lock").exists()
+    plan.go.touch()
+    assert hankweave(*plan.words("--headless")).returncode == 0
+    assert [type(each) for each in plan.state.runs[0].codons] == [CompletedCodon] * 2
+
+
+def test_sigquit_stops_in_order_and_sigusr1_has_no_effect(plan: Plan) -> None:
+    """Neither asks, and neither leaves a run open."""
+    with screen(*plan.words()) as terminal:
+        begun(terminal, plan)
+        for harmless in (signal.SIGUSR1, signal.SIGUSR2):
+            terminal.process.send_signal(harmless)
+
+        log = plan.execution / ".hankweave" / "logs" / "server.log"
+        eventually_blocking(lambda: "SIGUSR2 has no meaning here" in log.read_text())
+        assert "SIGUSR1 has no meaning here" in log.read_text()
+        assert terminal.process.poll() is None
+        terminal.process.send_signal(signal.SIGQUIT)
+        assert terminal.ended() == 0
+        assert is_as_before(terminal)
+
+    assert plan.listed() == "stopped"
+
+
+def test_nohup_outlives_the_terminal(plan: Plan) -> None:
+    """A server under `nohup`, which ignores SIGHUP, goes on when the terminal is closed."""
+    nohup = ("sh", "-c", 'trap "" HUP; exec "$@" >/dev/null 2>&1', "nohup")
+    with screen(program=(*nohup, *command(*plan.words("--headless")))) as terminal:
+        eventually_blocking(lambda: (plan.execution / "agentRoot" / "a.txt").exists())
+        terminal.close()
+        terminal.process.send_signal(signal.SIGHUP)
+        plan.go.touch()
+        assert terminal.left() == 0
+
+    assert plan.listed() == "completed"

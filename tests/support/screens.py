@@ -67,6 +67,17 @@ class Screen:
         self._read()
         return int(self.process.returncode)
 
+    def close(self) -> None:
+        """Close the terminal; the program gets errors from then on."""
+        os.close(self.slave)
+        os.close(self.master)
+        self.slave = self.master = -1
+
+    def left(self) -> int:
+        """Return the exit code of a program whose terminal was closed."""
+        eventually_blocking(lambda: self.process.poll() is not None)
+        return int(self.process.returncode)
+
     def _wait(self, holds: Callable[[], bool]) -> None:
         def holds_now() -> bool:
             self._read()
@@ -98,5 +109,5 @@ def screen(
             shown.process.kill()
             shown.process.wait()
 
-        os.close(shown.master)
-        os.close(shown.slave)
+        if shown.master >= 0:
+            shown.close()

@@ -178,7 +178,8 @@ class Interrupts:
     def say(self, text: str) -> None:
         self._notice.text = text
         if text and not self._is_drawn:
-            click.echo(text, err=True)
+            with contextlib.suppress(OSError):  # The terminal may have been closed.
+                click.echo(text, err=True)
 
 
 @click.command()

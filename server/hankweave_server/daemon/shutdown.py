@@ -6,8 +6,10 @@ that the process ends, whatever a thread is still busy with.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import threading
 from typing import Literal, Protocol
 
@@ -89,8 +91,21 @@ class AsksAtInterrupt(Protocol):
     async def ask(self) -> Choice: ...
 
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+_WITHOUT_MEANING = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that end a program by default. The server goes on: a stray one must not end its agents.
+
+They are caught, not ignored: agents would inherit that.
+"""
+
+
 class Signals:
-    """SIGTERM and SIGINT; the first Ctrl-C may ask what to do with the running codon."""
+    """SIGTERM, SIGQUIT, SIGHUP and SIGINT end the server in order.
+
+    The first Ctrl-C may ask what to do with the running codon. SIGHUP, sent when a terminal is
+    closed, has no effect under `nohup`.
+    """
 
     def __init__(
         self, switch: StopSwitch, interrupts: AsksAtInterrupt | None, *, is_headless: bool
@@ -109,9 +124,16 @@ class Signals:
 
     async def watch(self, *, task_status: TaskStatus[None]) -> None:
         async with anyio.create_task_group() as asking:
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            with anyio.open_signal_receiver(*_to_be_caught()) as received:
                 task_status.started()
                 async for number in received:
+                    if number in _WITHOUT_MEANING:
+                        log.info("%s has no meaning here and is ignored", number.name)
+                        continue
+
+                    if number == signal.SIGHUP:
+                        let_go_of_closed_terminal()
+
                     if number == signal.SIGINT and self._may_ask():
                         self._asking = anyio.CancelScope()
                         asking.start_soon(self._ask_what_to_do, self._asking)
@@ -119,7 +141,7 @@ class Signals:
                         if self._asking is not None:
                             self._asking.cancel()  # An answer would come too late.
 
-                        self.flip(signal.Signals(number).name)
+                        self.flip(number.name)
 
     def _may_ask(self) -> bool:
         """Return whether a Ctrl-C asks: on a terminal, the first time, while a codon runs."""
@@ -147,6 +169,29 @@ class Signals:
 
     def flip(self, name: str) -> None:
         self._switch.flip(name, ExitCode.FAILED if self._is_headless else ExitCode.DONE)
+
+
+def _to_be_caught() -> list[signal.Signals]:
+    """Return the signals to handle: not a SIGHUP that `nohup` ignores, nor what has a handler."""
+    free = (each for each in _WITHOUT_MEANING if signal.getsignal(each) is signal.SIG_DFL)
+    is_kept_alive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [each for each in _ENDING if each != signal.SIGHUP or not is_kept_alive] + [*free]
+
+
+def let_go_of_closed_terminal() -> None:
+    """Redirect the standard streams from a closed terminal to /dev/null.
+
+    Each later write would fail, and even the exit code would be that of a failed write.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for descriptor in range(3):
+            with contextlib.suppress(OSError):  # It may be closed.
+                is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
+                if is_device and not os.isatty(descriptor):
+                    os.dup2(nowhere, descriptor)
+    finally:
+        os.close(nowhere)
 
 
 def kill(reason: str) -> None:

@@ -7,7 +7,7 @@ import os
 import termios
 import tty
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import anyio
 
@@ -32,7 +32,8 @@ class Keyboard:
             self.take()
             yield
         finally:
-            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+            with suppress(termios.error):  # A terminal that was closed has no settings.
+                termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
 
     def take(self) -> None:
         """Switch to single keys, at the start and after SIGCONT: a shell resets the terminal."""

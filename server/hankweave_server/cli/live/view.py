@@ -113,10 +113,10 @@ class LiveVoice:
     # --- the thread ------------------------------------------------------------------------------
 
     def _speak(self) -> None:
-        with waiting("Getting ready"):
-            self._is_open.wait()
-
         try:
+            with waiting("Getting ready"):
+                self._is_open.wait()
+
             if not self._ended.is_set():
                 self._live()
 

@@ -2,7 +2,7 @@
 
 The reader may be slow or gone, and neither may block the server. Lines wait in a bounded queue.
 Lines that do not fit are dropped, and the next line that fits says how many. When the reader closes
-the pipe, output ends. No information is lost: every event is in the journal.
+the pipe or the terminal, output ends. No information is lost: every event is in the journal.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LineWriter:
                 stream.write(line + "\n")
                 if self._lines.empty():
                     stream.flush()
-            except (BrokenPipeError, ValueError):
+            except (OSError, ValueError):
                 self._silent.set()
                 return
 

@@ -281,7 +281,9 @@ class PipelineExit(IntEnum):
     CONFIGURATION = 3
     AUTHENTICATION = 4
     TIMEOUT = 5
+    TERMINAL_CLOSED = 129
     INTERRUPTED = 130
+    QUIT = 131
     TERMINATED = 143
 
 
@@ -396,6 +398,10 @@ def _exit_code(ended: ExitCode, result: PipelineResult, stopped_by: str | None) 
             return PipelineExit.INTERRUPTED
         case "SIGTERM":
             return PipelineExit.TERMINATED
+        case "SIGHUP":
+            return PipelineExit.TERMINAL_CLOSED
+        case "SIGQUIT":
+            return PipelineExit.QUIT
         case _:
             pass
 
