@@ -1,4 +1,9 @@
-"""Background tasks that live as long as a block."""
+"""Task groups that raise the error of their block as it is, and tasks that end with a block.
+
+A task group of anyio wraps every error in a group, also that of its own block, so that a caller
+cannot catch it by its type. To raise it again after the group is not enough: if a task fails too,
+say while it is cancelled, the group of its error replaces the error of the block.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,45 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[TaskGroup]:
+    """Provide a task group whose tasks are awaited at the end of the block.
+
+    An exception of the block cancels the tasks and is raised unchanged, whatever they raise; their
+    errors are noted in it. Otherwise, exceptions of tasks are raised as a group, together with that
+    of a block that failed because they cancelled it.
+    """
+    failure: Exception | None = None
+    was_cancelled = False
+    try:
+        async with anyio.create_task_group() as tasks:
+            try:
+                yield tasks
+            except Exception as error:
+                failure, was_cancelled = error, tasks.cancel_scope.cancel_called
+                tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as others:
+        if failure is None:
+            raise
+
+        if not isinstance(others, ExceptionGroup) or was_cancelled:
+            raise others.derive([*others.exceptions, failure]) from None
+
+        failure.add_note(f"Meanwhile, background tasks failed as well: {others!r}")
+
+    if failure is not None:
+        raise failure
 
 
 @asynccontextmanager
 async def alongside(*works: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run tasks while the block runs, and cancel them at its end.
-
-    An exception of the block is raised unchanged; an exception of a task is raised as a group.
-    """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    """Run tasks while the block runs, and cancel them at its end; raise as `task_group` does."""
+    async with task_group() as tasks:
         for work in works:
             tasks.start_soon(work)
 
-        try:
-            yield
-        except Exception as error:
-            failure = error  # Raised below: the task group would wrap it.
-        finally:
-            tasks.cancel_scope.cancel()
-
-    if failure is not None:
-        raise failure
+        yield
+        tasks.cancel_scope.cancel()

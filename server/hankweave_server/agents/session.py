@@ -393,27 +393,9 @@ class Session:
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         """Run the session; leaving the context ends the agent. Raises like `Agent.start`."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._process.follow)
-            tasks.start_soon(self._process.watch_keeper, self._report)
-            try:
-                await self._process.started()
-                self._process.record.remember(self._task.processes_dir)
-                tasks.start_soon(self._attend)
-                yield
-            except Exception as error:
-                failure = error  # Raised below, because the task group would wrap it.
-            finally:
-                survivors = await self._process.end()
-                tasks.cancel_scope.cancel()
-
-        if survivors:
-            raise AgentUnkillable(survivors) from failure
-
-        self._process.record.forget(self._task.processes_dir)
-        if failure is not None:
-            raise failure
+        async with self._process.at_work(self._task.processes_dir, self._report) as tasks:
+            tasks.start_soon(self._attend)
+            yield
 
     async def _report(self, sentence: str) -> None:
         """Log a sentence about the agent's processes, and deliver it as a line of its stderr."""

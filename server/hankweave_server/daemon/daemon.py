@@ -33,7 +33,7 @@ from hankweave_protocol.transitions import RunStarted
 from hankweave_server import __version__, fsutil
 from hankweave_server.agents.process import peers
 from hankweave_server.app import App, OpenedExecution
-from hankweave_server.background_tasks import alongside
+from hankweave_server.background_tasks import alongside, task_group
 from hankweave_server.clock import Clock
 from hankweave_server.daemon.shutdown import (
     AsksAtInterrupt,
@@ -144,19 +144,11 @@ class Daemon:
 
     async def live(self) -> ExitCode:
         """Serve until a request to stop; raise Stop if it cannot serve at all."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as watch:
+        async with task_group() as watch:
             # From here on no signal interrupts an operation halfway, recovery included.
             await watch.start(self._signals.watch)
-            try:
-                await self._live_in(self._chosen.layout)
-            except Exception as error:
-                failure = error  # Raised below: the group would wrap it.
-
+            await self._live_in(self._chosen.layout)
             watch.cancel_scope.cancel()
-
-        if failure is not None:
-            raise failure
 
         return self._switch.exit_code
 

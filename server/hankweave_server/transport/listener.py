@@ -29,6 +29,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.http11 import Request, Response
 
 from hankweave_protocol import reference
+from hankweave_server.background_tasks import task_group
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import bind_private
@@ -157,7 +158,6 @@ async def serve(
     """
     refuse_open_doors(settings)
     clock = clock or SystemClock()
-    failure: Exception | None = None
     with _tokens(settings) as keyring:
         redactor = settings.redactor
         if keyring is not None:
@@ -165,23 +165,17 @@ async def serve(
             redactor.add("viewer-token", keyring.viewer)
 
         traffic = TrafficLog(settings.traffic_log, clock, redactor=redactor, report=_report_log)
-        async with anyio.create_task_group() as group:
+        async with task_group() as group:
             group.start_soon(traffic.run)
             listener = Listener(doors, settings, Gate(keyring), clock, traffic, group)
             try:
                 await listener.open(port)
                 yield listener
-            except Exception as error:
-                # Raised again below: the task group would wrap the caller's own exception.
-                failure = error
             finally:
                 with anyio.CancelScope(shield=True):
                     await listener.aclose()
 
-                group.cancel_scope.cancel()
-
-    if failure is not None:
-        raise failure
+            group.cancel_scope.cancel()
 
 
 class Listener:

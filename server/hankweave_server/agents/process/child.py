@@ -12,20 +12,28 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio.abc import TaskGroup
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents.base import AgentKilled, AgentStartFailed, Exited
+from hankweave_server.agents.base import (
+    AgentKilled,
+    AgentStartFailed,
+    AgentUnkillable,
+    Exited,
+)
 from hankweave_server.agents.process import keeper, peers, process_table
 from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
+from hankweave_server.background_tasks import task_group
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.confinement.probe import prepared
 
@@ -84,6 +92,40 @@ class AgentProcess:
         """How the agent ended; without a report it died together with the keeper."""
 
         self.record = _record_of(launch, self._keeper.pid, group)
+
+    @asynccontextmanager
+    async def at_work(
+        self, records: Path, report: Callable[[str], Awaitable[None]] | None = None
+    ) -> AsyncIterator[TaskGroup]:
+        """Provide a task group while the program runs; leaving the block ends all its processes.
+
+        The processes are on record in `records` meanwhile; `report` is that of `watch_keeper`.
+        Raises AgentStartFailed, and AgentUnkillable on leaving.
+        """
+        survivors: tuple[int, ...] | None = None
+        try:
+            async with task_group() as tasks:
+                tasks.start_soon(self.follow)
+                tasks.start_soon(self.watch_keeper, report)
+                try:
+                    await self.started()
+                    self.record.remember(records)
+                    yield tasks
+                finally:
+                    survivors = await self.end()
+
+                tasks.cancel_scope.cancel()
+        except Exception as failure:
+            if survivors:
+                raise AgentUnkillable(survivors) from failure
+
+            raise
+        finally:
+            if survivors == ():
+                self.record.forget(records)
+
+        if survivors:
+            raise AgentUnkillable(survivors)
 
     async def started(self) -> None:
         """Wait until the program runs. Raises AgentStartFailed if the kernel refused it."""

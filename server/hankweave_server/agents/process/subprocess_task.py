@@ -13,10 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import anyio
-
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents.base import AgentStartFailed, AgentUnkillable, Exited
+from hankweave_server.agents.base import AgentStartFailed, Exited
 from hankweave_server.agents.process.child import AgentProcess, Launch
 from hankweave_server.agents.process.environment import MARK
 from hankweave_server.agents.process.stdio import PipeReader
@@ -51,34 +49,11 @@ class Errands:
             raise AgentStartFailed(f"The command could not be started: {error}") from error
 
         try:
-            async with self._kept(process):
+            async with process.at_work(self.processes_dir):
+                process.stdin.close()
                 yield Errand(process)
         finally:
             process.close()
-
-    @asynccontextmanager
-    async def _kept(self, process: AgentProcess) -> AsyncIterator[None]:
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(process.follow)
-            tasks.start_soon(process.watch_keeper)
-            try:
-                await process.started()
-                process.stdin.close()
-                process.record.remember(self.processes_dir)
-                yield
-            except Exception as error:
-                failure = error  # Raised below, because the task group would wrap it.
-            finally:
-                survivors = await process.end()
-                tasks.cancel_scope.cancel()
-
-        if survivors:
-            raise AgentUnkillable(survivors) from failure
-
-        process.record.forget(self.processes_dir)
-        if failure is not None:
-            raise failure
 
 
 class Errand:

@@ -38,6 +38,7 @@ from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import Mode as Access
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import EMPTY_STATE
+from hankweave_server.background_tasks import task_group
 from hankweave_server.cli.live.frame import StyledText, Terminal, foot
 from hankweave_server.cli.live.keyboard import Keyboard
 from hankweave_server.cli.live.keys import (
@@ -236,23 +237,16 @@ class _Watch:
         self._voice.open(
             "\n".join((*past.lines, greeting)), lambda: self._session.state, past.heard
         )
-        failure: Exception | None = None
         with self._keyboard.taken(), self._voice.speaking():
-            async with anyio.create_task_group() as tasks:
+            async with task_group() as tasks:
                 tasks.start_soon(self._watch_signals, tasks.cancel_scope)
                 tasks.start_soon(self._take_keys, tasks)
-                try:
-                    async for event in self._session.news():
-                        self._voice.hear(event)
-                        if isinstance(event.data, CodonStartedEvent):
-                            tasks.start_soon(self._learn_budget)
-                except (ConnectionError, CommandRefused) as lost:
-                    failure = lost  # Raised again outside the task group, which would wrap it.
+                async for event in self._session.news():
+                    self._voice.hear(event)
+                    if isinstance(event.data, CodonStartedEvent):
+                        tasks.start_soon(self._learn_budget)
 
                 tasks.cancel_scope.cancel()
-
-        if failure is not None:
-            raise failure
 
         return self._exit_code
 

@@ -29,6 +29,7 @@ from hankweave_server.agents.base import (
     PermissionWithdrawn,
     ToBeAsked,
 )
+from hankweave_server.background_tasks import task_group
 from hankweave_server.domain.permission_patterns import Call, Kind, PatternPlace, arguments_of
 from hankweave_server.domain.permissions import (
     PermissionVerdict,
@@ -81,17 +82,9 @@ class Permits:
     @asynccontextmanager
     async def attending(self) -> AsyncIterator[TaskGroup]:
         """Provide a task group while an agent may ask; the end settles what is pending."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            try:
-                yield tasks
-                self._settle_all(AGENT_ENDED)
-            except Exception as error:
-                failure = error  # Raised below: the task group would wrap it.
-                tasks.cancel_scope.cancel()
-
-        if failure is not None:
-            raise failure
+        async with task_group() as tasks:
+            yield tasks
+            self._settle_all(AGENT_ENDED)
 
     def end(self, why: str) -> None:
         """Settle pending and all later requests: the codon is being ended."""

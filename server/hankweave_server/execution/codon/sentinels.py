@@ -23,6 +23,7 @@ from hankweave_protocol.state import (
     RunningCodon,
     StartingCodon,
 )
+from hankweave_server.background_tasks import task_group
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
@@ -203,17 +204,12 @@ async def sentinels_of(
 
     An exception of the block is raised unchanged; one of a sentinel is raised in a group.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with task_group() as tasks:
         watch = SentinelWatch(ctx, record, models, tasks)
         try:
             with ctx.ledger.subscribe(watch.hear):
                 yield watch
-        except Exception as error:
-            failure = error  # Raised below: the task group would wrap it.
         finally:
             watch.close()
-            tasks.cancel_scope.cancel()
 
-    if failure is not None:
-        raise failure
+        tasks.cancel_scope.cancel()
