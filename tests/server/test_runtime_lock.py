@@ -24,6 +24,7 @@ import anyio.to_thread
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from structlog.testing import capture_logs
 
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.instants import to_text
@@ -637,20 +638,74 @@ async def test_a_lock_file_that_somebody_deleted_is_written_again(layout: Layout
 
 
 async def test_a_failed_beat_is_not_a_loss(layout: Layout) -> None:
-    """While the lock cannot be written the server continues, and beats again when it can."""
+    """While the lock cannot be written the server continues, and beats again when it can.
+
+    The log says why, once.
+    """
     clock = BeatenClock()
     lock = acquire(layout, clock)
     layout.runtime_lock.unlink()
     obstacle = layout.runtime_lock.with_name("runtime.lock.tmp")
     obstacle.mkdir()
-    async with beating(lock, clock):
-        lock.verify()
-        assert not layout.runtime_lock.exists()
-        obstacle.rmdir()
-        clock.await_a_whole_beat()
-        assert written(layout)["pid"] == os.getpid()
+    with capture_logs() as entries:
+        async with beating(lock, clock):
+            lock.verify()
+            assert not layout.runtime_lock.exists()
+            obstacle.rmdir()
+            clock.await_a_whole_beat()
+            assert written(layout)["pid"] == os.getpid()
 
     lock.release()
+    assert sum("cannot be written" in entry["event"] for entry in entries) == 1
+
+
+async def test_a_disk_that_hides_a_loss_for_too_long_counts_as_one(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot check its directory until others may take it over yields."""
+    monkeypatch.setattr("hankweave_server.runtime_lock.held._UNSEEN", timedelta(0))
+    lock = acquire(layout, SystemClock())
+    losses: list[LockLost] = []
+    with monkeypatch.context() as broken:
+        broken.setattr(lock, "_find_loss", _refusing(errno.EIO))
+        with limited():
+            await lock.heartbeat(BEAT, on_lost=losses.append)
+
+    assert "could not be checked: [Errno 5]" in losses[0].message
+    assert "Check the disk" in (losses[0].hint or "")
+    with pytest.raises(LockLost):
+        lock.update(port=1)
+
+    lock.release()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+async def test_a_fault_that_passes_is_logged_and_no_loss(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """While the lock cannot be checked the server continues, and beats again when it can."""
+    clock = BeatenClock()
+    lock = acquire(layout, clock)
+    looks, find_loss = threading.Semaphore(0), lock._find_loss
+
+    def refuse() -> None:
+        looks.release()
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(lock, "_find_loss", refuse)
+    with limited(), capture_logs() as entries:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: lock.heartbeat(BEAT, on_lost=_raise))
+            for _ in range(3):
+                await anyio.to_thread.run_sync(looks.acquire)
+
+            monkeypatch.setattr(lock, "_find_loss", find_loss)
+            await anyio.to_thread.run_sync(clock.await_a_whole_beat)
+            tasks.cancel_scope.cancel()
+
+    lock.verify()
+    lock.release()
+    assert sum("cannot be checked" in entry["event"] for entry in entries) == 1
 
 
 # --- what the file system refuses -----------------------------------------------------------------

@@ -39,6 +39,7 @@ from hankweave_server.domain.liveness import (
     heartbeat_age,
     judge,
 )
+from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock import lock_file
 from hankweave_server.runtime_lock.guard import (
@@ -50,6 +51,8 @@ from hankweave_server.runtime_lock.guard import (
     write_owner,
 )
 from hankweave_server.runtime_lock.lock_file import LockHeld, LockLost, described, read_record
+
+log = logger(__name__)
 
 FOREIGN_WATCH = timedelta(seconds=75)  # Two heartbeats of another program, and half a one to spare.
 _BETWEEN_LOOKS = timedelta(seconds=1)
@@ -166,6 +169,11 @@ _LOOK_INTERVAL = timedelta(seconds=1)
 
 _ABANDON_PATIENCE = 0.1  # Seconds.
 
+_UNSEEN = STALE_AFTER
+"""For how long a fault of the disk may hide a loss: then another program may have taken over."""
+
+_CHECK_THE_DISK = "Check the disk, then start again; everything that was acknowledged is safe."
+
 
 def _on_stderr(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed.
@@ -239,6 +247,10 @@ class HeldLock:
         self._record = record
         self._loss: str | None = None
         self._is_released = False
+        self._unseen_since: float | None = None
+        """Since when the disk's faults hide whether the directory is held, monotonic."""
+        self._is_behind = False
+        """True if a fault of the disk keeps the heartbeat from runtime.lock."""
         self._gate = threading.Lock()
 
     @property
@@ -347,11 +359,40 @@ class HeldLock:
         return None
 
     def _look(self, *, beats: bool) -> None:
-        # A full disk is no reason to end the agents: the old timestamp shows it.
-        with contextlib.suppress(OSError):
+        """Verify the lock, and refresh it if `beats`; raise LockLost.
+
+        A fault of the disk may pass, and is no reason to end the agents at once. But a server that
+        cannot see for `_UNSEEN` whether the directory is still its own has to take it for lost.
+        """
+        try:
             self._verify()
-            if beats:
-                self._write()
+        except OSError as error:
+            self._note_unseen(error)
+            return
+
+        self._unseen_since = None
+        if not beats:
+            return
+
+        try:
+            self._write()
+        except OSError as error:
+            # The disk's lack of space is reported elsewhere, and the old timestamp shows it.
+            if not (fsutil.is_full(error) or self._is_behind):
+                self._is_behind = True
+                log.warning("%s cannot be written: %s", self._layout.runtime_lock, error)
+        else:
+            self._is_behind = False
+
+    def _note_unseen(self, error: OSError) -> None:
+        now = time.monotonic()
+        if self._unseen_since is None:
+            self._unseen_since = now
+            log.warning("%s cannot be checked: %s", self._layout.runtime_lock, error)
+
+        if now - self._unseen_since >= _UNSEEN.total_seconds():
+            self._loss = f"whether it is still held could not be checked: {error}"
+            raise LockLost(self._loss, hint=_CHECK_THE_DISK) from error
 
     def _verify(self) -> None:
         self._loss = self._loss or self._find_loss()

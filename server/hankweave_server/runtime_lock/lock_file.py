@@ -121,11 +121,12 @@ class LockHeld(Stop):
 class LockLost(Stop):
     """This server has lost the execution directory: it must write nothing more."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
         super().__init__(
             f"This server lost its execution directory: {reason}.",
             ExitCode.SOFTWARE,
-            hint=".hankweave was moved, deleted or taken over while the server was "
+            hint=hint
+            or ".hankweave was moved, deleted or taken over while the server was "
             "running. If it was moved, move it back, then start again: it contains "
             "all acknowledged data.",
         )
