@@ -205,7 +205,7 @@ class Archives:
         if intent is None:
             return False
 
-        if self._is_told(intent):
+        if await self._is_told(intent):
             await self._forget()
         else:
             await self._carry_out(intent)
@@ -316,9 +316,9 @@ class Archives:
             label=f"after archiving for {intent.archived_for}",
         )
 
-    def _is_told(self, intent: ArchiveIntent) -> bool:
+    async def _is_told(self, intent: ArchiveIntent) -> bool:
         mark = intent.operation_id.encode()
-        lines = self._ctx.ledger.tail(TOLD_WITHIN)
+        lines = await anyio.to_thread.run_sync(self._ctx.ledger.tail, TOLD_WITHIN)
         return any(mark in line and b'"archive.' in line for line in lines)
 
     async def _forget(self) -> None:

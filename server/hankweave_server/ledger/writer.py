@@ -628,6 +628,10 @@ class Ledger:
         count = max(0, self.last_seq - max(since, 0))
         return self._journal.read(since, count if limit is None else min(limit, count))
 
+    async def lines(self, since: int, limit: int | None = None) -> list[bytes]:
+        """Return what `history` does, read in a worker thread: the event loop waits for no disk."""
+        return await anyio.to_thread.run_sync(self.history, since, limit)
+
     def page(self, since: int) -> list[bytes | LongJournalLine]:
         """Return frames after a seq, oldest first: about 64 KiB of them, at least one if any."""
         return self._journal.page(since, self.last_seq, PAGE_BYTES)

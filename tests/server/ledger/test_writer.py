@@ -524,6 +524,24 @@ async def test_the_history_can_be_had_in_pieces(layout: Layout):
         assert ledger.tail(99) == lines
 
 
+async def test_the_history_is_read_beside_the_event_loop(layout: Layout, monkeypatch):
+    """`lines` returns what `history` does, and no read of the disk holds up the loop."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(*(info(str(number)) for number in range(5)))
+        readers: list[threading.Thread] = []
+        real = os.pread
+
+        def noted(descriptor: int, size: int, offset: int) -> bytes:
+            readers.append(threading.current_thread())
+            return real(descriptor, size, offset)
+
+        monkeypatch.setattr(journal_module.os, "pread", noted)
+        assert await ledger.lines(1, 2) == journal_in(layout)[1:3]
+        assert await ledger.lines(3) == journal_in(layout)[3:]
+        assert readers
+        assert threading.main_thread() not in readers
+
+
 async def test_who_no_longer_listens_hears_nothing(layout: Layout):
     """A subscription ends with its block."""
     heard: list[Published] = []

@@ -119,7 +119,7 @@ def standing(layout: Layout) -> RollbackIntent | None:
     return codec.decode_value(RollbackIntent, data)
 
 
-def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
+async def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     """Return whether the rollback is in the journal, so that nothing may be restored again.
 
     The removal of an intent is not flushed, so one that a power cut brings back may be long over:
@@ -129,7 +129,7 @@ def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     return (
         undo.is_told(state, intent.operation_id)
         or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
-        or is_in_journal(ctx, intent)
+        or await is_in_journal(ctx, intent)
     )
 
 
@@ -138,18 +138,18 @@ def _has_begun(state: State, run_id: RunId | None) -> bool:
     return run_named(state, run_id) is not None
 
 
-def is_in_journal(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
+async def is_in_journal(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
     """Return whether the rollback's last event is in the journal."""
     last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
-    return has_event(ctx, intent, last)
+    return await has_event(ctx, intent, last)
 
 
-def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: str) -> bool:
+async def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: str) -> bool:
     """Return whether an event of this type about the rollback is in the journal."""
     operation = f'"operationId":"{intent.operation_id}"'.encode()
     name = f'"type":"{event_type}"'.encode()
     since = 0 if intent.source is None else intent.source.event_seq
-    while lines := ctx.ledger.history(since, PAGE):
+    while lines := await ctx.ledger.lines(since, PAGE):
         if any(operation in line and name in line for line in lines):
             return True
 
@@ -365,7 +365,7 @@ class Rollback:
         if intent is None:
             return None
 
-        if has_happened(self._ctx, intent):
+        if await has_happened(self._ctx, intent):
             await self._record_rest(intent)
             await self._restoration.forget(intent)
             self._ctx.guard.leave(half_restored=False)
@@ -403,13 +403,13 @@ class Rollback:
 
     async def _record_rest(self, intent: RollbackIntent) -> None:
         """Record the end of a batch of which a power cut kept only the beginning."""
-        if is_in_journal(self._ctx, intent):
+        if await is_in_journal(self._ctx, intent):
             return
 
         rest = self._story.rest(
             intent,
             report_of(intent, NOTHING, recovered=True),
-            has_checkpoint_event=has_event(self._ctx, intent, CheckpointRollback.TYPE),
+            has_checkpoint_event=await has_event(self._ctx, intent, CheckpointRollback.TYPE),
         )
         await self._ctx.ledger.record(*rest, run_id=intent.to_run or intent.from_run)
 

@@ -16,7 +16,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-import anyio
 import msgspec
 
 from hankweave_protocol import codec
@@ -135,8 +134,7 @@ async def since(ledger: Ledger, seq: int) -> tuple[str, ...]:
     found = ledger.digest.external_after(seq)
     listed: list[str] = []
     for number in found[:LISTED]:
-        listed += map(_named, ledger.history(number - 1, 1))
-        await anyio.lowlevel.checkpoint()
+        listed += map(_named, await ledger.lines(number - 1, 1))
 
     if len(found) > LISTED:
         listed.append(f"and {len(found) - LISTED} more")
