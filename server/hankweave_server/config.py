@@ -292,7 +292,7 @@ _ALL = (
         "noAgentCheck",
         _truth,
         False,
-        "Start even if an agent is missing or not logged in.",
+        "Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
         "--no-agent-check",
     ),
     Setting(

@@ -113,6 +113,44 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
     assert "first" not in told.stderr
 
 
+def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    """Sentinels are checked as agents are: `run` and `validate` exit with 78 and say what to do.
+
+    If the codon can do without the sentinel, both warn, and the run starts.
+    """
+    sentinel = {
+        "id": "narrator",
+        "name": "Narrator",
+        "model": "anthropic/claude-test",
+        "trigger": {"type": "event", "on": ["file.updated"]},
+        "execution": {"strategy": "immediate"},
+        "userPromptText": "What happened?",
+    }
+    entry = {"sentinelConfig": sentinel, "settings": {"failCodonIfNotLoaded": True}}
+    later = codon("later", sentinels=[entry])
+    hank = write_hank(tmp_path / "hank", codon("first"), later)
+    execution = tmp_path / "execution"
+    words = ("run", str(hank), "--execution", str(execution), "--headless")
+    keyless = {"ANTHROPIC_API_KEY": ""}
+    refused = hankweave(*words, code=78, **keyless)
+    assert "later: sentinel narrator, the codon will fail: There is no API key" in refused.stderr
+    assert not execution.exists()
+    told = validate(hank, "--json", **keyless)
+    assert told.returncode == 78
+    (check,) = json.loads(told.stdout)["sentinels"]
+    assert (check["codon"], check["isRequired"]) == ("later", True)
+    assert "ANTHROPIC_API_KEY" in check["faults"][0]
+    assert validate(hank, "--no-agent-check", **keyless).returncode == 0
+
+    entry["settings"] = {}
+    hank = write_hank(tmp_path / "hank", codon("first"), later)
+    assert "the codon will run without it" in validate(hank, **keyless).stdout
+    assert validate(hank, **keyless).returncode == 0
+    assert "warning: later: sentinel narrator" in hankweave(*words, code=0, **keyless).stderr
+
+
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
     """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
     hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})

@@ -232,7 +232,9 @@ class Interrupts:
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Agent for all codons.")
 @click.option("--model", "-m", help="Model for all codons; overrides the hank.")
 @click.option(
-    "--no-agent-check", is_flag=True, help="Start even if an agent is missing or not logged in."
+    "--no-agent-check",
+    is_flag=True,
+    help="Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
 )
 @click.option("--ignore-rig-failures", is_flag=True, help="Continue when a rig operation fails.")
 @click.option(
@@ -447,10 +449,13 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
         return no_hank(chosen.layout.work_tree)
 
     loaded = _as_attempt(hank_loading.read(hank, settings.model), chosen.layout)
-    hank_loading.require(loaded)
+    hank_loading.require(loaded, chosen.layout, settings, _warn)
     hank_loading.require_confinement(loaded, settings)
-    hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
+
+
+def _warn(sentence: str) -> None:
+    complain(f"warning: {sentence}")
 
 
 def _within_share(settings: RunSettings, layout: Layout) -> RunSettings:

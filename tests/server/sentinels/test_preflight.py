@@ -1,0 +1,66 @@
+"""Before a run starts, each sentinel that could not be loaded is found, with all reasons."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_server.sentinels.preflight import SentinelCheck, check_sentinels
+from support.sentinels import a_sentinel, an_entry_of_the_plan, entry_of, write
+
+KEYS = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
+
+
+def checked(
+    folder: Path, config: dict[str, Any] | str, environment: dict[str, str], **settings: Any
+) -> SentinelCheck:
+    codon = an_entry_of_the_plan(entry_of(config, **settings)).codon
+    (check,) = check_sentinels([codon], folder, environment)
+    return check
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-test", "openai/gpt-test", "claude-test"])
+def test_a_missing_package_and_a_missing_key_are_both_found(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fault has its remedy; neither hides the other."""
+    monkeypatch.setitem(sys.modules, "anthropic", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "openai", None)  # type: ignore[arg-type]
+    package, key = checked(tmp_path, a_sentinel(model=model), {}).faults
+    assert "pip install 'hankweave[llm]'" in package
+    assert "_API_KEY" in key
+    assert checked(tmp_path, a_sentinel(model=model), KEYS).faults == (package,)
+
+
+def test_what_can_be_loaded_has_no_fault(tmp_path: Path) -> None:
+    """The scripted model needs nothing; another needs its key, and an endpoint its address."""
+    endpoint = {"HANKWEAVE_SENTINEL_GROQ_BASE_URL": "http://127.0.0.1:9"}
+    for model, environment in (
+        ("scripted/any", {}),
+        ("anthropic/claude-test", KEYS),
+        ("openai/gpt-test", KEYS),
+        ("groq/llama", endpoint),
+    ):
+        assert checked(tmp_path, a_sentinel(model=model), environment).faults == ()
+
+    assert "GROQ_BASE_URL" in checked(tmp_path, a_sentinel(model="groq/llama"), {}).faults[0]
+    assert "provider/model" in checked(tmp_path, a_sentinel(model="llama"), KEYS).faults[0]
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_fault_of_the_configuration_is_found_wherever_it_is_written(
+    tmp_path: Path, is_file: bool
+) -> None:
+    """A sentinel in a file of its own has the same faults as one in the hank."""
+    config = a_sentinel(userPromptText="{% for %}", trigger={"type": "event", "on": ["no.such"]})
+    written = write(tmp_path, "sentinel.json", config) if is_file else config
+    check = checked(tmp_path, written, KEYS, failCodonIfNotLoaded=True)
+    assert check.is_required
+    told = " ".join(check.complaints())
+    assert "no.such" in told
+    assert "userPromptText" in told
+    assert "the codon will fail" in told
+    assert "the codon will run without it" in " ".join(checked(tmp_path, written, {}).complaints())
