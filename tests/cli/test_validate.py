@@ -71,8 +71,8 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
         assert words in done.stdout
 
 
-def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
-    """A hank may be checked on another machine than the one it runs on."""
+def test_a_hank_can_be_checked_on_another_machine_than_the_one_it_runs_on() -> None:
+    """With --no-agent-check, a missing requirement is shown, and is no error."""
     words = (REAL, "--no-agent-check")
     missing = validate(*words, PATH="/nonexistent", ANTHROPIC_API_KEY="")
     assert missing.returncode == 0, missing.stderr
@@ -84,12 +84,21 @@ def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
 
 
 def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
-    """`hankweave run` names the missing item, exits with 78, and leaves no execution behind."""
-    hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
-    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    done = hankweave(*words, code=78)
-    assert "The program 'no-such-tool' is not on the PATH." in done.stderr
+    """`run` and `validate` name all that is missing, and exit with 78; nothing is left behind."""
+    requirements = {"tools": ["no-such-tool"], "env": ["NO_SUCH_VARIABLE"]}
+    later = {**codon("b"), "agent": None, "model": "gpt-5"}
+    hank = write_hank(tmp_path / "hank", codon("a"), later, requirements=requirements)
+    execution = ("--execution", str(tmp_path / "execution"))
+    for words in (("run", str(hank), *execution, "--headless"), ("validate", str(hank))):
+        done = hankweave(*words, code=78, PATH="/usr/bin:/bin")
+        assert "The program 'no-such-tool' is not on the PATH." in done.stderr
+        assert "NO_SUCH_VARIABLE" in done.stderr
+        assert "b: Codex is not installed" in done.stderr
+
     assert not (tmp_path / "execution").exists()
+    told = validate(hank, "--json", PATH="/usr/bin:/bin")
+    assert told.returncode == 78
+    assert [each["isMet"] for each in json.loads(told.stdout)["requirements"]] == [False, False]
 
 
 @pytest.mark.story("A missing agent stops a run with exit code 78 before anything is made.")

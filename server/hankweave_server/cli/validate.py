@@ -343,10 +343,10 @@ def validate(
     Nothing is written, and the network is not used. All errors are printed at once, each with its
     line, JSON path and a suggestion; the exit code is then 2. For a valid hank, the output shows
     the plan, budgets, tracked files and requirements, and warnings, which do not make it invalid.
-    The exit code is 78 if `hankweave run` would refuse to start on this machine: a required agent
-    is missing, outdated, not logged in or unable to run its model, or a required sentinel cannot be
-    loaded. --no-agent-check allows checking a hank on a machine other than the one that will run
-    it.
+    The exit code is 78 if `hankweave run` would refuse to start on this machine: a variable or
+    program of the hank's requirements is missing; a required agent is missing, outdated, not logged
+    in or unable to run its model; or a required sentinel cannot be loaded. --no-agent-check allows
+    checking a hank on a machine other than the one that will run it.
 
     \b
     hankweave validate hank.json
@@ -371,8 +371,9 @@ def validate(
     if no_agent_check:
         return
 
+    requirements = requirements_of(loaded.hank, os.environ)
     try:
-        hank_loading.refuse((), found.agents, found.sentinels)
+        hank_loading.refuse(requirements, found.agents, found.sentinels)
     except Stop as stop:
         if not as_json:
             raise
