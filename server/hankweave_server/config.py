@@ -134,12 +134,12 @@ def _amount(value: object) -> float:
     return float(number)
 
 
-def _seconds(value: object) -> float:
-    seconds = _amount(value)
-    if seconds == 0:
-        raise ValueError("expected a number above 0")
+def _budget(value: object) -> float:
+    limit = _amount(value)
+    if limit == 0:
+        raise ValueError("expected a number above 0; without the setting, there is no limit")
 
-    return seconds
+    return limit
 
 
 def _duration(value: object) -> float:
@@ -243,11 +243,11 @@ _ALL = (
         "--ignore-rig-failures",
     ),
     Setting(
-        "budget.maxDollars", _amount, None, "Budget of the execution, in US dollars.", "--max-cost"
+        "budget.maxDollars", _budget, None, "Budget of the execution, in US dollars.", "--max-cost"
     ),
     Setting(
         "budget.maxTimeSeconds",
-        _seconds,
+        _budget,
         None,
         "Budget of all codons together, in seconds.",
         "--max-time",

@@ -6,11 +6,14 @@ import json
 import os
 from pathlib import Path
 
+import click
 import pytest
 
 from hankweave_protocol.events import CodonStartedEvent, RigSetupFailed
 from hankweave_server import config
 from hankweave_server.cli.app import PLACES
+from hankweave_server.cli.explore import explore
+from hankweave_server.cli.run import run
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.cli.shared.run_settings import configured
 from hankweave_server.errors import ExitCode, Stop
@@ -42,6 +45,18 @@ class Project:
 
     def data_of(self, execution: Path) -> Path:
         return (execution / "read_only_data_source").resolve()
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize(
+    ("command", "option"), [(run, "--max-cost"), (run, "--max-time"), (explore, "--max-cost")]
+)
+def test_a_budget_that_would_let_nothing_run_is_refused(
+    command: click.Command, option: str, limit: str
+) -> None:
+    """As in a hank, a budget of 0 is an error, not a run that does nothing and succeeds."""
+    with pytest.raises(click.BadParameter, match="a finite number above 0"):
+        command.make_context("hankweave", [option, limit])
 
 
 @pytest.fixture

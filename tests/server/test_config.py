@@ -88,6 +88,7 @@ def test_values_are_read_as_their_kind() -> None:
         ("SHIM_IDLE_TIMEOUT", "1801"),
         ("IDLE_TIMEOUT", "256"),
         ("BUDGET_MAX_DOLLARS", "nan"),
+        ("BUDGET_MAX_DOLLARS", "0"),
         ("BUDGET_MAX_TIME_SECONDS", "0"),
         ("ANTHROPIC_BASE_URL", "localhost"),
         ("SAFE_POINTS", "sometimes"),

@@ -13,7 +13,6 @@ that a rollback removes the right ones.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -253,15 +252,15 @@ class Interrupts:
 )
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0),
-    callback=lambda _context, _option, limit: _finite(limit),
-    help="Budget of the execution, in US dollars.",
+    type=float,
+    callback=run_settings.checked_budget,
+    help="Budget of the execution, in US dollars, above 0.",
 )
 @click.option(
     "--max-time",
-    type=click.FloatRange(0, min_open=True),
-    callback=lambda _context, _option, limit: _finite(limit),
-    help="Budget of all codons together, in seconds.",
+    type=float,
+    callback=run_settings.checked_budget,
+    help="Budget of all codons together, in seconds, above 0.",
 )
 @click.option(
     "--max-wait",
@@ -353,13 +352,6 @@ def _checked_duration(text: str | None) -> float | None:
         return None if text is None else duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}.") from None
-
-
-def _finite(limit: float | None) -> float | None:
-    if limit is not None and not math.isfinite(limit):
-        raise click.BadParameter("It must be a finite number.")
-
-    return limit
 
 
 def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
