@@ -160,6 +160,33 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
     assert "warning: later: sentinel narrator" in hankweave(*words, code=0, **keyless).stderr
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("claude-sonet-4-5", "Did you mean 'claude-sonnet-4-5'?"),
+        ("sonnett", "Did you mean 'sonnet'?"),
+        ("gpt-5.4-minni", "Did you mean 'gpt-5.4-mini'?"),
+    ],
+)
+def test_a_misspelt_model_is_found_before_a_provider_refuses_it(
+    tmp_path: Path, model: str, says: str
+) -> None:
+    """The exit code is 78, with the name that was meant; a fallback model counts as well."""
+    first = {**codon("a"), "agent": None, "model": model}
+    assert says in hankweave("validate", str(write_hank(tmp_path, first)), code=78).stderr
+    later = {**codon("a"), "agent": None, "model": "opus", "fallbackModels": [model]}
+    assert says in hankweave("validate", str(write_hank(tmp_path, later)), code=78).stderr
+
+
+def test_a_model_that_is_not_listed_is_noted_and_is_no_error(tmp_path: Path) -> None:
+    """It may be newer than the list of models."""
+    hank = write_hank(tmp_path, {**codon("a"), "agent": None, "model": "gpt-9-nope"})
+    told = validate(hank, "--no-agent-check").stdout
+    assert "the model 'gpt-9-nope' is not in the list of known models; the nearest is 'gpt-" in told
+    faults = json.loads(validate(hank, "--json").stdout)["agents"][0]["faults"]
+    assert "gpt-9-nope" not in json.dumps(faults)
+
+
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
     """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
     hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})

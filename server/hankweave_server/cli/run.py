@@ -362,8 +362,8 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
     settings = _within_share(settings, chosen.layout)
-    loaded = _hank_for(settings, chosen)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
+    loaded = _hank_for(settings, chosen, prices)
     with _reserved_port(settings.port) as port:
         return _serve_on(port, settings, chosen, loaded, prices, teller)
 
@@ -432,7 +432,7 @@ def _asks_at_ctrl_c(settings: RunSettings) -> bool:
     return can_ask() and not (settings.json_output or settings.plan_on_record)
 
 
-def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
+def _hank_for(settings: RunSettings, chosen: ChosenExecution, prices: Prices) -> LoadedHank:
     if settings.plan_on_record:
         return plan_on_record(chosen.layout)
 
@@ -441,7 +441,7 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
         return no_hank(chosen.layout.work_tree)
 
     loaded = _as_attempt(hank_loading.read(hank, settings.model), chosen.layout)
-    hank_loading.require(loaded, chosen.layout, settings, _warn)
+    hank_loading.require(loaded, chosen.layout, settings, prices, _warn)
     hank_loading.require_confinement(loaded, settings)
     return loaded
 

@@ -177,7 +177,7 @@ def of_hank(
     """
     hank, roster = loaded.hank, hank_loading.roster_of(loaded, agent, model)
     plan = initial_plan(hank)
-    sentinels = hank_loading.sentinels_of(loaded, _codons(hank))
+    sentinels = hank_loading.sentinels_of(loaded, _codons(hank), prices)
     patterns = tracked_patterns(plan, plan[-1].codon_id)
     folders = [
         *([_tracked_in(workspace, "workspace", patterns)] if workspace else ()),
@@ -195,7 +195,7 @@ def of_hank(
             RequirementOutlook(kind=each.kind, name=each.name, is_met=each.is_met)
             for each in requirements_of(hank, environment)
         ),
-        agents=hank_loading.agents_of(loaded, agent, model),
+        agents=hank_loading.agents_of(loaded, agent, model, prices),
         sentinels=sentinels,
         patterns=patterns,
         folders=tuple(folders),

@@ -7,12 +7,13 @@ network and asks no model: only the provider can tell if a key is valid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 from hankweave_protocol.hank import Codon, SentinelEntry
 from hankweave_protocol.shapes import Value
+from hankweave_server.domain.model_names import spelling_of
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
 from hankweave_server.sentinels.providers.registry import Models
@@ -46,16 +47,20 @@ class SentinelCheck(Value, kw_only=True, omit_defaults=False):
 
 
 def check_sentinels(
-    codons: Iterable[Codon], hank_directory: Path, environment: Mapping[str, str]
+    codons: Iterable[Codon],
+    hank_directory: Path,
+    environment: Mapping[str, str],
+    listed: Collection[str] = (),
 ) -> tuple[SentinelCheck, ...]:
     """Check the sentinels of codons; blocks while templates and schemas are compiled.
 
-    `environment` is that of the server, which has the keys of the models.
+    `environment` is that of the server, which has the keys of the models. `listed` has the names of
+    known models; without it, the spelling of models is not checked.
     """
     files, models = HankFiles(hank_directory), Models(environment)
     with closing(QuickJs()) as quickjs:
         return tuple(
-            _checked(codon, entry, reference_of(entry, index), files, quickjs, models)
+            _checked(codon, entry, reference_of(entry, index), files, quickjs, models, listed)
             for codon in codons
             for index, entry in enumerate(codon.sentinels)
         )
@@ -68,6 +73,7 @@ def _checked(
     files: HankFiles,
     quickjs: QuickJs,
     models: Models,
+    listed: Collection[str],
 ) -> SentinelCheck:
     model: str | None = None
     faults: tuple[str, ...] = ()
@@ -78,7 +84,7 @@ def _checked(
         faults = invalid.problems
     else:
         model, warnings = loaded.config.model, loaded.warnings
-        faults = models.faults(model)
+        faults = (*models.faults(model), *_misspelt(model, models, listed))
 
     return SentinelCheck(
         codon=codon.id,
@@ -88,3 +94,15 @@ def _checked(
         faults=faults,
         warnings=warnings,
     )
+
+
+def _misspelt(model: str, models: Models, listed: Collection[str]) -> Iterator[str]:
+    if not listed or models.has_own_endpoint(model):
+        return
+
+    spelling = spelling_of(model, listed)
+    if spelling is not None and spelling.is_misspelt:
+        yield (
+            f"There is no model {model!r} in the list of known models."
+            f" Did you mean {spelling.nearest!r}?"
+        )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hankweave_server.hank.price_files import packaged_prices
 from hankweave_server.sentinels.preflight import SentinelCheck, check_sentinels
 from support.sentinels import a_sentinel, an_entry_of_the_plan, entry_of, write
 
@@ -64,3 +65,14 @@ def test_a_fault_of_the_configuration_is_found_wherever_it_is_written(
     assert "userPromptText" in told
     assert "the codon will fail" in told
     assert "the codon will run without it" in " ".join(checked(tmp_path, written, {}).complaints())
+
+
+def test_a_misspelt_model_is_found(tmp_path: Path) -> None:
+    """Only names of the maker's own endpoint are judged; another may have any model."""
+    sentinel, listed = a_sentinel(model="anthropic/claude-hiaku-4-5"), packaged_prices().by_name
+    codon = an_entry_of_the_plan(entry_of(sentinel)).codon
+    (check,) = check_sentinels([codon], tmp_path, KEYS, listed)
+    assert "Did you mean 'anthropic/claude-haiku-4-5'?" in check.faults[0]
+    elsewhere = KEYS | {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    (check,) = check_sentinels([codon], tmp_path, elsewhere, listed)
+    assert check.faults == ()

@@ -23,6 +23,7 @@ from hankweave_server.agents.registry import Roster
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.confinement import confinement_of
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.history import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
@@ -97,14 +98,18 @@ def roster_of(hank: LoadedHank, agent: str | None, model: str | None) -> Roster:
     )
 
 
-def agents_of(hank: LoadedHank, agent: str | None, model: str | None) -> tuple[AgentCheck, ...]:
-    """Check the agents of all codons of a hank."""
+def agents_of(
+    hank: LoadedHank, agent: str | None, model: str | None, prices: Prices
+) -> tuple[AgentCheck, ...]:
+    """Check the agents of all codons of a hank; `prices` lists the known models."""
     roster = roster_of(hank, agent, model)
-    return check_agents(_codons(hank.hank), roster, hank.hank.overrides)
+    return check_agents(_codons(hank.hank), roster, hank.hank.overrides, prices.by_name)
 
 
-def sentinels_of(hank: LoadedHank, codons: Iterable[Codon]) -> tuple[SentinelCheck, ...]:
-    """Check the sentinels of codons of a hank."""
+def sentinels_of(
+    hank: LoadedHank, codons: Iterable[Codon], prices: Prices
+) -> tuple[SentinelCheck, ...]:
+    """Check the sentinels of codons of a hank; `prices` lists the known models."""
     watched = [codon for codon in codons if codon.sentinels]
     if not watched:
         return ()
@@ -112,11 +117,15 @@ def sentinels_of(hank: LoadedHank, codons: Iterable[Codon]) -> tuple[SentinelChe
     # Imported late: templates and schemas take ten megabytes that a server without sentinels saves.
     from hankweave_server.sentinels.preflight import check_sentinels
 
-    return check_sentinels(watched, hank.directory, os.environ)
+    return check_sentinels(watched, hank.directory, os.environ, prices.by_name)
 
 
 def require(
-    hank: LoadedHank, layout: Layout, settings: RunSettings, warn: Callable[[str], None]
+    hank: LoadedHank,
+    layout: Layout,
+    settings: RunSettings,
+    prices: Prices,
+    warn: Callable[[str], None],
 ) -> None:
     """Raise Stop with everything that the codons still to run need and this machine lacks.
 
@@ -131,8 +140,9 @@ def require(
     state = None if settings.new or settings.begin_at is not None else _state_of(layout)
     codons = codons_to_run(hank.hank, state)
     roster = roster_of(hank, settings.agent, settings.model)
-    sentinels = sentinels_of(hank, codons)
-    refuse(requirements, check_agents(codons, roster, hank.hank.overrides), sentinels)
+    agents = check_agents(codons, roster, hank.hank.overrides, prices.by_name)
+    sentinels = sentinels_of(hank, codons, prices)
+    refuse(requirements, agents, sentinels)
     for check in sentinels:
         for complaint in check.complaints():
             warn(complaint)

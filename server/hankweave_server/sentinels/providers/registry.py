@@ -73,6 +73,15 @@ class Models:
 
         return tuple(faults)
 
+    def has_own_endpoint(self, model: str) -> bool:
+        """Return whether the environment sends a model's calls elsewhere than to its maker."""
+        try:
+            provider, _ = self._parts(model)
+        except ModelMissing:
+            return False
+
+        return self._value(provider, "BASE_URL") is not None
+
     def _parts(self, model: str) -> tuple[str, str]:
         provider, slash, name = model.partition("/")
         if slash and provider and name:
