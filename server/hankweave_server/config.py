@@ -420,21 +420,23 @@ def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) ->
     `known` are variables with other readers. An unknown one causes a warning.
     """
     values: dict[str, object] = {}
-    warnings = []
-    others = frozenset(known)
     for name, text in sorted(environment.items()):
-        if not name.startswith(PREFIX) or not text:
-            continue
-
         setting = _BY_VARIABLE.get(name)
-        if setting is not None:
+        if setting is not None and text:
             values[setting.key] = _parsed(setting, text, name)
-        elif name not in others:
-            near = _nearest(name, (*_BY_VARIABLE, *others))
-            warnings.append(f"{name} is set, but there is no such setting.{near}")
 
     layer = Layer(ENVIRONMENT, values, {key: SETTINGS[key].variable for key in values})
-    return Read(layer, tuple(warnings))
+    return Read(layer, unknown_variables(environment, known))
+
+
+def unknown_variables(environment: Mapping[str, str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return a warning for each variable that looks like a setting and is none."""
+    names = (*_BY_VARIABLE, *known)
+    return tuple(
+        f"{name} is set, but there is no such setting.{_nearest(name, names)}"
+        for name, text in sorted(environment.items())
+        if name.startswith(PREFIX) and text and name not in names
+    )
 
 
 def of_file(path: Path, content: object) -> Read:

@@ -47,6 +47,22 @@ class Project:
         return (execution / "read_only_data_source").resolve()
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["pack"], "tar -czf ../hank.tar.gz -C . ."),
+        (["pack", "my hank", "-o", "x"], "tar -czf hank.tar.gz -C 'my hank' ."),
+        (["pack", "--check"], "hankweave validate ."),
+    ],
+)
+def test_pack_is_refused_with_what_to_do_instead(words: list[str], hint: str) -> None:
+    with pytest.raises(Stop) as stop:
+        translated(words, PLACES)
+
+    assert stop.value.exit_code is ExitCode.USAGE
+    assert hint in (stop.value.hint or "")
+
+
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf"])
 @pytest.mark.parametrize(
     ("command", "option"), [(run, "--max-cost"), (run, "--max-time"), (explore, "--max-cost")]

@@ -187,6 +187,16 @@ def test_a_model_that_is_not_listed_is_noted_and_is_no_error(tmp_path: Path) -> 
     assert "gpt-9-nope" not in json.dumps(faults)
 
 
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_warned_about(tmp_path: Path) -> None:
+    """`validate` and `run` name it, and the setting that was probably meant."""
+    hank = write_hank(tmp_path / "hank", codon("a"))
+    misspelt = {"HANKWEAVE_RUNTIME_MODLE": "opus"}
+    says = "HANKWEAVE_RUNTIME_MODLE is set, but there is no such setting. Did you mean "
+    assert says in validate(hank, **misspelt).stdout
+    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
+    assert f"warning: {says}" in hankweave(*words, code=0, **misspelt).stderr
+
+
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
     """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
     hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})

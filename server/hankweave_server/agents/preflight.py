@@ -180,11 +180,18 @@ def _checked(need: _Need, listed: Collection[str]) -> AgentCheck:
         *check.of_model(),
         *check.of_spelling(),
         *check.of_root(),
+        *check.of_library(),
     ]
     found = check.program()
     if found.fault is not None:
         notes = (*found.notes, *check.unlisted_models())
-        return _with(empty, faults=(found.fault, *faults), notes=notes)
+        return _with(
+            empty,
+            path=found.path,
+            version=found.version,
+            faults=(found.fault, *faults),
+            notes=notes,
+        )
 
     seen = check.logins()
     return _with(
@@ -251,9 +258,6 @@ class _Check:
         if not command:
             return _Program(path=BUILT_IN)
 
-        if isinstance(spec, AcpAgentSpec) and (missing := missing_library()) is not None:
-            return _Program(fault=AgentFault(message=missing.message, hint=missing.hint or ""))
-
         program = command[0]
         if "/" in program and not os.path.isabs(program):
             note = f"{program} will be looked up in the work tree when its codon starts."
@@ -264,6 +268,13 @@ class _Check:
             return _Program(fault=self._not_installed(program))
 
         return self._with_version(path) if _is_own(spec) else _Program(path=path)
+
+    def of_library(self) -> Iterator[AgentFault]:
+        """Report the library of the Agent Client Protocol, if it is needed and not installed."""
+        if isinstance(self.need.selection.spec, AcpAgentSpec):
+            missing = missing_library()
+            if missing is not None:
+                yield AgentFault(message=missing.message, hint=missing.hint or "")
 
     def _not_installed(self, program: str) -> AgentFault:
         install = self.known.install

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -27,11 +28,13 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import PlanEntry
+from hankweave_server import config
 from hankweave_server.agents.preflight import AgentCheck, agent_named
 from hankweave_server.agents.registry import Roster
 from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.cli.remote import json_option, print_json
-from hankweave_server.cli.shared import hank_loading
+from hankweave_server.cli.run import run
+from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.domain.budget.report import planned_budgets
 from hankweave_server.domain.budget.report import warnings as budget_warnings
 from hankweave_server.domain.confinement import confinement_of
@@ -43,6 +46,7 @@ from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.references import requirements_of
+from hankweave_server.notify import SECRET
 from hankweave_server.plain_text import printable
 from hankweave_server.sentinels.preflight import SentinelCheck
 from hankweave_server.worktree.dirfd import Descent
@@ -365,8 +369,10 @@ def validate(
         print_json(of_problems(file, invalid.problems))
         sys.exit(ExitCode.USAGE)
 
+    variables = config.unknown_variables(os.environ, run_settings.variables_of(run) | {SECRET})
     known = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     found = of_hank(file, loaded, os.environ, known, workspace, data, agent=agent, model=model)
+    found = msgspec.structs.replace(found, warnings=(*found.warnings, *variables))
     print_json(found) if as_json else _show(found)
     if no_agent_check:
         return
