@@ -75,6 +75,20 @@ def test_a_budget_that_would_let_nothing_run_is_refused(
         command.make_context("hankweave", [option, limit])
 
 
+def test_hankweave_alone_runs_the_hank_of_the_directory_or_shows_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Hankweave, whose first example is that; a directory named hank.json is no hank."""
+    monkeypatch.chdir(tmp_path)
+    assert translated([], PLACES) == []
+    (tmp_path / "hank.json").mkdir()
+    assert translated([], PLACES) == []
+    (tmp_path / "hank.json").rmdir()
+    (tmp_path / "hank.json").write_text("{}")
+    assert translated([], PLACES) == RUN
+    assert translated(["--help"], PLACES) == ["--help"]
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
@@ -164,11 +178,14 @@ def test_text_may_be_the_data(project: Project) -> None:
 
 @pytest.mark.story("Hankweave's own command line runs an unmodified project.")
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
-    """No argument is needed; a folder without a hank is reported."""
+    """No argument is needed, not even `run`; a folder without a hank is reported."""
     project("run", "--headless")
     assert len(project.made) == 1
+    project()
+    assert len(project.made) == 2
     project.hank.unlink()
     assert "There is no hank.json in this directory" in project("run", code=2).stderr
+    assert "Usage: hankweave" in project(code=2).stderr
 
 
 def test_validate_runs_nothing(project: Project) -> None:

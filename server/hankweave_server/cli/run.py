@@ -324,9 +324,9 @@ def run(context: click.Context, /, **given: Any) -> None:
     hankweave run --workspace ~/my-project
 
     The command line of the original Hankweave works, too: `hankweave my-project`, `hankweave --data
-    data/ -y`. There, DATA defaults to the directory of the hank. Settings come from options,
-    HANKWEAVE_RUNTIME_* variables, the hank's overrides and hankweave.json, in this order of
-    precedence; `hankweave config` shows the result.
+    data/ -y`, or `hankweave` alone in a directory with a hank.json. There, DATA defaults to the
+    directory of the hank. Settings come from options, HANKWEAVE_RUNTIME_* variables, the hank's
+    overrides and hankweave.json, in this order of precedence; `hankweave config` shows the result.
     """
     if given["for_a_moment"]:
         ephemeral_server.end_with_stdin()

@@ -1,7 +1,8 @@
 """Translate the command line of the original Hankweave, which has options but no commands.
 
-`hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`; `--validate`,
-`--init`, `--cleanup` and `--attach` are commands here. A single argument is the hank if it ends in
+`hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`, and so does
+`hankweave` alone in a directory with a hank.json; `--validate`, `--init`, `--cleanup` and
+`--attach` are commands here. A single argument is the hank if it ends in
 `.json` or is a directory with a `hank.json`. Otherwise it is the data, and the hank is in the
 current directory.
 
@@ -67,7 +68,11 @@ def translated(arguments: list[str], commands: Container[str]) -> list[str]:
     if arguments[:1] == ["pack"] and "pack" not in commands:
         raise _not_packed(arguments[1:])
 
-    if not arguments or not _is_of_hankweave(arguments[0], commands):
+    if not arguments:
+        # Without a hank in the current directory there is nothing to run, and help is shown.
+        return [RUN, AS_HANKWEAVE] if os.path.isfile(_HANK) else arguments
+
+    if not _is_of_hankweave(arguments[0], commands):
         return arguments
 
     words = _sorted_out(arguments)
