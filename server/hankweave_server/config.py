@@ -21,7 +21,14 @@ from typing import Any, Final, get_args
 
 from hankweave_protocol.hank import ConfinementProfile
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.settings import LogFormat, LogLevel, WatchMode, duration, safe_points_named
+from hankweave_server.settings import (
+    IDLE_SECONDS,
+    LogFormat,
+    LogLevel,
+    WatchMode,
+    duration,
+    safe_points_named,
+)
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
 FILE: Final = "hankweave.json"
@@ -231,7 +238,7 @@ _ALL = (
     Setting(
         "shimIdleTimeout",
         _integer(1, 1800),
-        None,
+        IDLE_SECONDS,
         "Maximum silence of an agent in seconds, for codons that do not set it.",
         "--shim-idle-timeout",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import pytest
 
 from hankweave_protocol.events import CodonStartedEvent, RigSetupFailed
 from hankweave_server import config
+from hankweave_server.agents.base import AgentLimits
 from hankweave_server.cli.app import PLACES
 from hankweave_server.cli.explore import explore
 from hankweave_server.cli.run import run
@@ -271,6 +273,18 @@ def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert (limits.idle_seconds, limits.default_idle_seconds) == (55, 55)
     hank = config.of_hank(tmp_path / "hank.json", {"model": "haiku"})
     assert configured(bare, config.resolve([hank, file])).model is None, "the hank has it already"
+
+
+def test_the_limit_of_silence_that_config_shows_is_the_one_that_agents_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a setting it is ten minutes, as the documents say."""
+    monkeypatch.chdir(tmp_path)
+    shown = config.resolve([])["shimIdleTimeout"].value
+    base = RunSettings(hank=None, data=None)
+    assert configured(base, config.resolve([])).default_idle_seconds == shown == 600
+    assert base.default_idle_seconds == shown
+    assert AgentLimits().idle == timedelta(seconds=600)
 
 
 def test_the_file_says_where_executions_are_made(project: Project) -> None:

@@ -320,7 +320,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         # Agents, their checks and sentinels read it from the environment.
         os.environ["ANTHROPIC_BASE_URL"] = str(url)
 
-    idle = _optional(found, "shimIdleTimeout", int)
+    idle = _value(found, "shimIdleTimeout", int)
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
     profile = found["confinement"]
     persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value
