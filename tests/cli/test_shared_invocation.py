@@ -178,7 +178,9 @@ def test_text_may_be_the_data(project: Project) -> None:
         assert not data.is_symlink()
 
 
-@pytest.mark.story("Hankweave's own command line runs an unmodified project.")
+@pytest.mark.story(
+    "Hankweave's own command line runs an unmodified project.", of="docs/from-hankweave.md"
+)
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     """No argument is needed, not even `run`; a folder without a hank is reported."""
     project("run", "--headless")

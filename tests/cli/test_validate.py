@@ -197,6 +197,62 @@ def test_a_variable_that_looks_like_a_setting_and_is_none_is_warned_about(tmp_pa
     assert f"warning: {says}" in hankweave(*words, code=0, **misspelt).stderr
 
 
+REFUSED, ACCEPTED = 2, 0
+VERDICTS: dict[str, tuple[int, dict[str, object]]] = {
+    "an `id` with a space, a slash or `#`": (REFUSED, {"id": "a b"}),
+    "a `promptText` of spaces, or a prompt of comments alone": (
+        REFUSED,
+        {"promptText": "<!-- later -->"},
+    ),
+    "an `outputFiles` path that leads out of the work tree": (
+        REFUSED,
+        {"outputFiles": [{"copy": ["../a"]}]},
+    ),
+    "a `trackedFiles` or `checkpointedFiles` pattern with `..`": (
+        REFUSED,
+        {"checkpointedFiles": ["../*"]},
+    ),
+    "an invalid name of a variable in `env`": (REFUSED, {"env": {"a b": "c"}}),
+    "an empty `name`": (ACCEPTED, {"name": ""}),
+    "`null` for an optional field": (ACCEPTED, {"description": None}),
+    "a sentinel with an unknown event or a path that its events do not have": (
+        ACCEPTED,
+        {
+            "sentinels": [
+                {
+                    "sentinelConfig": {
+                        "id": "narrator",
+                        "name": "Narrator",
+                        "model": "scripted/any",
+                        "trigger": {"type": "event", "on": ["no.such"]},
+                        "execution": {"strategy": "immediate"},
+                        "userPromptText": "What happened?",
+                    }
+                }
+            ]
+        },
+    ),
+}
+"""Rows of the page's table of verdicts, with a codon for each and the exit code of `validate`."""
+
+LAX = {"sentinel": {"healthCheckGracePeriodMs": 0}}
+
+
+def test_the_verdicts_that_differ_from_hankweaves_are_those_of_the_page(tmp_path: Path) -> None:
+    """Each row of docs/from-hankweave.md is refused with exit code 2, or accepted, as it says."""
+    page = (EXAMPLE.parents[1] / "docs" / "from-hankweave.md").read_text()
+    for row, (code, fields) in VERDICTS.items():
+        assert f"\n| {row} | " in page
+        done = validate(write_hank(tmp_path, {**codon("a"), **fields}))
+        assert done.returncode == code, (row, done.stderr)
+
+    text = write_hank(tmp_path, codon("a"), overrides=LAX).read_text()
+    (tmp_path / "hank.json").write_text("\ufeff" + text)
+    assert validate(tmp_path).returncode == ACCEPTED
+    (tmp_path / "hank.json").write_text(text.replace('"overrides"', '"overrides": {}, "overrides"'))
+    assert validate(tmp_path).returncode == REFUSED
+
+
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:
     """--agent and --model mean the same as with `run`; with --no-agent-check nothing fails."""
     hank = write_hank(tmp_path / "hank", {**codon("a"), "agent": None, "model": "llama"})

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from hankweave_protocol.hank import Codon
+from hankweave_server.hank.load import HankInvalid, load
 from hankweave_server.hank.price_files import packaged_prices
 from hankweave_server.sentinels.preflight import SentinelCheck, check_sentinels
+from support.scripted_hank import codon, write_hank
 from support.sentinels import a_sentinel, an_entry_of_the_plan, entry_of, write
 
 KEYS = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
@@ -76,3 +79,68 @@ def test_a_misspelt_model_is_found(tmp_path: Path) -> None:
     elsewhere = KEYS | {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     (check,) = check_sentinels([codon], tmp_path, elsewhere, listed)
     assert check.faults == ()
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "an unknown key": {"colour": "red"},
+    "an unknown key of its trigger": {"trigger": {"type": "event", "on": ["info"], "colour": 1}},
+    "a missing name": {"name": None},
+    "an empty name": {"name": ""},
+    "an id with capitals": {"id": "Narrator"},
+    "no prompt": {"userPromptText": None},
+    "an empty prompt": {"userPromptText": ""},
+    "a prompt that is no text": {"userPromptText": 5},
+    "a template that does not compile": {"userPromptText": "{% for %}"},
+    "a prompt file that is missing": {"userPromptFile": "missing.md"},
+    "a prompt file outside of the hank": {"userPromptFile": "../outside.md"},
+    "an unknown event": {"trigger": {"type": "event", "on": ["no.such"]}},
+    "no events": {"trigger": {"type": "event", "on": []}},
+    "an unknown strategy": {"execution": {"strategy": "sometimes"}},
+    "a threshold of 0": {"execution": {"strategy": "count", "threshold": 0}},
+    "an unknown path": {
+        "trigger": {
+            "type": "event",
+            "on": ["info"],
+            "conditions": [{"operator": "equals", "path": "colour", "value": 1}],
+        }
+    },
+    "a schema of nothing": {"structuredOutput": {"output": "object"}},
+    "a schema that is none": {
+        "structuredOutput": {"output": "object", "jsonSchema": {"type": "colour"}}
+    },
+    "a joined structure": {
+        "structuredOutput": {"output": "enum", "enumValues": ["a"]},
+        "joinString": "-",
+    },
+    "an output outside of the work tree": {"output": {"file": "../a.md"}},
+    "a memory without a system prompt": {
+        "conversational": {"trimmingStrategy": {"type": "maxTurns", "maxTurns": 3}}
+    },
+    "a number of failures of 0": {"errorHandling": {"maxConsecutiveFailures": 0}},
+    "null instead of a model": {"model": 5},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_sentinel_in_a_file_gets_the_verdict_of_one_in_the_hank(
+    tmp_path: Path, fault: str
+) -> None:
+    """Both are refused, both could not be loaded, or both are accepted."""
+    config = a_sentinel(**FAULTS[fault])
+    (tmp_path / "outside.md").write_text("x")
+    inline = verdict(tmp_path / "inline", config)
+    assert verdict(tmp_path / "file", write(tmp_path / "file", "sentinel.json", config)) == inline
+
+
+def verdict(folder: Path, config: dict[str, Any] | str) -> str:
+    """Return how a hank with the sentinel is judged before a run."""
+    hank = write_hank(folder, codon("one", sentinels=[{"sentinelConfig": config}]))
+    try:
+        loaded = load(hank)
+    except HankInvalid:
+        return "refused"
+
+    codons = [step for step in loaded.hank.hank if isinstance(step, Codon)]
+    (check,) = check_sentinels(codons, loaded.directory, {})
+    faults = [each for each in check.faults if "There is no endpoint" not in each]
+    return "not loaded" if faults else "accepted"
