@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -205,7 +206,7 @@ def _decode(decoder: msgspec.json.Decoder[T], text: str | bytes, *, prefix: str)
         return decoder.decode(text)
     except msgspec.ValidationError as error:
         message, path = _split(str(error), prefix)
-        hint = _key_meant(message)
+        hint = _key_meant(message, path)
         raise Refused(ErrorCode.INVALID_COMMAND, message, path=path, hint=hint) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
         raise Refused(ErrorCode.MALFORMED_JSON, f"This is not JSON: {error}", path=prefix) from None
@@ -254,18 +255,38 @@ def _nearest(name: str, names: tuple[str, ...]) -> str:
 
 
 _UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]*)`")
-_KEYS_OF_QUERIES = tuple(
-    key
-    for shape in (EventsQuery, Condition, Order, Reduction)
-    for key in shape.__struct_encode_fields__
-)
+_PARTS_OF_QUERIES: Mapping[str, type[msgspec.Struct]] = {
+    "where": Condition,
+    "orderBy": Order,
+    "reduce": Reduction,
+}
 
 
-def _key_meant(message: str) -> str | None:
-    """Return a hint with the nearest known key; only queries refuse unknown keys."""
+def _key_meant(message: str, path: str) -> str | None:
+    """Return a hint for an unknown key; only queries refuse unknown keys.
+
+    Only the keys of the object at `path` count: a key of another part of the query is no help.
+    """
     found = _UNKNOWN_KEY.search(message)
-    close = difflib.get_close_matches(found["key"], _KEYS_OF_QUERIES, n=1) if found else ()
-    return f"Did you mean {close[0]!r}?" if close else None
+    if found is None:
+        return None
+
+    steps = re.findall(r"\w+", path)
+    shapes = (_PARTS_OF_QUERIES[step] for step in steps if step in _PARTS_OF_QUERIES)
+    shape = next(shapes, EventsQuery)
+    close = difflib.get_close_matches(found["key"], shape.__struct_encode_fields__, n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+
+    if shape is not Condition:
+        return None
+
+    name = found["key"]
+    own = name.partition(".")[0]
+    if own not in _EventEnvelope.__struct_encode_fields__:
+        name = "data.codonId"
+
+    return f'Write {{"field": "{name}", "op": "eq", "value": ...}}.'
 
 
 # --- what JSON cannot hold ------------------------------------------------------------------------

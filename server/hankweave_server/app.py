@@ -425,7 +425,7 @@ def _context(
         agent_for=roster.agent_for,
         model_for=roster.model_for,
         started_monotonic=started,
-        idle_timeout=_seconds(opened.settings.default_idle_seconds) or timedelta(minutes=10),
+        idle_timeout=timedelta(seconds=opened.settings.default_idle_seconds),
         idle_override=_seconds(opened.settings.idle_seconds),
         ignore_rig_failures=opened.settings.ignore_rig_failures,
         sentinel_persistence=opened.settings.sentinel_persistence,

@@ -21,7 +21,14 @@ from typing import Any, Final, get_args
 
 from hankweave_protocol.hank import ConfinementProfile
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.settings import LogFormat, LogLevel, WatchMode, duration, safe_points_named
+from hankweave_server.settings import (
+    IDLE_SECONDS,
+    LogFormat,
+    LogLevel,
+    WatchMode,
+    duration,
+    safe_points_named,
+)
 
 PREFIX: Final = "HANKWEAVE_RUNTIME_"
 FILE: Final = "hankweave.json"
@@ -134,12 +141,12 @@ def _amount(value: object) -> float:
     return float(number)
 
 
-def _seconds(value: object) -> float:
-    seconds = _amount(value)
-    if seconds == 0:
-        raise ValueError("expected a number above 0")
+def _budget(value: object) -> float:
+    limit = _amount(value)
+    if limit == 0:
+        raise ValueError("expected a number above 0; without the setting, there is no limit")
 
-    return seconds
+    return limit
 
 
 def _duration(value: object) -> float:
@@ -231,7 +238,7 @@ _ALL = (
     Setting(
         "shimIdleTimeout",
         _integer(1, 1800),
-        None,
+        IDLE_SECONDS,
         "Maximum silence of an agent in seconds, for codons that do not set it.",
         "--shim-idle-timeout",
     ),
@@ -243,11 +250,11 @@ _ALL = (
         "--ignore-rig-failures",
     ),
     Setting(
-        "budget.maxDollars", _amount, None, "Budget of the execution, in US dollars.", "--max-cost"
+        "budget.maxDollars", _budget, None, "Budget of the execution, in US dollars.", "--max-cost"
     ),
     Setting(
         "budget.maxTimeSeconds",
-        _seconds,
+        _budget,
         None,
         "Budget of all codons together, in seconds.",
         "--max-time",
@@ -292,7 +299,7 @@ _ALL = (
         "noAgentCheck",
         _truth,
         False,
-        "Start even if an agent is missing or not logged in.",
+        "Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
         "--no-agent-check",
     ),
     Setting(
@@ -420,21 +427,23 @@ def of_environment(environment: Mapping[str, str], known: Iterable[str] = ()) ->
     `known` are variables with other readers. An unknown one causes a warning.
     """
     values: dict[str, object] = {}
-    warnings = []
-    others = frozenset(known)
     for name, text in sorted(environment.items()):
-        if not name.startswith(PREFIX) or not text:
-            continue
-
         setting = _BY_VARIABLE.get(name)
-        if setting is not None:
+        if setting is not None and text:
             values[setting.key] = _parsed(setting, text, name)
-        elif name not in others:
-            near = _nearest(name, (*_BY_VARIABLE, *others))
-            warnings.append(f"{name} is set, but there is no such setting.{near}")
 
     layer = Layer(ENVIRONMENT, values, {key: SETTINGS[key].variable for key in values})
-    return Read(layer, tuple(warnings))
+    return Read(layer, unknown_variables(environment, known))
+
+
+def unknown_variables(environment: Mapping[str, str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return a warning for each variable that looks like a setting and is none."""
+    names = (*_BY_VARIABLE, *known)
+    return tuple(
+        f"{name} is set, but there is no such setting.{_nearest(name, names)}"
+        for name, text in sorted(environment.items())
+        if name.startswith(PREFIX) and text and name not in names
+    )
 
 
 def of_file(path: Path, content: object) -> Read:

@@ -27,6 +27,9 @@ from hankweave_server.fsutil import PRIVATE_FILE
 MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
 
+FILES = "hankweave.files"
+"""The logger of changed files: its lines are DEBUG, but are written at level info, too."""
+
 Logger = structlog.stdlib.BoundLogger
 
 
@@ -120,6 +123,7 @@ def server_log(
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
+    logging.getLogger(FILES).setLevel(logging.DEBUG if level <= logging.INFO else level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)  # Its debug lines are about selectors.
     try:
         yield

@@ -15,6 +15,13 @@ DEFAULT_ROOT = Path("~/.hankweave-executions")
 
 LOOPBACK = "127.0.0.1"
 
+IDLE_SECONDS = 600
+"""How long an agent may be silent by default.
+
+Hankweave ends Claude Code after 180 s and other agents after 120 s. But an agent is silent while it
+runs one long command, such as a test suite, and to end it then loses its work.
+"""
+
 SafePoint: TypeAlias = Literal["rig-setup", "before-tool", "tool", "turn"]
 """A rig is set up; a tool asks permission to change files; a tool changed files; a message ended
 after files had changed.
@@ -131,7 +138,7 @@ class RunSettings:
     """The data was not named: an existing execution keeps its own."""
     idle_seconds: int | None = None
     """How long an agent may be silent in codons that set no limit; beats the hank's overrides."""
-    default_idle_seconds: int | None = None
+    default_idle_seconds: int = IDLE_SECONDS
     """The same if the hank's overrides set no limit either."""
     ignore_rig_failures: bool = False
     sentinel_persistence: bool | None = None

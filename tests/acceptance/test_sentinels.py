@@ -43,17 +43,25 @@ def watched(name: str, *sentinels: dict[str, Any], **settings: Any) -> dict[str,
 
 
 async def run(
-    tmp_path: Path, *codons: dict[str, Any], reason: str = "all-codons-completed", **env: str
+    tmp_path: Path,
+    *codons: dict[str, Any],
+    reason: str = "all-codons-completed",
+    options: tuple[str, ...] = (),
+    **env: str,
 ) -> Path:
     execution = tmp_path / "execution"
     hank = write_hank(tmp_path / "hank", *codons)
     async with (
-        running_server(hank, None, execution, env=env) as server,
+        running_server(hank, None, execution, *options, env=env) as server,
         server.client() as client,
     ):
         await idle(client, reason)
 
     return execution
+
+
+UNCHECKED = ("--no-agent-check",)
+"""Starts with a required sentinel that is known not to load."""
 
 
 @pytest.mark.story("A sentinel watches its codon, and what it says is on record.")
@@ -107,6 +115,7 @@ async def test_a_required_sentinel_without_a_key_fails_the_codon(tmp_path: Path)
         tmp_path,
         watched("observe", keyless, failCodonIfNotLoaded=True),
         reason="codon-failed",
+        options=UNCHECKED,
         ANTHROPIC_API_KEY="",
     )
     record = state(execution).runs[0].codons[-1]
@@ -127,7 +136,10 @@ async def test_a_required_sentinel_with_a_broken_template_fails_the_codon(tmp_pa
     """As in Hankweave: `sentinel-load-failure`, in `starting`, not retriable; no agent has run."""
     broken = narrator(userPromptText=BROKEN)
     execution = await run(
-        tmp_path, watched("observe", broken, failCodonIfNotLoaded=True), reason="codon-failed"
+        tmp_path,
+        watched("observe", broken, failCodonIfNotLoaded=True),
+        reason="codon-failed",
+        options=UNCHECKED,
     )
     [record] = state(execution).runs[0].codons
     assert isinstance(record, FailedCodon)

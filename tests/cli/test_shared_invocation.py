@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 
 from hankweave_protocol.events import CodonStartedEvent, RigSetupFailed
 from hankweave_server import config
+from hankweave_server.agents.base import AgentLimits
 from hankweave_server.cli.app import PLACES
+from hankweave_server.cli.explore import explore
+from hankweave_server.cli.run import run
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.cli.shared.run_settings import configured
 from hankweave_server.errors import ExitCode, Stop
@@ -42,6 +47,48 @@ class Project:
 
     def data_of(self, execution: Path) -> Path:
         return (execution / "read_only_data_source").resolve()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["pack"], "tar -czf ../hank.tar.gz -C . ."),
+        (["pack", "my hank", "-o", "x"], "tar -czf hank.tar.gz -C 'my hank' ."),
+        (["pack", "--check"], "hankweave validate ."),
+    ],
+)
+def test_pack_is_refused_with_what_to_do_instead(words: list[str], hint: str) -> None:
+    with pytest.raises(Stop) as stop:
+        translated(words, PLACES)
+
+    assert stop.value.exit_code is ExitCode.USAGE
+    assert hint in (stop.value.hint or "")
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize(
+    ("command", "option"), [(run, "--max-cost"), (run, "--max-time"), (explore, "--max-cost")]
+)
+def test_a_budget_that_would_let_nothing_run_is_refused(
+    command: click.Command, option: str, limit: str
+) -> None:
+    """As in a hank, a budget of 0 is an error, not a run that does nothing and succeeds."""
+    with pytest.raises(click.BadParameter, match="a finite number above 0"):
+        command.make_context("hankweave", [option, limit])
+
+
+def test_hankweave_alone_runs_the_hank_of_the_directory_or_shows_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Hankweave, whose first example is that; a directory named hank.json is no hank."""
+    monkeypatch.chdir(tmp_path)
+    assert translated([], PLACES) == []
+    (tmp_path / "hank.json").mkdir()
+    assert translated([], PLACES) == []
+    (tmp_path / "hank.json").rmdir()
+    (tmp_path / "hank.json").write_text("{}")
+    assert translated([], PLACES) == RUN
+    assert translated(["--help"], PLACES) == ["--help"]
 
 
 @pytest.fixture
@@ -131,13 +178,18 @@ def test_text_may_be_the_data(project: Project) -> None:
         assert not data.is_symlink()
 
 
-@pytest.mark.story("Hankweave's own command line runs an unmodified project.")
+@pytest.mark.story(
+    "Hankweave's own command line runs an unmodified project.", of="docs/from-hankweave.md"
+)
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
-    """No argument is needed; a folder without a hank is reported."""
+    """No argument is needed, not even `run`; a folder without a hank is reported."""
     project("run", "--headless")
     assert len(project.made) == 1
+    project()
+    assert len(project.made) == 2
     project.hank.unlink()
     assert "There is no hank.json in this directory" in project("run", code=2).stderr
+    assert "Usage: hankweave" in project(code=2).stderr
 
 
 def test_validate_runs_nothing(project: Project) -> None:
@@ -223,6 +275,18 @@ def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert (limits.idle_seconds, limits.default_idle_seconds) == (55, 55)
     hank = config.of_hank(tmp_path / "hank.json", {"model": "haiku"})
     assert configured(bare, config.resolve([hank, file])).model is None, "the hank has it already"
+
+
+def test_the_limit_of_silence_that_config_shows_is_the_one_that_agents_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a setting it is ten minutes, as the documents say."""
+    monkeypatch.chdir(tmp_path)
+    shown = config.resolve([])["shimIdleTimeout"].value
+    base = RunSettings(hank=None, data=None)
+    assert configured(base, config.resolve([])).default_idle_seconds == shown == 600
+    assert base.default_idle_seconds == shown
+    assert AgentLimits().idle == timedelta(seconds=600)
 
 
 def test_the_file_says_where_executions_are_made(project: Project) -> None:

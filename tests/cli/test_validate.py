@@ -71,8 +71,8 @@ def test_a_real_hank_is_shown_as_it_would_run() -> None:
         assert words in done.stdout
 
 
-def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
-    """A hank may be checked on another machine than the one it runs on."""
+def test_a_hank_can_be_checked_on_another_machine_than_the_one_it_runs_on() -> None:
+    """With --no-agent-check, a missing requirement is shown, and is no error."""
     words = (REAL, "--no-agent-check")
     missing = validate(*words, PATH="/nonexistent", ANTHROPIC_API_KEY="")
     assert missing.returncode == 0, missing.stderr
@@ -84,12 +84,21 @@ def test_a_requirement_that_is_missing_is_shown_and_is_no_error() -> None:
 
 
 def test_a_missing_requirement_stops_the_run_before_anything_is_made(tmp_path: Path) -> None:
-    """`hankweave run` names the missing item, exits with 78, and leaves no execution behind."""
-    hank = write_hank(tmp_path / "hank", codon("a"), requirements={"tools": ["no-such-tool"]})
-    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
-    done = hankweave(*words, code=78)
-    assert "The program 'no-such-tool' is not on the PATH." in done.stderr
+    """`run` and `validate` name all that is missing, and exit with 78; nothing is left behind."""
+    requirements = {"tools": ["no-such-tool"], "env": ["NO_SUCH_VARIABLE"]}
+    later = {**codon("b"), "agent": None, "model": "gpt-5"}
+    hank = write_hank(tmp_path / "hank", codon("a"), later, requirements=requirements)
+    execution = ("--execution", str(tmp_path / "execution"))
+    for words in (("run", str(hank), *execution, "--headless"), ("validate", str(hank))):
+        done = hankweave(*words, code=78, PATH="/usr/bin:/bin")
+        assert "The program 'no-such-tool' is not on the PATH." in done.stderr
+        assert "NO_SUCH_VARIABLE" in done.stderr
+        assert "b: Codex is not installed" in done.stderr
+
     assert not (tmp_path / "execution").exists()
+    told = validate(hank, "--json", PATH="/usr/bin:/bin")
+    assert told.returncode == 78
+    assert [each["isMet"] for each in json.loads(told.stdout)["requirements"]] == [False, False]
 
 
 @pytest.mark.story("A missing agent stops a run with exit code 78 before anything is made.")
@@ -111,6 +120,137 @@ def test_a_missing_agent_stops_the_run_before_anything_is_made(tmp_path: Path) -
     assert told.returncode == 78
     assert "later: Codex is not installed" in told.stderr
     assert "first" not in told.stderr
+
+
+def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    """Sentinels are checked as agents are: `run` and `validate` exit with 78 and say what to do.
+
+    If the codon can do without the sentinel, both warn, and the run starts.
+    """
+    sentinel = {
+        "id": "narrator",
+        "name": "Narrator",
+        "model": "anthropic/claude-test",
+        "trigger": {"type": "event", "on": ["file.updated"]},
+        "execution": {"strategy": "immediate"},
+        "userPromptText": "What happened?",
+    }
+    entry = {"sentinelConfig": sentinel, "settings": {"failCodonIfNotLoaded": True}}
+    later = codon("later", sentinels=[entry])
+    hank = write_hank(tmp_path / "hank", codon("first"), later)
+    execution = tmp_path / "execution"
+    words = ("run", str(hank), "--execution", str(execution), "--headless")
+    keyless = {"ANTHROPIC_API_KEY": ""}
+    refused = hankweave(*words, code=78, **keyless)
+    assert "later: sentinel narrator, the codon will fail: There is no API key" in refused.stderr
+    assert not execution.exists()
+    told = validate(hank, "--json", **keyless)
+    assert told.returncode == 78
+    (check,) = json.loads(told.stdout)["sentinels"]
+    assert (check["codon"], check["isRequired"]) == ("later", True)
+    assert "ANTHROPIC_API_KEY" in check["faults"][0]
+    assert validate(hank, "--no-agent-check", **keyless).returncode == 0
+
+    entry["settings"] = {}
+    hank = write_hank(tmp_path / "hank", codon("first"), later)
+    assert "the codon will run without it" in validate(hank, **keyless).stdout
+    assert validate(hank, **keyless).returncode == 0
+    assert "warning: later: sentinel narrator" in hankweave(*words, code=0, **keyless).stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("claude-sonet-4-5", "Did you mean 'claude-sonnet-4-5'?"),
+        ("sonnett", "Did you mean 'sonnet'?"),
+        ("gpt-5.4-minni", "Did you mean 'gpt-5.4-mini'?"),
+    ],
+)
+def test_a_misspelt_model_is_found_before_a_provider_refuses_it(
+    tmp_path: Path, model: str, says: str
+) -> None:
+    """The exit code is 78, with the name that was meant; a fallback model counts as well."""
+    first = {**codon("a"), "agent": None, "model": model}
+    assert says in hankweave("validate", str(write_hank(tmp_path, first)), code=78).stderr
+    later = {**codon("a"), "agent": None, "model": "opus", "fallbackModels": [model]}
+    assert says in hankweave("validate", str(write_hank(tmp_path, later)), code=78).stderr
+
+
+def test_a_model_that_is_not_listed_is_noted_and_is_no_error(tmp_path: Path) -> None:
+    """It may be newer than the list of models."""
+    hank = write_hank(tmp_path, {**codon("a"), "agent": None, "model": "gpt-9-nope"})
+    told = validate(hank, "--no-agent-check").stdout
+    assert "the model 'gpt-9-nope' is not in the list of known models; the nearest is 'gpt-" in told
+    faults = json.loads(validate(hank, "--json").stdout)["agents"][0]["faults"]
+    assert "gpt-9-nope" not in json.dumps(faults)
+
+
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_warned_about(tmp_path: Path) -> None:
+    """`validate` and `run` name it, and the setting that was probably meant."""
+    hank = write_hank(tmp_path / "hank", codon("a"))
+    misspelt = {"HANKWEAVE_RUNTIME_MODLE": "opus"}
+    says = "HANKWEAVE_RUNTIME_MODLE is set, but there is no such setting. Did you mean "
+    assert says in validate(hank, **misspelt).stdout
+    words = ("run", str(hank), "--execution", str(tmp_path / "execution"), "--headless")
+    assert f"warning: {says}" in hankweave(*words, code=0, **misspelt).stderr
+
+
+REFUSED, ACCEPTED = 2, 0
+VERDICTS: dict[str, tuple[int, dict[str, object]]] = {
+    "an `id` with a space, a slash or `#`": (REFUSED, {"id": "a b"}),
+    "a `promptText` of spaces, or a prompt of comments alone": (
+        REFUSED,
+        {"promptText": "<!-- later -->"},
+    ),
+    "an `outputFiles` path that leads out of the work tree": (
+        REFUSED,
+        {"outputFiles": [{"copy": ["../a"]}]},
+    ),
+    "a `trackedFiles` or `checkpointedFiles` pattern with `..`": (
+        REFUSED,
+        {"checkpointedFiles": ["../*"]},
+    ),
+    "an invalid name of a variable in `env`": (REFUSED, {"env": {"a b": "c"}}),
+    "an empty `name`": (ACCEPTED, {"name": ""}),
+    "`null` for an optional field": (ACCEPTED, {"description": None}),
+    "a sentinel with an unknown event or a path that its events do not have": (
+        ACCEPTED,
+        {
+            "sentinels": [
+                {
+                    "sentinelConfig": {
+                        "id": "narrator",
+                        "name": "Narrator",
+                        "model": "scripted/any",
+                        "trigger": {"type": "event", "on": ["no.such"]},
+                        "execution": {"strategy": "immediate"},
+                        "userPromptText": "What happened?",
+                    }
+                }
+            ]
+        },
+    ),
+}
+"""Rows of the page's table of verdicts, with a codon for each and the exit code of `validate`."""
+
+LAX = {"sentinel": {"healthCheckGracePeriodMs": 0}}
+
+
+def test_the_verdicts_that_differ_from_hankweaves_are_those_of_the_page(tmp_path: Path) -> None:
+    """Each row of docs/from-hankweave.md is refused with exit code 2, or accepted, as it says."""
+    page = (EXAMPLE.parents[1] / "docs" / "from-hankweave.md").read_text()
+    for row, (code, fields) in VERDICTS.items():
+        assert f"\n| {row} | " in page
+        done = validate(write_hank(tmp_path, {**codon("a"), **fields}))
+        assert done.returncode == code, (row, done.stderr)
+
+    text = write_hank(tmp_path, codon("a"), overrides=LAX).read_text()
+    (tmp_path / "hank.json").write_text("\ufeff" + text)
+    assert validate(tmp_path).returncode == ACCEPTED
+    (tmp_path / "hank.json").write_text(text.replace('"overrides"', '"overrides": {}, "overrides"'))
+    assert validate(tmp_path).returncode == REFUSED
 
 
 def test_an_agent_is_checked_as_the_command_line_chooses_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hankweave_server import config
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.settings import IDLE_SECONDS
 
 HANKWEAVE = (
     *("port", "autostart", "withoutProxy", "showCosts", "idleTimeout", "executionBaseDir"),
@@ -49,10 +50,10 @@ def test_the_first_source_that_names_a_setting_decides(tmp_path: Path) -> None:
     hank = config.of_hank(tmp_path / "hank.json", {"shimIdleTimeout": 3, "budget": {}})
     file = file_of(tmp_path, shimIdleTimeout=4)
     layers = [line, environment, hank, file]
-    for expected in (1, 2, 3, 4, None):
+    for expected in (1, 2, 3, 4, IDLE_SECONDS):
         found = config.resolve(layers)["shimIdleTimeout"]
         assert found.value == expected
-        assert found.is_default == (expected is None)
+        assert found.is_default == (expected is IDLE_SECONDS)
         layers = layers[1:]
 
 
@@ -88,6 +89,7 @@ def test_values_are_read_as_their_kind() -> None:
         ("SHIM_IDLE_TIMEOUT", "1801"),
         ("IDLE_TIMEOUT", "256"),
         ("BUDGET_MAX_DOLLARS", "nan"),
+        ("BUDGET_MAX_DOLLARS", "0"),
         ("BUDGET_MAX_TIME_SECONDS", "0"),
         ("ANTHROPIC_BASE_URL", "localhost"),
         ("SAFE_POINTS", "sometimes"),

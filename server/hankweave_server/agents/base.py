@@ -15,6 +15,7 @@ from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.domain.limits import LimitFacts
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
+from hankweave_server.settings import IDLE_SECONDS
 
 TimeLimit: TypeAlias = Literal["start", "idle", "total"]
 
@@ -45,7 +46,7 @@ class AgentLimits:
     start: timedelta | None = timedelta(seconds=30)
     """From the start of the process to the beginning of its session."""
 
-    idle: timedelta | None = timedelta(minutes=10)
+    idle: timedelta | None = timedelta(seconds=IDLE_SECONDS)
     """Longest time between two pieces of output, on stdout or stderr."""
 
     total: timedelta | None = None

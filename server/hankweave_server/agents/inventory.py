@@ -24,6 +24,7 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.shapes import Value
 from hankweave_server import __version__
+from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.process.environment import common
 
 VERSION_DEADLINE = 15.0
@@ -138,6 +139,9 @@ class Found(Value, kw_only=True, omit_defaults=False):
     install: str
     """The command that installs it."""
 
+    needs: str | None = None
+    """What else must be installed before it can run here."""
+
     @property
     def is_installed(self) -> bool:
         return self.path is not None
@@ -158,6 +162,7 @@ def look(name: str, spec: AgentSpec) -> Found:
         told = version_of(engine_of(known, path, environment), environment)
 
     everything = common(os.environ, os.environ)
+    missing = missing_library() if isinstance(spec, AcpAgentSpec) else None
     return Found(
         name=name,
         kind=kind_of(spec),
@@ -168,6 +173,7 @@ def look(name: str, spec: AgentSpec) -> Found:
         logged_in_by=logins_in(known, everything),
         looked_for=(*known.keys, *dict(_files(known, everything))),
         install=known.install,
+        needs=None if missing is None else missing.hint,
     )
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -37,6 +37,7 @@ from hankweave_server.agents.claude import SANDBOX
 from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
 from hankweave_server.agents.process.environment import common
 from hankweave_server.agents.registry import Roster
+from hankweave_server.domain.model_names import Spelling, spelling_of
 from hankweave_server.domain.model_routes import AgentName, is_of_another_maker, suggestion_for
 from hankweave_server.domain.permissions import can_refuse, permissions_of
 from hankweave_server.hank.agents import BY_NAME, Selection, name_of
@@ -102,6 +103,8 @@ class _Need:
     selection: Selection
     written_model: str
     """The model as the hank or the command line names it."""
+    models: tuple[str, ...]
+    """All models that the hank names for the codons, the written one first."""
     environment: Mapping[str, str]
     """The codons' `env`."""
     permissions: Permissions | None
@@ -110,9 +113,15 @@ class _Need:
 
 
 def check_agents(
-    codons: Iterable[Codon], roster: Roster, overrides: Overrides | None
+    codons: Iterable[Codon],
+    roster: Roster,
+    overrides: Overrides | None,
+    listed: Collection[str] = (),
 ) -> tuple[AgentCheck, ...]:
-    """Check the agents of codons in parallel, up to 8 at a time; runs each agent's `--version`."""
+    """Check the agents of codons in parallel, up to 8 at a time; runs each agent's `--version`.
+
+    `listed` has the names of known models; without it, the spelling of models is not checked.
+    """
     needs: dict[object, _Need] = {}
     for codon in codons:
         need = _need_of(codon, roster, overrides)
@@ -122,13 +131,17 @@ def check_agents(
         return ()
 
     with ThreadPoolExecutor(max_workers=min(8, len(needs))) as pool:
-        return tuple(pool.map(_checked, needs.values()))
+        return tuple(pool.map(lambda need: _checked(need, listed), needs.values()))
 
 
 def _need_of(codon: Codon, roster: Roster, overrides: Overrides | None) -> _Need:
+    written = roster.model or codon.model
+    variants = () if codon.attempts is None else codon.attempts.variants
+    others = (*codon.fallback_models, *(each.model for each in variants if each.model is not None))
     return _Need(
         selection=roster.select(codon),
-        written_model=roster.model or codon.model,
+        written_model=written,
+        models=tuple(dict.fromkeys((written, *others))),
         environment=codon.env,
         permissions=permissions_of(codon, overrides),
         can_ask=roster.agent_for(codon).can_ask,
@@ -141,12 +154,12 @@ def _key_of(need: _Need) -> str:
     if isinstance(spec, _WITHOUT_MODEL):
         what: object = agent_named(need.selection)
     else:
-        what = (need.selection, need.written_model)
+        what = (need.selection, need.models)
 
     return repr((what, sorted(need.environment.items()), need.permissions))
 
 
-def _checked(need: _Need) -> AgentCheck:
+def _checked(need: _Need, listed: Collection[str]) -> AgentCheck:
     selection, host = need.selection, {**common(os.environ, os.environ), **need.environment}
     empty = AgentCheck(
         codons=tuple(dict.fromkeys(need.codons)),
@@ -158,14 +171,27 @@ def _checked(need: _Need) -> AgentCheck:
         faults=(),
         notes=(),
     )
-    check = _Check(need, host, _known_of(selection))
+    check = _Check(need, host, _known_of(selection), listed)
     if not selection.is_known:
         return _with(empty, faults=(check.unknown_model(),))
 
-    faults = [*check.of_permissions(), *check.of_model(), *check.of_root()]
+    faults = [
+        *check.of_permissions(),
+        *check.of_model(),
+        *check.of_spelling(),
+        *check.of_root(),
+        *check.of_library(),
+    ]
     found = check.program()
     if found.fault is not None:
-        return _with(empty, faults=(found.fault, *faults), notes=found.notes)
+        notes = (*found.notes, *check.unlisted_models())
+        return _with(
+            empty,
+            path=found.path,
+            version=found.version,
+            faults=(found.fault, *faults),
+            notes=notes,
+        )
 
     seen = check.logins()
     return _with(
@@ -174,7 +200,7 @@ def _checked(need: _Need) -> AgentCheck:
         version=found.version,
         logged_in_by=seen,
         faults=(*faults, *check.of_login(seen)),
-        notes=(*found.notes, *check.notes(seen)),
+        notes=(*found.notes, *check.notes(seen), *check.unlisted_models()),
     )
 
 
@@ -212,6 +238,8 @@ class _Check:
     host: Mapping[str, str]
     """The part of the server's environment that the agent can see, with the codons' `env`."""
     known: Acquaintance
+    listed: Collection[str]
+    """The names of known models."""
 
     @property
     def _name(self) -> str:
@@ -230,9 +258,6 @@ class _Check:
         if not command:
             return _Program(path=BUILT_IN)
 
-        if isinstance(spec, AcpAgentSpec) and (missing := missing_library()) is not None:
-            return _Program(fault=AgentFault(message=missing.message, hint=missing.hint or ""))
-
         program = command[0]
         if "/" in program and not os.path.isabs(program):
             note = f"{program} will be looked up in the work tree when its codon starts."
@@ -243,6 +268,13 @@ class _Check:
             return _Program(fault=self._not_installed(program))
 
         return self._with_version(path) if _is_own(spec) else _Program(path=path)
+
+    def of_library(self) -> Iterator[AgentFault]:
+        """Report the library of the Agent Client Protocol, if it is needed and not installed."""
+        if isinstance(self.need.selection.spec, AcpAgentSpec):
+            missing = missing_library()
+            if missing is not None:
+                yield AgentFault(message=missing.message, hint=missing.hint or "")
 
     def _not_installed(self, program: str) -> AgentFault:
         install = self.known.install
@@ -327,19 +359,57 @@ class _Check:
             "(gemini-...), 'opencode/PROVIDER/MODEL' or 'pi/PROVIDER/MODEL'; "
             "or set an 'agent' in the codon."
         )
+        spelling = spelling_of(model, self.listed) if self.listed else None
+        if meant is None and spelling is not None and spelling.is_misspelt:
+            meant = spelling.nearest
+
         if meant is not None:
             hint = f"Did you mean {meant!r}?"
 
         return AgentFault(message=f"No agent is known to run the model {model!r}.", hint=hint)
 
+    def _runs_any_model(self) -> bool:
+        """Return whether nothing is known about the models that the agent can run."""
+        spec, name = self.need.selection.spec, self._name
+        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
+            return True
+
+        return name not in _TITLES or bool(self.host.get(_ENDPOINTS.get(name, "")))
+
+    def _spellings(self) -> Iterator[tuple[str, Spelling]]:
+        if not self.listed or self._runs_any_model():
+            return
+
+        for model in self.need.models:
+            spelling = spelling_of(model, self.listed)
+            if spelling is not None:
+                yield model, spelling
+
+    def of_spelling(self) -> Iterator[AgentFault]:
+        """Report misspelt names of models, which the provider would refuse."""
+        for model, spelling in self._spellings():
+            if spelling.is_misspelt:
+                yield AgentFault(
+                    message=f"There is no model {model!r} in the list of known models.",
+                    hint=f"Did you mean {spelling.nearest!r}? If the name is right, add it to your "
+                    "own prices (--prices).",
+                )
+
+    def unlisted_models(self) -> Iterator[str]:
+        """Yield a remark on each model that is newer than the list of models, or does not exist."""
+        if self._name not in _ENDPOINTS:
+            return
+
+        for model, spelling in self._spellings():
+            if not spelling.is_misspelt:
+                near = "" if spelling.nearest is None else f"; the nearest is {spelling.nearest!r}"
+                what = f"the model {model!r} is not in the list of known models"
+                yield f"{self._title}: {what}{near}."
+
     def of_model(self) -> Iterator[AgentFault]:
         """Report a model that the chosen agent cannot run."""
         name, model = self._name, self.need.written_model
-        if name not in _TITLES or self.host.get(_ENDPOINTS.get(name, "")):
-            return
-
-        spec = self.need.selection.spec
-        if isinstance(spec, CodexAgentSpec) and "model_provider" in spec.config:
+        if self._runs_any_model():
             return
 
         if is_of_another_maker(model, _agent_name(name)):

@@ -134,12 +134,13 @@ def _list(found: list[Found], *, as_json: bool) -> None:
 
 
 def _program(found: Found) -> str:
+    needs = "" if found.needs is None else f". It needs a library, too. {found.needs}"
     if found.path is None:
-        return f"not installed: {found.install}"
+        return f"not installed: {found.install}{needs}"
 
     words = (found.path, *found.command[1:])
     complaint = "" if found.complaint is None else f" ({found.complaint})"
-    return " ".join(words) + complaint
+    return " ".join(words) + complaint + needs
 
 
 def _login(found: Found) -> str:

@@ -36,6 +36,7 @@ from hankweave_server.cli.output.rollback_report import draw_report
 from hankweave_server.cli.output.text import console, say, span
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
+from hankweave_server.cli.shared.run_settings import checked_budget
 from hankweave_server.cli.show import whole_diff
 from hankweave_server.domain.exploration.explorations import (
     adopted,
@@ -86,8 +87,9 @@ _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant
 @click.option("--parallel", type=click.IntRange(1, MAX_ATTEMPTS), help="Attempts at a time.")
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0, min_open=True),
-    help="Budget of all attempts together, in US dollars.",
+    type=float,
+    callback=checked_budget,
+    help="Budget of all attempts together, in US dollars, above 0.",
 )
 @click.option("--good-enough", type=float, help="Start no further attempt after this score.")
 @click.option("--adopt-best", is_flag=True, help="Adopt the best attempt at the end.")

@@ -13,7 +13,6 @@ that a rollback removes the right ones.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -233,7 +232,9 @@ class Interrupts:
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Agent for all codons.")
 @click.option("--model", "-m", help="Model for all codons; overrides the hank.")
 @click.option(
-    "--no-agent-check", is_flag=True, help="Start even if an agent is missing or not logged in."
+    "--no-agent-check",
+    is_flag=True,
+    help="Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
 )
 @click.option("--ignore-rig-failures", is_flag=True, help="Continue when a rig operation fails.")
 @click.option(
@@ -252,15 +253,15 @@ class Interrupts:
 )
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0),
-    callback=lambda _context, _option, limit: _finite(limit),
-    help="Budget of the execution, in US dollars.",
+    type=float,
+    callback=run_settings.checked_budget,
+    help="Budget of the execution, in US dollars, above 0.",
 )
 @click.option(
     "--max-time",
-    type=click.FloatRange(0, min_open=True),
-    callback=lambda _context, _option, limit: _finite(limit),
-    help="Budget of all codons together, in seconds.",
+    type=float,
+    callback=run_settings.checked_budget,
+    help="Budget of all codons together, in seconds, above 0.",
 )
 @click.option(
     "--max-wait",
@@ -324,9 +325,9 @@ def run(context: click.Context, /, **given: Any) -> None:
     hankweave run --workspace ~/my-project
 
     The command line of the original Hankweave works, too: `hankweave my-project`, `hankweave --data
-    data/ -y`. There, DATA defaults to the directory of the hank. Settings come from options,
-    HANKWEAVE_RUNTIME_* variables, the hank's overrides and hankweave.json, in this order of
-    precedence; `hankweave config` shows the result.
+    data/ -y`, or `hankweave` alone in a directory with a hank.json. There, DATA defaults to the
+    directory of the hank. Settings come from options, HANKWEAVE_RUNTIME_* variables, the hank's
+    overrides and hankweave.json, in this order of precedence; `hankweave config` shows the result.
     """
     if given["for_a_moment"]:
         ephemeral_server.end_with_stdin()
@@ -354,13 +355,6 @@ def _checked_duration(text: str | None) -> float | None:
         raise click.BadParameter(f"{error}.") from None
 
 
-def _finite(limit: float | None) -> float | None:
-    if limit is not None and not math.isfinite(limit):
-        raise click.BadParameter("It must be a finite number.")
-
-    return limit
-
-
 def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     """Load the hank, choose the execution directory and run the server until it ends.
 
@@ -369,8 +363,8 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
     settings = _within_share(settings, chosen.layout)
-    loaded = _hank_for(settings, chosen)
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
+    loaded = _hank_for(settings, chosen, prices)
     with _reserved_port(settings.port) as port:
         return _serve_on(port, settings, chosen, loaded, prices, teller)
 
@@ -439,7 +433,7 @@ def _asks_at_ctrl_c(settings: RunSettings) -> bool:
     return can_ask() and not (settings.json_output or settings.plan_on_record)
 
 
-def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
+def _hank_for(settings: RunSettings, chosen: ChosenExecution, prices: Prices) -> LoadedHank:
     if settings.plan_on_record:
         return plan_on_record(chosen.layout)
 
@@ -448,10 +442,13 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution) -> LoadedHank:
         return no_hank(chosen.layout.work_tree)
 
     loaded = _as_attempt(hank_loading.read(hank, settings.model), chosen.layout)
-    hank_loading.require(loaded)
+    hank_loading.require(loaded, chosen.layout, settings, prices, _warn)
     hank_loading.require_confinement(loaded, settings)
-    hank_loading.require_agents(loaded, chosen.layout, settings)
     return loaded
+
+
+def _warn(sentence: str) -> None:
+    complain(f"warning: {sentence}")
 
 
 def _within_share(settings: RunSettings, layout: Layout) -> RunSettings:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -27,11 +28,13 @@ from hankweave_protocol.hank import (
 )
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import PlanEntry
+from hankweave_server import config
 from hankweave_server.agents.preflight import AgentCheck, agent_named
 from hankweave_server.agents.registry import Roster
 from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.cli.remote import json_option, print_json
-from hankweave_server.cli.shared import hank_loading
+from hankweave_server.cli.run import run
+from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.domain.budget.report import planned_budgets
 from hankweave_server.domain.budget.report import warnings as budget_warnings
 from hankweave_server.domain.confinement import confinement_of
@@ -42,11 +45,10 @@ from hankweave_server.hank.advice import advice
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank
 from hankweave_server.hank.price_files import load_prices, usual_place
-from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.hank.references import requirements_of
+from hankweave_server.notify import SECRET
 from hankweave_server.plain_text import printable
-from hankweave_server.sentinels.config import SentinelInvalid, load_config, reference_of
-from hankweave_server.sentinels.templates.javascript import QuickJs
+from hankweave_server.sentinels.preflight import SentinelCheck
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.parent_gitignore import rules_above
@@ -136,6 +138,8 @@ class ValidationReport(Value, kw_only=True, omit_defaults=False):
     requirements: tuple[RequirementOutlook, ...] = ()
     agents: tuple[AgentCheck, ...] = ()
     """The agents that the codons need, as found on this machine."""
+    sentinels: tuple[SentinelCheck, ...] = ()
+    """The sentinels of the codons, and what keeps them from being loaded on this machine."""
     patterns: tuple[str, ...] = ()
     """The patterns of tracked files at the end of the plan."""
     folders: tuple[TrackedFilesReport, ...] = ()
@@ -177,6 +181,7 @@ def of_hank(
     """
     hank, roster = loaded.hank, hank_loading.roster_of(loaded, agent, model)
     plan = initial_plan(hank)
+    sentinels = hank_loading.sentinels_of(loaded, _codons(hank), prices)
     patterns = tracked_patterns(plan, plan[-1].codon_id)
     folders = [
         *([_tracked_in(workspace, "workspace", patterns)] if workspace else ()),
@@ -194,10 +199,11 @@ def of_hank(
             RequirementOutlook(kind=each.kind, name=each.name, is_met=each.is_met)
             for each in requirements_of(hank, environment)
         ),
-        agents=hank_loading.agents_of(loaded, agent, model),
+        agents=hank_loading.agents_of(loaded, agent, model, prices),
+        sentinels=sentinels,
         patterns=patterns,
         folders=tuple(folders),
-        warnings=(*advice(loaded), *_of_sentinels(loaded), *_of_budgets(hank, prices)),
+        warnings=(*advice(loaded), *_of_sentinels(sentinels), *_of_budgets(hank, prices)),
     )
 
 
@@ -256,33 +262,15 @@ def _loops(hank: Hank) -> Iterator[LoopOutlook]:
             yield LoopOutlook(loop_id=step.id, name=step.name, ends=ends)
 
 
-def _of_sentinels(loaded: LoadedHank) -> Iterator[str]:
-    """Load every sentinel as a run does, and yield what is wrong.
-
-    A sentinel that cannot be loaded does not stop its codon, unless its settings say so.
-    """
-    files = HankFiles(loaded.directory)
-    with closing(QuickJs()) as quickjs:
-        for step in loaded.hank.hank:
-            for codon in step.codons if isinstance(step, Loop) else (step,):
-                for index, entry in enumerate(codon.sentinels):
-                    yield from _of_sentinel(
-                        codon, entry, reference_of(entry, index), files, quickjs
-                    )
+def _codons(hank: Hank) -> Iterator[Codon]:
+    for step in hank.hank:
+        yield from step.codons if isinstance(step, Loop) else (step,)
 
 
-def _of_sentinel(
-    codon: Codon, entry: SentinelEntry, name: str, files: HankFiles, quickjs: QuickJs
-) -> Iterator[str]:
-    try:
-        found = load_config(entry, files, quickjs)
-    except SentinelInvalid as invalid:
-        needed = entry.settings is not None and entry.settings.fail_codon_if_not_loaded
-        end = "the codon will fail" if needed else "the codon will run without it"
-        for problem in invalid.problems:
-            yield f"{codon.id}: sentinel {name}, {end}: {problem}"
-    else:
-        yield from (f"{codon.id}: sentinel {name}: {warning}" for warning in found.warnings)
+def _of_sentinels(checks: Iterable[SentinelCheck]) -> Iterator[str]:
+    for check in checks:
+        yield from check.complaints()
+        yield from (f"{check.codon}: sentinel {check.sentinel}: {each}" for each in check.warnings)
 
 
 def _of_budgets(hank: Hank, prices: Prices) -> Iterator[str]:
@@ -338,7 +326,9 @@ def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
 @click.option("--agent", type=click.Choice(sorted(BY_NAME)), help="Agent for all codons.")
 @click.option("--model", "-m", help="Model for all codons; overrides the hank.")
 @click.option(
-    "--no-agent-check", is_flag=True, help="Report missing agents and logins, but do not fail."
+    "--no-agent-check",
+    is_flag=True,
+    help="Report what this machine lacks, but do not fail.",
 )
 @click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @json_option
@@ -357,9 +347,10 @@ def validate(
     Nothing is written, and the network is not used. All errors are printed at once, each with its
     line, JSON path and a suggestion; the exit code is then 2. For a valid hank, the output shows
     the plan, budgets, tracked files and requirements, and warnings, which do not make it invalid.
-    If a required agent is missing, outdated, not logged in or unable to run its model, the exit
-    code is 78; --no-agent-check allows checking a hank on a machine other than the one that will
-    run it.
+    The exit code is 78 if `hankweave run` would refuse to start on this machine: a variable or
+    program of the hank's requirements is missing; a required agent is missing, outdated, not logged
+    in or unable to run its model; or a required sentinel cannot be loaded. --no-agent-check allows
+    checking a hank on a machine other than the one that will run it.
 
     \b
     hankweave validate hank.json
@@ -378,18 +369,22 @@ def validate(
         print_json(of_problems(file, invalid.problems))
         sys.exit(ExitCode.USAGE)
 
+    variables = config.unknown_variables(os.environ, run_settings.variables_of(run) | {SECRET})
     known = load_prices(prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     found = of_hank(file, loaded, os.environ, known, workspace, data, agent=agent, model=model)
-    if as_json:
-        print_json(found)
-        if not no_agent_check and any(each.faults for each in found.agents):
-            sys.exit(ExitCode.CONFIGURATION)
-
+    found = msgspec.structs.replace(found, warnings=(*found.warnings, *variables))
+    print_json(found) if as_json else _show(found)
+    if no_agent_check:
         return
 
-    _show(found)
-    if not no_agent_check:
-        hank_loading.refuse(found.agents)
+    requirements = requirements_of(loaded.hank, os.environ)
+    try:
+        hank_loading.refuse(requirements, found.agents, found.sentinels)
+    except Stop as stop:
+        if not as_json:
+            raise
+
+        sys.exit(stop.exit_code)
 
 
 def _must_exist(path: Path | None, what: str) -> None:

@@ -20,6 +20,7 @@ Modules, in reading order:
 - `permission_patterns`: which tool calls a pattern means
 - `confinement`: what a codon's agent can reach, and errors that a refusal causes
 - `model_routes`: which agent runs a model
+- `model_names`: names of models that are misspelt or not listed
 - `budget/`: what a codon may use, and what it has used
 - `costs`: costs per codon, sentinel, run and execution; prices of models
 - `retention`: which checkpoints may be pruned

@@ -29,6 +29,8 @@ _CLAUDE_FAMILY = re.compile(
 _CLAUDE_ON_BEDROCK = re.compile(r"(?:[a-z-]+\.)?anthropic\.claude-|arn:aws[a-z-]*:bedrock:")
 _OPENAI = re.compile(r"(?:gpt-|chatgpt-|o\d|codex(?:-|$))")
 _GEMINI = re.compile(r"gemini(?:-|$)")
+_GEMINI_ALIASES = {"flash": "gemini-3.8-flash"}
+"""Hankweave's short names of Google's models; Gemini CLI offers full names only."""
 _GLM = re.compile(r"glm(?:[\d./-]|$)")
 _EFFORT = re.compile(r"(?P<model>.+)-(?P<effort>high|xhigh)")
 """Hankweave appends the effort to the names of OpenAI's models."""
@@ -94,6 +96,8 @@ def _of_provider(provider: str, rest: str, name: str) -> tuple[Route, ...]:
             return (Route("claude", _claude_name(rest)),)
         case "openai" | "codex":
             return (_codex(rest),)
+        case "google" | "gemini" if rest.lower() in _GEMINI_ALIASES:
+            return (Route("gemini", _GEMINI_ALIASES[rest.lower()]),)
         case "google" | "gemini" if _GEMINI.match(rest.lower()):
             return (Route("gemini", rest),)
         case "opencode":
@@ -120,6 +124,9 @@ def _of_bare(name: str) -> tuple[Route, ...]:
 
     if _OPENAI.match(lower):
         return (_codex(name),)
+
+    if lower in _GEMINI_ALIASES:
+        return (Route("gemini", _GEMINI_ALIASES[lower]),)
 
     if _GEMINI.match(lower):
         return (Route("gemini", "" if lower == "gemini" else name),)

@@ -44,7 +44,7 @@ from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.redaction.rules import MARKER, named_secrets, secrets_in
 from hankweave_server.sentinels.providers.base import OpensModels
 from hankweave_server.sentinels.providers.registry import Models
-from hankweave_server.settings import ALL_SAFE_POINTS, SafePoint
+from hankweave_server.settings import ALL_SAFE_POINTS, IDLE_SECONDS, SafePoint
 
 MOST_JITTER = 2.0
 NOT_SHARED = AccountLimits(None)
@@ -215,7 +215,7 @@ class ExecutionContext:
     """The model of a codon under the name its agent uses."""
     tool_result_limit: int = 2500
     """Characters of a tool's result that an event carries (Hankweave's default)."""
-    idle_timeout: timedelta | None = timedelta(minutes=10)
+    idle_timeout: timedelta | None = timedelta(seconds=IDLE_SECONDS)
     safe_points: frozenset[SafePoint] = ALL_SAFE_POINTS
     """The moments of automatic checkpoints, besides a codon's end."""
     desk: PendingPermissions = field(default_factory=PendingPermissions)

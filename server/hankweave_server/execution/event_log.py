@@ -4,9 +4,13 @@ The ledger calls `heed` with each event, in its writer. If many single files cha
 hundred of a second get a line and the rest are counted; at debug level each has its line. A burst
 that one scan finds is one event, with one line.
 
-Level info has what a person wants to know the day after: runs, codons, changed files, checkpoints
-at the ends of codons, rollbacks, warnings. Level debug has the rest, without the contents of
-messages, tools and files: these are in the journal and in the agents' logs.
+Level info has what a person wants to know the day after: runs, codons, checkpoints at the ends of
+codons, rollbacks, warnings. Level debug has the rest, without the contents of messages, tools and
+files: these are in the journal and in the agents' logs.
+
+Changed files are marked DEBUG, as in Hankweave (seed 001), but a person wants to know them, too.
+So they go to a logger of their own, `hankweave.files`, which is open at level info
+(`logs.server_log`).
 """
 
 from __future__ import annotations
@@ -16,10 +20,11 @@ from typing import NamedTuple
 
 from hankweave_protocol import events, transitions
 from hankweave_protocol.codec import decode_transition_body
-from hankweave_protocol.events import Event, EventData, FileUpdated, TransitionBody
+from hankweave_protocol.events import Event, EventData, FilesChanged, FileUpdated, TransitionBody
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_server.clock import Clock
 from hankweave_server.ledger.batch import Published
+from hankweave_server.logs import FILES
 from hankweave_server.paths import Layout
 
 _STEPS = frozenset({"tool", "turn"})
@@ -42,10 +47,10 @@ def log_line(event: Event, work_tree: str) -> LogLine:
 
     if isinstance(data, events.FileUpdated):
         gone = " (deleted)" if data.action == "deleted" else ""
-        return _info(f"File change detected: {work_tree}{data.path}{gone}")
+        return _debug(f"File change detected: {work_tree}{data.path}{gone}")
 
     if isinstance(data, events.FilesChanged):
-        return _info(data.summary)
+        return _debug(data.summary)
 
     return _of_codon(data) or _of_rollback(data) or _of_server(data) or _debug(f"{event.type}")
 
@@ -233,6 +238,7 @@ BURST = 100
 BURST_SECONDS = 1.0
 
 _log = logging.getLogger("hankweave.events")
+_files_log = logging.getLogger(FILES)
 
 
 class EventLog:
@@ -256,8 +262,9 @@ class EventLog:
             self._end_burst()
 
         line = log_line(event, self._work_tree)
-        if _log.isEnabledFor(line.level):
-            _log.log(line.level, "%s", line.text)
+        log = _files_log if isinstance(event.data, FileUpdated | FilesChanged) else _log
+        if log.isEnabledFor(line.level):
+            log.log(line.level, "%s", line.text)
 
     def _is_within_burst(self) -> bool:
         now = self._clock.monotonic()
@@ -271,4 +278,4 @@ class EventLog:
     def _end_burst(self) -> None:
         left_out, self._files = self._files - BURST, 0
         if left_out > 0:
-            _log.info("File changes detected: %d more", left_out)
+            _files_log.debug("File changes detected: %d more", left_out)

@@ -8,6 +8,7 @@ Modules, in reading order:
 
 - `engine`: all sentinels of one codon: load, observe, drain, unload
 - `config`: from a codon's entry to a sentinel that can start, or to all its faults
+- `preflight`: the sentinels of a hank that could not be loaded here, before a run starts
 - `triggers`: the events, or sequences of events, that make a sentinel fire
 - `strategies`: when firings become a call; the bounded backlog
 - `sentinel`: one sentinel at work: triggers become calls, one at a time

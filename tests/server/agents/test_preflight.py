@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from hankweave_protocol.hank import Codon
+from hankweave_server.agents.base import AgentNotFound
 from hankweave_server.agents.preflight import AgentCheck, check_agents
 from hankweave_server.agents.registry import Roster
 
@@ -259,3 +260,27 @@ def test_claude_code_that_would_refuse_to_run_as_root_is_a_fault(
     assert faults(codon(env={"IS_SANDBOX": "1"})) == []
     monkeypatch.setattr("os.getuid", lambda: 1000)
     assert faults(codon()) == []
+
+
+def test_an_installed_agent_without_the_library_of_its_protocol_is_not_called_missing(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path is known; the fault says which extra to install. Without either, both are named."""
+    missing = AgentNotFound("There is no library.", hint="pip install 'hankweave[acp]'")
+    monkeypatch.setattr("hankweave_server.agents.preflight.missing_library", lambda: missing)
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    absent = checked(codon(model="gemini-2.5-flash"))[0]
+    assert absent.path is None
+    assert len(absent.faults) == 2
+    install(programs, "gemini")
+    (check,) = checked(codon(model="gemini-2.5-flash"))
+    assert (check.path, check.version) == (str(programs / "gemini"), "99.1.2")
+    assert [fault.hint for fault in check.faults] == ["pip install 'hankweave[acp]'"]
+
+
+def test_an_agent_that_is_too_old_is_not_called_missing(programs: Path) -> None:
+    """Its path and version are known."""
+    install(programs, "claude", "1.0.0")
+    (check,) = checked(codon())
+    assert (check.path, check.version) == (str(programs / "claude"), "1.0.0")
+    assert "too old" in check.faults[0].message

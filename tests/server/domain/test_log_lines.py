@@ -37,7 +37,7 @@ def said(event_type: str, data: dict[str, Any]) -> tuple[str, str]:
                 "bytes": 1,
                 "source": {"kind": "tool_use"},
             },
-            "INFO",
+            "DEBUG",
             "File change detected: agentRoot/notes/observations.md",
         ),
         ("info", {"message": "All codons completed."}, "INFO", "All codons completed."),

@@ -10,6 +10,7 @@ from hankweave_server.domain.model_routes import (
     routes_of,
     suggestion_for,
 )
+from hankweave_server.hank.price_files import packaged_prices
 
 CLAUDE = [
     ("sonnet", "sonnet"),
@@ -69,6 +70,8 @@ def test_claude_on_bedrock_is_claude_codes_too(model: str, called: str) -> None:
         ("gemini-3-pro-preview", Route("gemini", "gemini-3-pro-preview")),
         ("google/gemini-2.5-flash", Route("gemini", "gemini-2.5-flash")),
         ("gemini", Route("gemini", "")),
+        ("flash", Route("gemini", "gemini-3.8-flash")),
+        ("google/flash", Route("gemini", "gemini-3.8-flash")),
     ],
 )
 def test_openais_and_googles_models_go_to_their_makers_agents(model: str, route: Route) -> None:
@@ -102,6 +105,13 @@ def test_other_providers_are_reached_by_agents_of_many(model: str, routes: list[
 @pytest.mark.parametrize("model", ["llama", "my-model", "", "  ", "antropic/claude-x", "openai/"])
 def test_a_name_that_says_nothing_leads_to_no_agent(model: str) -> None:
     assert routes_of(model) == ()
+
+
+def test_the_short_name_of_a_model_has_the_price_of_its_full_name() -> None:
+    """The short name and the price list name the same model."""
+    (route,) = routes_of("flash")
+    assert packaged_prices().model("flash") is not None
+    assert packaged_prices().model("flash") is packaged_prices().model(route.model)
 
 
 def test_a_misspelt_maker_is_recognised() -> None:

@@ -155,6 +155,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str | None]] = {
     "an endless field": ({"where": a("data." + "x" * 200, "eq", 1)}, "where.field", None),
     "a part of a text": ({"where": a("type.x", "eq", 1)}, "where.field", None),
     "an unknown key": ({"where": [{"feild": "seq"}]}, "where[0]", "'field'"),
+    "a field of events as a key": ({"where": {"type": "info"}}, "where", '"field": "type"'),
+    "a field of the data as a key": (
+        {"where": [{"and": [{"data.path": "a"}]}]},
+        "where[0].and[0]",
+        '"field": "data.path"',
+    ),
+    "a key that is no field either": ({"where": {"colour": 1}}, "where", '"field": "data.codonId"'),
     "an unknown key of the query": ({"wehre": []}, "", "'where'"),
     "no operator": ({"where": {"field": "seq", "value": 1}}, "where", "eq"),
     "two operators": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_all_that_is_missing_is_told_before_the_run(
     wanted = {"env": ["NO_SUCH_KEY"], "tools": ["no-such-tool"]}
     loaded = hank_loading.read(written(tmp_path, a_codon(), requirements=wanted))
     with pytest.raises(Stop) as stop:
-        hank_loading.require(loaded)
+        hank_loading.refuse(requirements_of(loaded.hank, os.environ))
 
     assert stop.value.exit_code is ExitCode.CONFIGURATION
     assert "NO_SUCH_KEY" in stop.value.message

@@ -1,6 +1,8 @@
 """Find and load the hank that a command line names, and check it against this machine.
 
-`run` refuses to start a hank if one of its agents cannot run here; `validate` reports it.
+`run` refuses to start a hank if this machine lacks something that the hank needs: a required
+variable or program, an agent, or what a required sentinel needs. `validate` reports the same, and
+ends with the same exit code.
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,13 +23,17 @@ from hankweave_server.agents.registry import Roster
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.confinement import confinement_of
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.history import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
-from hankweave_server.hank.references import requirements_of
+from hankweave_server.hank.references import Requirement, requirements_of
 from hankweave_server.paths import Layout
 from hankweave_server.settings import RunSettings
 from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedPattern
+
+if TYPE_CHECKING:
+    from hankweave_server.sentinels.preflight import SentinelCheck
 
 HANK_FILE = "hank.json"
 
@@ -58,18 +65,6 @@ def read(path: Path, model_override: str | None = None) -> LoadedHank:
     return load(file_of(path), fault_of_pattern, model_override=model_override)
 
 
-def require(hank: LoadedHank) -> None:
-    """Raise Stop with all requirements of the hank that this machine does not meet."""
-    wanted = requirements_of(hank.hank, os.environ)
-    missing = [each.sentence for each in wanted if not each.is_met]
-    if missing:
-        raise Stop(
-            " ".join(missing),
-            ExitCode.CONFIGURATION,
-            hint="The hank's 'requirements' name what it needs; `hankweave validate` shows it.",
-        )
-
-
 def fault_of_pattern(pattern: str) -> str | None:
     """Return why the resolver of the work tree cannot use a pattern, or None."""
     if _ORDINARY_PATTERN.fullmatch(pattern):
@@ -83,10 +78,11 @@ def fault_of_pattern(pattern: str) -> str | None:
     return None
 
 
-HINT = (
-    "`hankweave agents` shows what is installed; --agent NAME selects another agent for all "
-    "codons; --no-agent-check skips this check."
+_ABOUT_REQUIREMENTS = "The hank's 'requirements' name what it needs."
+_ABOUT_AGENTS = (
+    "`hankweave agents` shows what is installed; --agent NAME selects another agent for all codons."
 )
+_ABOUT_CHECKS = "--no-agent-check skips the check of agents and sentinels."
 
 
 def roster_of(hank: LoadedHank, agent: str | None, model: str | None) -> Roster:
@@ -102,24 +98,54 @@ def roster_of(hank: LoadedHank, agent: str | None, model: str | None) -> Roster:
     )
 
 
-def agents_of(hank: LoadedHank, agent: str | None, model: str | None) -> tuple[AgentCheck, ...]:
-    """Check the agents of all codons of a hank."""
+def agents_of(
+    hank: LoadedHank, agent: str | None, model: str | None, prices: Prices
+) -> tuple[AgentCheck, ...]:
+    """Check the agents of all codons of a hank; `prices` lists the known models."""
     roster = roster_of(hank, agent, model)
-    return check_agents(_codons(hank.hank), roster, hank.hank.overrides)
+    return check_agents(_codons(hank.hank), roster, hank.hank.overrides, prices.by_name)
 
 
-def require_agents(hank: LoadedHank, layout: Layout, settings: RunSettings) -> None:
-    """Check the agents of the codons that are still to run; raise Stop if one is not ready.
+def sentinels_of(
+    hank: LoadedHank, codons: Iterable[Codon], prices: Prices
+) -> tuple[SentinelCheck, ...]:
+    """Check the sentinels of codons of a hank; `prices` lists the known models."""
+    watched = [codon for codon in codons if codon.sentinels]
+    if not watched:
+        return ()
 
-    This runs before a new execution creates its directory, so a refusal leaves none behind.
+    # Imported late: templates and schemas take ten megabytes that a server without sentinels saves.
+    from hankweave_server.sentinels.preflight import check_sentinels
+
+    return check_sentinels(watched, hank.directory, os.environ, prices.by_name)
+
+
+def require(
+    hank: LoadedHank,
+    layout: Layout,
+    settings: RunSettings,
+    prices: Prices,
+    warn: Callable[[str], None],
+) -> None:
+    """Raise Stop with everything that the codons still to run need and this machine lacks.
+
+    This runs before a new execution creates its directory, so a refusal leaves none behind. A
+    sentinel that its codon can do without is passed to `warn`.
     """
+    requirements = requirements_of(hank.hank, os.environ)
     if not settings.agent_check:
+        refuse(requirements)
         return
 
     state = None if settings.new or settings.begin_at is not None else _state_of(layout)
     codons = codons_to_run(hank.hank, state)
     roster = roster_of(hank, settings.agent, settings.model)
-    refuse(check_agents(codons, roster, hank.hank.overrides))
+    agents = check_agents(codons, roster, hank.hank.overrides, prices.by_name)
+    sentinels = sentinels_of(hank, codons, prices)
+    refuse(requirements, agents, sentinels)
+    for check in sentinels:
+        for complaint in check.complaints():
+            warn(complaint)
 
 
 def require_confinement(hank: LoadedHank, settings: RunSettings) -> None:
@@ -149,12 +175,29 @@ def require_confinement(hank: LoadedHank, settings: RunSettings) -> None:
         )
 
 
-def refuse(checks: Sequence[AgentCheck]) -> None:
-    """Raise Stop with everything that keeps agents from running."""
-    lines = list(complaints(checks))
-    if lines:
-        message = "\n  ".join(("Some agents of this hank cannot run here:", *lines))
-        raise Stop(message, ExitCode.CONFIGURATION, hint=HINT)
+def refuse(
+    requirements: Sequence[Requirement],
+    agents: Sequence[AgentCheck] = (),
+    sentinels: Sequence[SentinelCheck] = (),
+) -> None:
+    """Raise Stop with everything that keeps a hank from running here; return if nothing does."""
+    missing = [each.sentence for each in requirements if not each.is_met]
+    unready = list(complaints(agents))
+    unloadable = [line for each in sentinels if each.is_required for line in each.complaints()]
+    lines = [*missing, *unready, *unloadable]
+    if not lines:
+        return
+
+    hints = (
+        (_ABOUT_REQUIREMENTS, missing),
+        (_ABOUT_AGENTS, unready),
+        (_ABOUT_CHECKS, [*unready, *unloadable]),
+    )
+    raise Stop(
+        "\n  ".join(("This hank cannot run here:", *lines)),
+        ExitCode.CONFIGURATION,
+        hint=" ".join(hint for hint, concerned in hints if concerned),
+    )
 
 
 def complaints(checks: Sequence[AgentCheck]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Translate the command line of the original Hankweave, which has options but no commands.
 
-`hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`; `--validate`,
-`--init`, `--cleanup` and `--attach` are commands here. A single argument is the hank if it ends in
+`hankweave my-project` and `hankweave hank.json data/ --headless` mean `run`, and so does
+`hankweave` alone in a directory with a hank.json; `--validate`, `--init`, `--cleanup` and
+`--attach` are commands here. A single argument is the hank if it ends in
 `.json` or is a directory with a `hank.json`. Otherwise it is the data, and the hank is in the
 current directory.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,6 +33,7 @@ _WITH_VALUE: Final = frozenset(
         *("--restore-journal", "--diet-journal"),
     }
 )
+_HANK: Final = "hank.json"
 _HANK_ENDINGS: Final = (".json", ".hank", ".tar.zst")
 _REMOTE: Final = re.compile(r"(?:https?|ssh):/|git@")
 """The beginning of a remote hank; `Path` may have reduced `//` to a single slash."""
@@ -62,7 +65,14 @@ class _Words:
 
 def translated(arguments: list[str], commands: Container[str]) -> list[str]:
     """Return the arguments in the form of our commands; raise Stop for unsupported features."""
-    if not arguments or not _is_of_hankweave(arguments[0], commands):
+    if arguments[:1] == ["pack"] and "pack" not in commands:
+        raise _not_packed(arguments[1:])
+
+    if not arguments:
+        # Without a hank in the current directory there is nothing to run, and help is shown.
+        return [RUN, AS_HANKWEAVE] if os.path.isfile(_HANK) else arguments
+
+    if not _is_of_hankweave(arguments[0], commands):
         return arguments
 
     words = _sorted_out(arguments)
@@ -90,7 +100,7 @@ def translated(arguments: list[str], commands: Container[str]) -> list[str]:
 
 def is_hank(word: str) -> bool:
     """Return whether a single argument is a hank rather than data."""
-    is_directory_of_one = os.path.isfile(os.path.join(word, "hank.json"))
+    is_directory_of_one = os.path.isfile(os.path.join(word, _HANK))
     return word.endswith(_HANK_ENDINGS) or bool(_REMOTE.match(word)) or is_directory_of_one
 
 
@@ -109,6 +119,18 @@ def refuse_what_is_elsewhere(hank: str) -> None:
             ExitCode.USAGE,
             hint=f"Unpack it first: `mkdir the-hank && tar -xf {hank} -C the-hank`.",
         )
+
+
+def _not_packed(rest: list[str]) -> Stop:
+    """Return the refusal of the original Hankweave's only command."""
+    folder = next((word for word in rest if not word.startswith("-")), ".")
+    file = "../hank.tar.gz" if folder == "." else "hank.tar.gz"
+    return Stop(
+        "pack: Hanks are not packed: a hank is a directory, and is run from it.",
+        ExitCode.USAGE,
+        hint=f"`hankweave validate {shlex.quote(folder)}` checks a hank, and "
+        f"`tar -czf {file} -C {shlex.quote(folder)} .` makes one file of it to hand over.",
+    )
 
 
 def _is_of_hankweave(first: str, commands: Container[str]) -> bool:
@@ -156,7 +178,7 @@ def _hank_and_data(words: _Words) -> list[str]:
         case _:
             pass
 
-    return [hank or "hank.json", *([data] if data and data != "-" else [])]
+    return [hank or _HANK, *([data] if data and data != "-" else [])]
 
 
 def _place(words: _Words) -> list[str]:

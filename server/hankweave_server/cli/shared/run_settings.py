@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -108,6 +109,22 @@ notify_option = click.option(
     envvar="HANKWEAVE_RUNTIME_NOTIFY",
     help="Call people through a service, such as mailto:// or ntfy:// (see apprise). Repeatable.",
 )
+
+
+def checked_budget(
+    _context: click.Context, _option: click.Parameter, limit: float | None
+) -> float | None:
+    """Return the value of an option that is a budget; a callback of click.
+
+    A budget of 0 would let nothing run, and infinity is no budget.
+    """
+    if limit is None or (limit > 0 and math.isfinite(limit)):
+        return limit
+
+    raise click.BadParameter(
+        "A budget must be a finite number above 0. Without the option, there is no limit."
+    )
+
 
 KEYS = {
     "port": "port",
@@ -303,7 +320,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         # Agents, their checks and sentinels read it from the environment.
         os.environ["ANTHROPIC_BASE_URL"] = str(url)
 
-    idle = _optional(found, "shimIdleTimeout", int)
+    idle = _value(found, "shimIdleTimeout", int)
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
     profile = found["confinement"]
     persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value

@@ -7,6 +7,7 @@ OpenAI's protocol: `HANKWEAVE_SENTINEL_GROQ_BASE_URL` has the address of `groq/â
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,10 +51,36 @@ class Models:
                 name, key, base_url, self.timeout, is_openai=provider == "openai" and not base_url
             )
         except ImportError as error:
-            raise ModelMissing(
-                f"{model!r} needs a package that is not installed ({error.name})."
-                " Install hankweave with the extra 'llm'."
-            ) from None
+            raise ModelMissing(_needs_package(model, error.name)) from None
+
+    def faults(self, model: str) -> tuple[str, ...]:
+        """Return all reasons why `open` would fail that can be seen without importing an SDK."""
+        try:
+            provider, _ = self._parts(model)
+        except ModelMissing as missing:
+            return (str(missing),)
+
+        if provider == "scripted":
+            return ()
+
+        package = "anthropic" if provider == "anthropic" else "openai"
+        found = importlib.util.find_spec(package)
+        faults = [] if found is not None else [_needs_package(model, package)]
+        try:
+            self._key(provider, self._value(provider, "BASE_URL"))
+        except ModelMissing as missing:
+            faults.append(str(missing))
+
+        return tuple(faults)
+
+    def has_own_endpoint(self, model: str) -> bool:
+        """Return whether the environment sends a model's calls elsewhere than to its maker."""
+        try:
+            provider, _ = self._parts(model)
+        except ModelMissing:
+            return False
+
+        return self._value(provider, "BASE_URL") is not None
 
     def _parts(self, model: str) -> tuple[str, str]:
         provider, slash, name = model.partition("/")
@@ -92,6 +119,13 @@ class Models:
         name = f"{_named(provider)}_{what}"
         found = self.environment.get(f"{OWN_PREFIX}{name}") or self.environment.get(name)
         return found or None
+
+
+def _needs_package(model: str, package: str | None) -> str:
+    return (
+        f"{model!r} needs a package that is not installed ({package})."
+        " Install it with \"pip install 'hankweave[llm]'\"."
+    )
 
 
 def _named(provider: str) -> str:
