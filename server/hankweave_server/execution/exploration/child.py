@@ -19,8 +19,8 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import msgspec
 
+from hankweave_protocol import codec
 from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
@@ -167,7 +167,7 @@ def remove_execution(root: Path) -> None:
 
 def result_of(layout: Layout) -> AttemptResult:
     """Read how far an attempt is whose server has ended. Raises OSError, msgspec.MsgspecError."""
-    state = msgspec.json.decode(layout.state.read_bytes(), type=State)
+    state = codec.decoder_of(State).decode(layout.state.read_bytes())
     entries = [entry.codon for entry in thread(state)]
     run = newest_run(state)
     newest = entries[-1] if entries else None
