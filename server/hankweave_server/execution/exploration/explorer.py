@@ -22,6 +22,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -81,6 +82,9 @@ replace = msgspec.structs.replace
 MOST_STARTS = 4
 """How often the server of an attempt is started until it is given up."""
 
+CLOSE_SECONDS = 2.0
+"""Time for a result that is being imported when the server ends."""
+
 Causes = tuple[int | str, ...]
 
 
@@ -112,9 +116,11 @@ class Explorations:
         self._settings = settings
         self._wake = anyio.Event()
         self._alone = anyio.Lock()
-        self._removing = anyio.Lock()
         """Held while an attempt's record changes, so that no change is lost."""
+        self._removing = anyio.Lock()
         self._supervised: set[str] = set()
+        self._background = anyio.CancelScope()
+        self._has_ended = anyio.Event()
         runner.when_explored(self.start_planned)
 
     # --- commands ------------------------------------------------------------------------------
@@ -280,21 +286,39 @@ class Explorations:
             record = self._record(exploration_id, attempt_id)
             if record.execution_path is not None:
                 attempt = self._attempt(self._exploration(exploration_id), record)
-                await anyio.to_thread.run_sync(_removed, Path(record.execution_path), attempt)
+                # At the end of this server, the process that removes it goes on by itself.
+                work = partial(_removed, Path(record.execution_path), attempt)
+                await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
     # --- background ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run attempts until cancelled; their servers go on by themselves then."""
-        await self._remove_discarded()
-        async with anyio.create_task_group() as tasks:
-            while True:
-                for exploration in self._ctx.state.explorations:
-                    if exploration.ended_at is None:
-                        await self._advance(exploration.exploration_id, tasks)
+        """Run attempts until closed or cancelled; their servers go on by themselves then."""
+        try:
+            with self._background:
+                await self._remove_discarded()
+                async with anyio.create_task_group() as tasks:
+                    await self._run(tasks)
+        finally:
+            self._has_ended.set()
 
-                await self._wake.wait()
-                self._wake = anyio.Event()
+    async def _run(self, tasks: anyio.abc.TaskGroup) -> None:
+        while True:
+            for exploration in self._ctx.state.explorations:
+                if exploration.ended_at is None:
+                    await self._advance(exploration.exploration_id, tasks)
+
+            await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def close(self) -> None:
+        """End the background work of `run`; the next start continues it.
+
+        Nothing is recorded after that. The removal of an attempt is not waited for.
+        """
+        self._background.cancel()
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await self._has_ended.wait()
 
     async def _remove_discarded(self) -> None:
         """Remove the executions of discarded attempts that an earlier server did not remove."""

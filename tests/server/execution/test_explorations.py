@@ -1,0 +1,120 @@
+"""The background work of explorations: attempts that end, fail or are removed, without servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+
+from hankweave_protocol import codec
+from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
+from hankweave_protocol.events import EventData
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import ExecutionMeta
+from hankweave_protocol.state import State
+from hankweave_protocol.transitions import ExplorationSet, Transition
+from hankweave_server.domain.reducer import apply
+from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
+from hankweave_server.paths import Layout
+from hankweave_server.worktree import data_source
+from support.histories import LATER, MOMENT, a_plan, completed, sha
+from support.timelines import a_state, continued, ended
+from support.waiting import limited
+
+FIRST = ended("first", completed("one", 1))
+
+
+class Parent:
+    """The execution that explores, as far as explorations need it. An import takes for ever."""
+
+    def __init__(self, record: AttemptRecord) -> None:
+        exploration = Exploration(
+            exploration_id="e",
+            created_at=MOMENT,
+            checkpoint_sha=sha(1),
+            codon_id=CodonId("two"),
+            attempts=(record,),
+        )
+        self.recorded: list[EventData | Transition] = []
+        self.is_importing = anyio.Event()
+        self._context: Any = SimpleNamespace(
+            state=apply(a_state(FIRST), ExplorationSet(exploration=exploration), 1),
+            ledger=self,
+            checkpointer=self,
+            now_text=lambda: LATER,
+        )
+        self.known = {sha(1): None}
+        unused: Any = None
+        runner: Any = SimpleNamespace(when_explored=lambda _start: None)
+        settings = ExplorationSettings(options=(), home=Path)
+        self.explorations = Explorations(self._context, runner, unused, unused, settings)
+
+    async def record(self, *entries: EventData | Transition, **_about: Any) -> None:
+        self.recorded += entries
+        for each in entries:
+            if isinstance(each, Transition):
+                self._context.state = apply(self._context.state, each, 1)
+
+    async def adopt_foreign(self, *_what: Any, **_about: Any) -> None:
+        self.is_importing.set()
+        await anyio.sleep_forever()
+
+
+def execution(root: Path, state: State) -> Layout:
+    """Make the execution of the attempt `e-1`, as its server has left it."""
+    layout = Layout.of_execution(root)
+    layout.state_directory.mkdir(parents=True)
+    layout.state.write_bytes(codec.encode(state))
+    attempt = Attempt(exploration_id="e", attempt_id="e-1", codon_id=CodonId("two"))
+    meta = ExecutionMeta(
+        version="1.0.0",
+        read_only_source_data_path=None,
+        read_only_source_resolved_data_path=None,
+        data_hash=None,
+        hank_hash=None,
+        hank_path=None,
+        link_type="none",
+        created_at=MOMENT,
+        last_used=MOMENT,
+        attempt=attempt,
+    )
+    data_source.write_meta(layout, meta)
+    return layout
+
+
+def running_at(root: Path) -> AttemptRecord:
+    return AttemptRecord(attempt_id="e-1", status="running", execution_path=str(root))
+
+
+DONE = a_state(
+    FIRST,
+    continued("try", completed("two", 7), of="first", after="one", at=sha(1)),
+    plan=a_plan("one", "two"),
+)
+
+
+async def test_nothing_is_recorded_after_the_close(tmp_path: Path) -> None:
+    """The ledger closes next; an import that is not done is repeated by the next start."""
+    execution(tmp_path / "attempt", DONE)
+    parent = Parent(running_at(tmp_path / "attempt"))
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(parent.explorations.run)
+            await parent.is_importing.wait()
+            await parent.explorations.close()
+
+    assert parent.recorded == []
+
+
+async def test_background_work_that_has_not_begun_is_closed_too(tmp_path: Path) -> None:
+    """A server may be stopped before its tasks have run."""
+    execution(tmp_path / "attempt", DONE)
+    parent = Parent(running_at(tmp_path / "attempt"))
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(parent.explorations.run)
+            await parent.explorations.close()
+
+    assert not parent.is_importing.is_set()
