@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
+import msgspec
+import pytest
 
 from hankweave_protocol import codec
-from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
-from hankweave_protocol.events import EventData
+from hankweave_protocol.attempts import Attempt, AttemptRecord, AttemptStatus, Exploration
+from hankweave_protocol.events import AttemptEnded, ErrorEvent, EventData, ExplorationEnded
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
@@ -21,9 +23,10 @@ from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 from support.histories import LATER, MOMENT, a_plan, completed, sha
 from support.timelines import a_state, continued, ended
-from support.waiting import limited
+from support.waiting import eventually, limited
 
 FIRST = ended("first", completed("one", 1))
+T = TypeVar("T")
 
 
 class Parent:
@@ -56,6 +59,17 @@ class Parent:
         for each in entries:
             if isinstance(each, Transition):
                 self._context.state = apply(self._context.state, each, 1)
+
+    async def run(self) -> None:
+        """Run the explorations until they have ended."""
+        with limited():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.explorations.run)
+                await eventually(lambda: self.of(ExplorationEnded))
+                await self.explorations.close()
+
+    def of(self, kind: type[T]) -> list[T]:
+        return [each for each in self.recorded if isinstance(each, kind)]
 
     async def adopt_foreign(self, *_what: Any, **_about: Any) -> None:
         self.is_importing.set()
@@ -118,3 +132,19 @@ async def test_background_work_that_has_not_begun_is_closed_too(tmp_path: Path) 
             await parent.explorations.close()
 
     assert not parent.is_importing.is_set()
+
+
+@pytest.mark.parametrize("status", ["running", "discarded"])
+async def test_damaged_metadata_ends_an_attempt_and_not_its_parent(
+    tmp_path: Path, status: AttemptStatus
+) -> None:
+    """The attempt has failed, or its removal is reported as impossible; nothing is removed."""
+    layout = execution(tmp_path / "attempt", DONE)
+    layout.meta.write_text("{")
+    parent = Parent(msgspec.structs.replace(running_at(tmp_path / "attempt"), status=status))
+    await parent.run()
+    told = [each.attempt.message for each in parent.of(AttemptEnded)]
+    told += [each.message for each in parent.of(ErrorEvent)]
+    (message,) = told
+    assert f"{layout.meta} is damaged" in (message or "")
+    assert layout.state.exists()

@@ -59,6 +59,7 @@ from hankweave_server.domain.exploration.explorations import (
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.inheritance import continuation
 from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.errors import Stop
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
@@ -562,8 +563,15 @@ def _milliseconds_of(runs: Sequence[Run]) -> int:
 
 
 def _is_made(layout: Layout, attempt: Attempt) -> bool:
-    """Return whether the directory is the execution of this attempt."""
-    meta = read_meta(layout)
+    """Return whether the directory is the execution of this attempt; raise OSError for damage.
+
+    Damage ends one attempt, and not its parent.
+    """
+    try:
+        meta = read_meta(layout)
+    except Stop as damaged:
+        raise OSError(damaged.message) from None
+
     return (
         meta is not None
         and meta.attempt is not None
