@@ -148,3 +148,16 @@ async def test_damaged_metadata_ends_an_attempt_and_not_its_parent(
     (message,) = told
     assert f"{layout.meta} is damaged" in (message or "")
     assert layout.state.exists()
+
+
+async def test_what_a_removal_left_at_its_last_step_is_removed(tmp_path: Path) -> None:
+    """A folder that is empty goes with the next start; one with anything in it stays."""
+    for name in ("empty", "used"):
+        (tmp_path / name).mkdir()
+
+    (tmp_path / "used" / "notes").touch()
+    for name in ("empty", "used", "gone"):
+        record = running_at(tmp_path / name)
+        await Parent(msgspec.structs.replace(record, status="discarded")).run()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]

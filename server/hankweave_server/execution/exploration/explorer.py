@@ -19,6 +19,7 @@ nowhere recorded, and is always true.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -587,11 +588,15 @@ def _name_of(state: State, codon_id: CodonId) -> str:
 def _removed(execution: Path, attempt: Attempt) -> None:
     """End the server of an attempt and remove its execution, as `hankweave cleanup` does.
 
-    A directory that is not this attempt's stays as it is. Raises OSError.
+    A directory that is not this attempt's stays as it is, unless it is empty: a removal that was
+    killed at its last step leaves it so. Raises OSError.
     """
     layout = Layout.of_execution(execution)
     is_half_removed = layout.removed_state.exists()
     if not (is_half_removed or _is_made(layout, attempt)):
+        with contextlib.suppress(OSError):
+            execution.rmdir()
+
         return
 
     pid = child.server_of(layout)
