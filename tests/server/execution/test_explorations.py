@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -18,6 +20,7 @@ from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import ExplorationSet, Transition
 from hankweave_server.domain.reducer import apply
+from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
@@ -161,3 +164,29 @@ async def test_what_a_removal_left_at_its_last_step_is_removed(tmp_path: Path) -
         await Parent(msgspec.structs.replace(record, status="discarded")).run()
 
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+async def test_an_attempt_whose_server_cannot_start_says_what_it_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message has the newest error of its servers, without the hint below it."""
+    layout = execution(tmp_path / "attempt", a_state(FIRST))
+    numbers = itertools.count(1)
+
+    def start_server(layout: Layout, _options: object) -> int:
+        layout.server_log.parent.mkdir(exist_ok=True)
+        with layout.server_log.with_name("attempt.out").open("a") as output:
+            print("Starting", file=output)
+            print(f"hankweave: Port {next(numbers)} is in use.", file=output)
+            print("  Choose another.", file=output)
+
+        return os.posix_spawnp("true", ["true"], os.environ)
+
+    monkeypatch.setattr(child, "start_server", start_server)
+    parent = Parent(running_at(layout.root))
+    await parent.run()
+    (told,) = parent.of(AttemptEnded)
+    assert told.attempt.status == "failed"
+    assert told.attempt.message == (
+        "Its server ended 4 times before its codons were done. The last time: Port 4 is in use."
+    )

@@ -437,6 +437,10 @@ class Explorations:
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
             message = f"Its server ended {MOST_STARTS} times before its codons were done."
+            error = await anyio.to_thread.run_sync(child.last_error, layout)
+            if error is not None:
+                message = f"{message} The last time: {error}"
+
             await self._finish(exploration_id, attempt_id, status="failed", message=message)
         elif result.failure is not None:
             runs = own_runs(result.state, self._ctx.state)
