@@ -157,6 +157,12 @@ def test_what_is_unknown_is_refused_with_what_there_is(tmp_path: Path) -> None:
     execution = a_finished_execution(tmp_path)
     here = ("-e", str(execution))
     assert "No exploration yet." in ran("attempts", *here).stdout
+    assert "No exploration is called 'abc'" in ran("attempts", "abc", *here, status=1).stderr
+    unknown = ran("attempts", "abc", "--json", *here, status=1).stderr
+    assert "No exploration is called 'abc'" in unknown
+    variant = str(written(tmp_path, "typo.json", {"agent": "cluade"}))
+    refused = ran("explore", "--codon", "answer", "--variant", variant, *here, status=1).stderr
+    assert "Variant typo: There is no agent 'cluade'. Did you mean 'claude'?" in refused
     assert "No attempt is called 'abc-1'" in ran("compare", "abc-1", *here, status=1).stderr
     assert "No attempt is called 'abc-1'" in ran("adopt", "abc-1", "-y", *here, status=1).stderr
     assert "No exploration is called 'abc'" in ran("discard", "abc", "-y", *here, status=1).stderr

@@ -283,11 +283,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     """
     root = root_of(execution)
     state = look(root, lambda calls: calls.ask(GetState()))
-    if as_json:
-        print_json(exploration_named(state, exploration))
-        return
-
-    if exploration is None and not state.explorations:
+    if exploration is None and not state.explorations and not as_json:
         click.echo("No exploration yet.")
         return
 
@@ -296,7 +292,10 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     except Refused as refused:
         raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
 
-    _draw(found, state, root)
+    if as_json:
+        print_json(found)
+    else:
+        _draw(found, state, root)
 
 
 def _draw(exploration: Exploration, state: State, root: Path) -> None:

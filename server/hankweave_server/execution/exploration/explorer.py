@@ -250,7 +250,9 @@ class Explorations:
                 attempted(self._ctx.hank, self._attempt(exploration, each))
             except VariantInvalid as fault:
                 place = f"$.data.variants[{index % variants}]" if variants else "$.data"
-                raise Refused(ErrorCode.INVALID_COMMAND, str(fault), path=place) from None
+                name = each.variant.name or f"{index % variants + 1}" if variants else None
+                message = f"Variant {name}: {fault}" if name is not None else str(fault)
+                raise Refused(ErrorCode.INVALID_COMMAND, message, path=place) from None
 
     def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
         most = exploration.max_dollars
