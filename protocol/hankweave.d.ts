@@ -436,6 +436,8 @@ export interface AttemptRecord {
   executionPath?: string;
   /** Its run, in its own state and, when it has ended, in that of its parent. */
   runId?: string;
+  /** Its runs before that one, oldest first, if its server was started again. */
+  earlierRuns?: string[];
   /** Its result: a checkpoint of the parent, to compare and to adopt. */
   checkpointSha?: string;
   score?: number;

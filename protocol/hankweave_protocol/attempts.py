@@ -52,6 +52,8 @@ class AttemptRecord(Value):
     """Its execution; null until it is made."""
     run_id: RunId | None = None
     """Its run, in its own state and, when it has ended, in that of its parent."""
+    earlier_runs: tuple[RunId, ...] = ()
+    """Its runs before that one, oldest first, if its server was started again."""
     checkpoint_sha: Sha | None = None
     """Its result: a checkpoint of the parent, to compare and to adopt."""
     score: float | None = None

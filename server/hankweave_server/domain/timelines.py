@@ -96,7 +96,12 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
 def attempt_runs(state: State) -> dict[RunId, str]:
     """Return the attempts of all explorations by the runs in which they ran."""
     attempts = (each for exploration in state.explorations for each in exploration.attempts)
-    return {each.run_id: each.attempt_id for each in attempts if each.run_id is not None}
+    return {
+        run_id: each.attempt_id
+        for each in attempts
+        for run_id in (*each.earlier_runs, each.run_id)
+        if run_id is not None
+    }
 
 
 def _line_to_now(state: State) -> Iterator[RunId]:

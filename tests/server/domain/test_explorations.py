@@ -10,7 +10,7 @@ from hankweave_protocol.attempts import SCORE_CODON, AttemptRecord, Exploration
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation
+from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation, FailedCodon
 from hankweave_protocol.transitions import ExplorationSet, RunImported
 from hankweave_server.domain.exploration.explorations import (
     adopted,
@@ -186,13 +186,15 @@ def test_what_has_no_result_cannot_be_adopted(status: Any) -> None:
 
 
 def test_the_run_of_an_attempt_is_recorded_with_the_parents_commits() -> None:
-    """Failed codons and the score are left out; a checkpoint that is not imported is not named."""
+    """The score is left out; a checkpoint that is not imported is not named."""
     score = completed(SCORE_CODON, 8)
     run = continued(
         "try", failed("two", sha(6)), completed("two", 7), score, of="first", after="one", at=sha(1)
     )
     line = as_timeline(run, {sha(7): sha(17), sha(1): sha(1)})
-    (codon,) = line.codons
+    first, codon = line.codons
+    assert isinstance(first, FailedCodon)
+    assert (first.codon_id, first.error_checkpoint) == ("two", None)
     assert isinstance(codon, CompletedCodon)
     assert (codon.codon_id, codon.completion_checkpoint) == ("two", sha(17))
     assert isinstance(line.starting_conditions, Continuation)

@@ -13,18 +13,27 @@ import msgspec
 import pytest
 
 from hankweave_protocol import codec
-from hankweave_protocol.attempts import Attempt, AttemptRecord, AttemptStatus, Exploration
+from hankweave_protocol.attempts import (
+    SCORE_CODON,
+    Attempt,
+    AttemptRecord,
+    AttemptStatus,
+    Exploration,
+)
 from hankweave_protocol.events import AttemptEnded, ErrorEvent, EventData, ExplorationEnded
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import ExplorationSet, Transition
+from hankweave_server.domain.budget.spending import counted, total
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.reducer import apply
+from hankweave_server.domain.timelines import timelines
 from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
-from support.histories import LATER, MOMENT, a_plan, completed, sha
+from support.histories import LATER, MOMENT, a_plan, completed, failed, sha
 from support.timelines import a_state, continued, ended
 from support.waiting import eventually, limited
 
@@ -33,9 +42,10 @@ T = TypeVar("T")
 
 
 class Parent:
-    """The execution that explores, as far as explorations need it. An import takes for ever."""
+    """The execution that explores, as far as explorations need it."""
 
-    def __init__(self, record: AttemptRecord) -> None:
+    def __init__(self, record: AttemptRecord, *, imports: bool = False) -> None:
+        """Without `imports`, an import takes for ever."""
         exploration = Exploration(
             exploration_id="e",
             created_at=MOMENT,
@@ -45,6 +55,7 @@ class Parent:
         )
         self.recorded: list[EventData | Transition] = []
         self.is_importing = anyio.Event()
+        self._imports = imports
         self._context: Any = SimpleNamespace(
             state=apply(a_state(FIRST), ExplorationSet(exploration=exploration), 1),
             ledger=self,
@@ -74,9 +85,20 @@ class Parent:
     def of(self, kind: type[T]) -> list[T]:
         return [each for each in self.recorded if isinstance(each, kind)]
 
-    async def adopt_foreign(self, *_what: Any, **_about: Any) -> None:
+    async def adopt_foreign(self, *_what: Any, **_about: Any) -> SimpleNamespace:
         self.is_importing.set()
-        await anyio.sleep_forever()
+        if not self._imports:
+            await anyio.sleep_forever()
+
+        return SimpleNamespace(sha=sha(17))
+
+    async def diff(self, *_what: Any) -> tuple[()]:
+        return ()
+
+    @property
+    def state(self) -> State:
+        state: State = self._context.state
+        return state
 
 
 def execution(root: Path, state: State) -> Layout:
@@ -190,3 +212,37 @@ async def test_an_attempt_whose_server_cannot_start_says_what_it_printed(
     assert told.attempt.message == (
         "Its server ended 4 times before its codons were done. The last time: Port 4 is in use."
     )
+
+
+async def test_the_run_with_the_result_is_the_attempts_although_a_later_one_has_the_score(
+    tmp_path: Path,
+) -> None:
+    """Its server was started again during the score command; that run is not imported."""
+    tried = continued("try", completed("two", 7), of="first", after="one", at=sha(1))
+    score = continued("again", completed(SCORE_CODON, 8), of="try", after="two", at=sha(7))
+    plan = a_plan("one", "two", SCORE_CODON)
+    execution(tmp_path / "attempt", a_state(FIRST, tried, score, plan=plan))
+    parent = Parent(running_at(tmp_path / "attempt"), imports=True)
+    await parent.run()
+    ((attempt,),) = (exploration.attempts for exploration in parent.state.explorations)
+    assert (attempt.status, attempt.run_id, attempt.earlier_runs) == ("completed", "try", ())
+    assert [run.run_id for run in parent.state.runs] == ["first", "try"]
+
+
+async def test_what_a_failed_attempt_has_cost_is_in_the_total(tmp_path: Path) -> None:
+    """Its runs are timelines with the failed codon; they count towards no codon's budget."""
+    codon = msgspec.structs.replace(failed("two", sha(6)), partial_cost=2.0)
+    begun = continued("try", codon, of="first", after="one", at=sha(1))
+    again = continued("again", codon, of="try", after=None, at=sha(1))
+    failed_run = msgspec.structs.replace(again, status="failed")
+    plan = a_plan("one", "two")
+    execution(tmp_path / "attempt", a_state(FIRST, begun, failed_run, plan=plan))
+    parent = Parent(running_at(tmp_path / "attempt"), imports=True)
+    cost, spent = total_cost(parent.state), total(counted(parent.state))
+    await parent.run()
+    ((attempt,),) = (exploration.attempts for exploration in parent.state.explorations)
+    assert (attempt.status, attempt.run_id, attempt.earlier_runs) == ("failed", "again", ("try",))
+    assert attempt.cost == 4.0
+    assert total_cost(parent.state) == cost + 4.0
+    assert total(counted(parent.state)) == spent
+    assert {line.attempt for line in timelines(parent.state, ())} == {None, "e-1"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,6 +25,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import (
     CompletedCodon,
     Continuation,
+    FailedCodon,
     Run,
     SkippedCodon,
     State,
@@ -31,6 +33,8 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.history import end_checkpoint, thread
 
 replace = msgspec.structs.replace
+
+_Ended: TypeAlias = CompletedCodon | SkippedCodon | FailedCodon
 
 
 def planned_attempts(
@@ -167,7 +171,8 @@ def as_timeline(run: Run, shas: Mapping[Sha, Sha]) -> Run:
     codons = tuple(
         _with_own_commits(codon, shas)
         for codon in run.codons
-        if codon.codon_id != SCORE_CODON and isinstance(codon, CompletedCodon | SkippedCodon)
+        if codon.codon_id != SCORE_CODON
+        and isinstance(codon, CompletedCodon | SkippedCodon | FailedCodon)
     )
     conditions = run.starting_conditions
     if isinstance(conditions, Continuation):
@@ -184,13 +189,14 @@ def as_timeline(run: Run, shas: Mapping[Sha, Sha]) -> Run:
     )
 
 
-def _with_own_commits(
-    codon: CompletedCodon | SkippedCodon, shas: Mapping[Sha, Sha]
-) -> CompletedCodon | SkippedCodon:
+def _with_own_commits(codon: _Ended, shas: Mapping[Sha, Sha]) -> _Ended:
     rig = codon.rig_setup_checkpoint
     codon = replace(codon, rig_setup_checkpoint=None if rig is None else shas.get(rig))
     if isinstance(codon, CompletedCodon):
         return replace(codon, completion_checkpoint=shas[codon.completion_checkpoint])
+
+    if isinstance(codon, FailedCodon):
+        return replace(codon, error_checkpoint=None)
 
     return replace(codon, skip_checkpoint=None)
 

@@ -444,16 +444,6 @@ class Explorations:
                 message = f"{message} The last time: {error}"
 
             await self._finish(exploration_id, attempt_id, status="failed", message=message)
-        elif result.failure is not None:
-            runs = own_runs(result.state, self._ctx.state)
-            await self._finish(
-                exploration_id,
-                attempt_id,
-                status="failed",
-                message=result.failure,
-                cost=sum(map(run_cost, runs)),
-                duration_ms=_milliseconds_of(runs),
-            )
         else:
             await self._import(exploration_id, attempt_id, layout, result)
 
@@ -503,6 +493,21 @@ class Explorations:
                 shas[codon.completion_checkpoint] = parent = record.sha
 
         timelines = [as_timeline(run, shas) for run in runs]
+        imported = [RunImported(run=run) for run in timelines if run.codons]
+        ran = {
+            # The run that has the result: one with the score command alone is not recorded.
+            "run_id": imported[-1].run.run_id if imported else None,
+            "earlier_runs": tuple(each.run.run_id for each in imported[:-1]),
+            "cost": sum(map(run_cost, runs)),
+            "duration_ms": _milliseconds_of(runs),
+        }
+        if result.failure is not None:
+            why = result.failure
+            await self._finish(
+                exploration_id, attempt_id, *imported, status="failed", message=why, **ran
+            )
+            return
+
         files = await self._ctx.checkpointer.diff(
             exploration.checkpoint_sha, parent, lambda: (), None
         )
@@ -514,14 +519,12 @@ class Explorations:
         await self._finish(
             exploration_id,
             attempt_id,
-            *(RunImported(run=run) for run in timelines if run.codons),
+            *imported,
             status="completed",
             checkpoint_sha=parent,
-            run_id=timelines[-1].run_id if timelines else None,
             score=score,
             message=message,
-            cost=sum(map(run_cost, runs)),
-            duration_ms=_milliseconds_of(runs),
+            **ran,
             files=len(files),
             added=sum(each.added for each in files),
             removed=sum(each.removed for each in files),
