@@ -443,6 +443,8 @@ export interface AttemptRecord {
   score?: number;
   /** Why it failed, or why it has no score. */
   message?: string;
+  /** Its share of the exploration's budget in US dollars, reserved when it starts. */
+  maxDollars?: number;
   /** US dollars. */
   cost?: number;
   durationMs?: number;

@@ -59,6 +59,8 @@ class AttemptRecord(Value):
     score: float | None = None
     message: str | None = None
     """Why it failed, or why it has no score."""
+    max_dollars: float | None = None
+    """Its share of the exploration's budget in US dollars, reserved when it starts."""
     cost: float = 0.0
     """US dollars."""
     duration_ms: int | None = None

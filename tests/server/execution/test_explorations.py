@@ -246,3 +246,14 @@ async def test_what_a_failed_attempt_has_cost_is_in_the_total(tmp_path: Path) ->
     assert total_cost(parent.state) == cost + 4.0
     assert total(counted(parent.state)) == spent
     assert {line.attempt for line in timelines(parent.state, ())} == {None, "e-1"}
+
+
+async def test_an_attempt_for_which_nothing_is_left_is_not_made(tmp_path: Path) -> None:
+    """It has failed, and says why."""
+    record = msgspec.structs.replace(running_at(tmp_path / "attempt"), max_dollars=0.0)
+    parent = Parent(record)
+    await parent.run()
+    ((attempt,),) = (exploration.attempts for exploration in parent.state.explorations)
+    assert attempt.status == "failed"
+    assert attempt.message == "Nothing was left of the exploration's budget."
+    assert list(tmp_path.iterdir()) == []

@@ -64,6 +64,33 @@ def next_attempts(exploration: Exploration) -> tuple[AttemptRecord, ...]:
     return tuple(waiting[: max(0, exploration.parallel - running)])
 
 
+def share_of_next(exploration: Exploration) -> float | None:
+    """Return the share of the budget for the next attempt, in US dollars; None without a budget.
+
+    The attempts that wait have equal parts of what has been neither spent nor reserved, so what an
+    attempt does not spend is there for those after it.
+    """
+    if exploration.max_dollars is None:
+        return None
+
+    begun = [each for each in exploration.attempts if each.status != "waiting"]
+    left = exploration.max_dollars - sum(map(_reserved_or_spent, begun))
+    return max(0.0, left) / max(1, len(exploration.attempts) - len(begun))
+
+
+def _reserved_or_spent(attempt: AttemptRecord) -> float:
+    """Return what an attempt takes of the budget: its share, until it has ended."""
+    has_ended = attempt.duration_ms is not None
+    return attempt.cost if has_ended else max(attempt.cost, attempt.max_dollars or 0.0)
+
+
+def dollars_of_attempts(state: State) -> float:
+    """Return what attempts that are not on the execution thread have cost, or may still cost."""
+    on_thread = {entry.run_id for entry in thread(state)}
+    attempts = (each for exploration in state.explorations for each in exploration.attempts)
+    return sum(_reserved_or_spent(each) for each in attempts if each.run_id not in on_thread)
+
+
 def is_good_enough(exploration: Exploration) -> bool:
     wanted, best = exploration.good_enough, exploration.best
     score = None if best is None else best.score

@@ -43,6 +43,8 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain import targets
+from hankweave_server.domain.budget.allowance import capped
+from hankweave_server.domain.budget.spending import counted, total
 from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.exploration import explorations
 from hankweave_server.domain.exploration.explorations import (
@@ -50,11 +52,13 @@ from hankweave_server.domain.exploration.explorations import (
     as_timeline,
     beginning_of,
     completed_in,
+    dollars_of_attempts,
     has_ended,
     next_attempts,
     own_runs,
     planned_attempts,
     score_in,
+    share_of_next,
     with_attempt,
 )
 from hankweave_server.domain.history import next_codon, thread
@@ -138,6 +142,7 @@ class Explorations:
                 hint="Serve the execution with a hank: `hankweave run HANK`.",
             )
 
+        most = self._budget(command.max_dollars)
         target = await self._target(command, causes)
         codon_id = self._first_codon(target)
         exploration_id = secrets.token_hex(3)
@@ -152,7 +157,7 @@ class Explorations:
             score=command.score,
             judge=command.judge,
             parallel=min(command.parallel or len(attempts), len(attempts)),
-            max_dollars=command.max_dollars,
+            max_dollars=most,
             good_enough=command.good_enough,
             adopt=command.adopt,
             planned=planned,
@@ -165,6 +170,23 @@ class Explorations:
         )
         self._wake.set()
         return exploration
+
+    def _budget(self, wanted: float | None) -> float | None:
+        """Return the budget of an exploration: never more than the execution has left."""
+        state, budget = self._ctx.state, capped(self._ctx.hank.hank, self._ctx.ceilings)
+        if budget.max_dollars is None:
+            return wanted
+
+        spent = total(counted(state)).dollars + dollars_of_attempts(state)
+        left = max(0.0, budget.max_dollars - spent)
+        if left == 0.0:
+            raise Refused(
+                ErrorCode.NOTHING_TO_RUN,
+                f"Nothing is left of the execution's budget of ${budget.max_dollars:g}.",
+                hint="Serve it with a larger budget, or without one.",
+            )
+
+        return left if wanted is None else min(wanted, left)
 
     async def start_planned(self, entry: PlanEntry) -> None:
         """Explore a codon with `attempts`, or go on with that, instead of running it."""
@@ -255,7 +277,11 @@ class Explorations:
                 raise Refused(ErrorCode.INVALID_COMMAND, message, path=place) from None
 
     def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
-        most = exploration.max_dollars
+        share = record.max_dollars
+        if share is None and exploration.max_dollars is not None:
+            # It is not started yet, or an earlier version has started it.
+            share = exploration.max_dollars / len(exploration.attempts)
+
         return Attempt(
             exploration_id=exploration.exploration_id,
             attempt_id=record.attempt_id,
@@ -263,7 +289,7 @@ class Explorations:
             variant=record.variant,
             rest=exploration.rest,
             score=exploration.score,
-            max_dollars=None if most is None else most / len(exploration.attempts),
+            max_dollars=share,
         )
 
     async def discard(
@@ -343,7 +369,10 @@ class Explorations:
             if each.attempt_id not in self._supervised:
                 self._supervised.add(each.attempt_id)
                 if each.status == "waiting":
-                    await self._change(exploration_id, each.attempt_id, status="running")
+                    share = share_of_next(self._exploration(exploration_id))
+                    await self._change(
+                        exploration_id, each.attempt_id, status="running", max_dollars=share
+                    )
 
                 tasks.start_soon(self._supervise, exploration_id, each.attempt_id)
 
@@ -417,6 +446,13 @@ class Explorations:
             self._wake.set()
 
     async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+        if self._record(exploration_id, attempt_id).max_dollars == 0.0:
+            message = "Nothing was left of the exploration's budget."
+            await self._finish(
+                exploration_id, attempt_id, status="failed", message=message, duration_ms=0
+            )
+            return
+
         layout = await self._made(exploration_id, attempt_id)
         for _ in range(MOST_STARTS):
             if self._record(exploration_id, attempt_id).status == "discarded":
@@ -443,7 +479,15 @@ class Explorations:
             if error is not None:
                 message = f"{message} The last time: {error}"
 
-            await self._finish(exploration_id, attempt_id, status="failed", message=message)
+            runs = own_runs(result.state, self._ctx.state)
+            await self._finish(
+                exploration_id,
+                attempt_id,
+                status="failed",
+                message=message,
+                cost=sum(map(run_cost, runs)),
+                duration_ms=_milliseconds_of(runs),
+            )
         else:
             await self._import(exploration_id, attempt_id, layout, result)
 
