@@ -436,11 +436,15 @@ export interface AttemptRecord {
   executionPath?: string;
   /** Its run, in its own state and, when it has ended, in that of its parent. */
   runId?: string;
+  /** Its runs before that one, oldest first, if its server was started again. */
+  earlierRuns?: string[];
   /** Its result: a checkpoint of the parent, to compare and to adopt. */
   checkpointSha?: string;
   score?: number;
   /** Why it failed, or why it has no score. */
   message?: string;
+  /** Its share of the exploration's budget in US dollars, reserved when it starts. */
+  maxDollars?: number;
   /** US dollars. */
   cost?: number;
   durationMs?: number;

@@ -52,11 +52,15 @@ class AttemptRecord(Value):
     """Its execution; null until it is made."""
     run_id: RunId | None = None
     """Its run, in its own state and, when it has ended, in that of its parent."""
+    earlier_runs: tuple[RunId, ...] = ()
+    """Its runs before that one, oldest first, if its server was started again."""
     checkpoint_sha: Sha | None = None
     """Its result: a checkpoint of the parent, to compare and to adopt."""
     score: float | None = None
     message: str | None = None
     """Why it failed, or why it has no score."""
+    max_dollars: float | None = None
+    """Its share of the exploration's budget in US dollars, reserved when it starts."""
     cost: float = 0.0
     """US dollars."""
     duration_ms: int | None = None

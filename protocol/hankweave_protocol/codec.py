@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -88,7 +89,8 @@ class UnknownEvent(EventData):
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 _NO_DATA = msgspec.Raw(b"{}")
 _event_decoder = msgspec.json.Decoder(_EventEnvelope)
-_data_decoders: dict[type[Value], msgspec.json.Decoder[Value]] = {}
+_decoders: dict[object, msgspec.json.Decoder[Any]] = {}
+_making = threading.Lock()
 
 
 def decode_envelope(frame: str | bytes) -> Envelope:
@@ -187,15 +189,27 @@ def decode_transition_body(body: TransitionBody) -> Transition:
 
 def decode_value(shape: type[T], data: bytes | str) -> T:
     """Decode one value; raise Refused with the JSON path of the fault."""
-    return _decode(msgspec.json.Decoder(shape), data, prefix="$")
+    return _decode(decoder_of(shape), data, prefix="$")
+
+
+def decoder_of(shape: type[T]) -> msgspec.json.Decoder[T]:
+    """Return the decoder of a type, which is made once. Thread-safe.
+
+    msgspec examines a type when its first decoder is made. A second thread that needs the type
+    meanwhile finds it half examined, and the process crashes.
+    """
+    decoder = _decoders.get(shape)
+    if decoder is None:
+        with _making:
+            decoder = _decoders.get(shape)
+            if decoder is None:
+                decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+
+    return decoder
 
 
 def _decode_data(member: type[M], raw: msgspec.Raw, *, prefix: str) -> M:
-    decoder = _data_decoders.get(member)
-    if decoder is None:
-        decoder = _data_decoders[member] = msgspec.json.Decoder(member)
-
-    value = _decode(decoder, bytes(raw), prefix=prefix)
+    value = _decode(decoder_of(member), bytes(raw), prefix=prefix)
     assert isinstance(value, member)
     return value
 

@@ -52,6 +52,7 @@ async def done(
     place: str = "--execution",
     overrides: Mapping[str, Any] | None = None,
     name: str = "execution",
+    data: Path | None = None,
     **fields: Any,
 ) -> Path:
     """Run a plan of one confined codon to its end; return the execution."""
@@ -61,7 +62,7 @@ async def done(
     execution.mkdir(exist_ok=place == "--workspace")
     env = CONFINED | {"HOME": str(folder / "home")}
     async with (
-        running_server(hank, None, execution, *options, env=env, place=place) as server,
+        running_server(hank, data, execution, *options, env=env, place=place) as server,
         server.client(since_seq=0) as client,
     ):
         await idle(client)
@@ -120,6 +121,24 @@ async def test_an_agent_changes_its_work_tree_and_nothing_else(folder: Path) -> 
 @pytest.mark.story(
     "Where the fence refuses a path, the run names the line of the hank that would allow it."
 )
+async def test_data_that_is_a_single_file_can_be_read_and_not_what_lies_beside_it(
+    folder: Path,
+) -> None:
+    """The data is a link in a folder; the fence opens the file that it leads to."""
+    (folder / "reports").mkdir()
+    (folder / "reports" / "may.txt").write_text("data")
+    (folder / "reports" / "june.txt").write_text("mine")
+    here = "read_only_data_source/may.txt"
+    execution = await done(
+        folder,
+        runs(f"cp {here} seen.txt", f"cat {folder}/reports/june.txt > other.txt", f"echo > {here}"),
+        data=folder / "reports" / "may.txt",
+    )
+    assert (execution / "agentRoot" / "seen.txt").read_text() == "data"
+    assert (execution / "agentRoot" / "other.txt").read_text() == ""
+    assert (folder / "reports" / "may.txt").read_text() == "data"
+
+
 async def test_the_line_that_a_report_names_allows_the_path(folder: Path) -> None:
     """With the settings of the reports in the hank, the same agent succeeds, and none is made."""
     home = home_in(folder)

@@ -449,6 +449,24 @@ async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
         assert total_cost(state(server.execution)) == 8.0
 
 
+async def test_an_exploration_has_what_is_left_of_the_executions_budget(tmp_path: Path) -> None:
+    """Also if it asks for more; without anything left, it is refused."""
+    hank = write_hank(tmp_path / "hank", codon("draft", {"cost": 1.0}), CODONS[1])
+    spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 2.0}, writes("answer.txt", "a")]}))
+    async with (
+        running_server(hank, None, tmp_path / "executions" / "parent", "--max-cost", "5") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        found = await explored(client, variants=(spends,), n=2, parallel=1, max_dollars=100.0)
+        assert found.max_dollars == 4.0
+        assert [each.max_dollars for each in found.attempts] == [2.0, 2.0]
+        with pytest.raises(CommandRefused, match="Nothing is left") as refused:
+            await client.ask(ExplorationStart(codon_id=CodonId("answer")))
+
+        assert refused.value.code is ErrorCode.NOTHING_TO_RUN
+
+
 # --- attempts in a hank ---------------------------------------------------------------------------
 
 

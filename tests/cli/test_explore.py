@@ -10,9 +10,10 @@ import pytest
 
 from hankweave_server.cli.explore import read_variant
 from hankweave_server.errors import Stop
-from support.command_line import Done, hankweave
+from support.command_line import Done, hankweave, started
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import LIMIT, eventually_blocking
 
 
 def written(folder: Path, name: str, content: Any) -> Path:
@@ -116,6 +117,31 @@ def test_from_the_shell_attempts_are_made_compared_adopted_undone_and_discarded(
     ran("compare", first, best, *here)
 
 
+def test_an_attempt_is_discarded_while_explore_waits_for_the_others(tmp_path: Path) -> None:
+    """Other commands share the server that `explore` has started."""
+    execution = a_finished_execution(tmp_path)
+    here = ("-e", str(execution))
+    endless = {"promptText": json.dumps({"steps": [{"waitForFile": "/never"}]})}
+    words = ["--variant", str(written(tmp_path, "endless.json", endless))]
+    words += ["--variant", a_variant(tmp_path, "short", "no")]
+    with started("explore", "--codon", "answer", *words, "--json", *here) as exploring:
+
+        def with_one_at_work() -> list[dict[str, Any]] | None:
+            assert exploring.poll() is None
+            done = hankweave("attempts", "--json", *here)
+            found = json.loads(done.stdout)["attempts"] if done.returncode == 0 else []
+            has_come = [each.get("status") for each in found] == ["running", "completed"]
+            return found if has_come else None
+
+        attempts = eventually_blocking(with_one_at_work)
+        assert attempts is not None
+        ran("discard", attempts[0]["attemptId"], "--yes", *here)
+        printed, _ = exploring.communicate(timeout=LIMIT)
+
+    ended = json.loads(printed.splitlines()[-1])["attempts"]
+    assert [each["status"] for each in ended] == ["discarded", "completed"]
+
+
 def test_without_a_successful_attempt_the_exit_code_is_1(tmp_path: Path) -> None:
     """The hint leads to the reasons."""
     execution = a_finished_execution(tmp_path)
@@ -131,6 +157,12 @@ def test_what_is_unknown_is_refused_with_what_there_is(tmp_path: Path) -> None:
     execution = a_finished_execution(tmp_path)
     here = ("-e", str(execution))
     assert "No exploration yet." in ran("attempts", *here).stdout
+    assert "No exploration is called 'abc'" in ran("attempts", "abc", *here, status=1).stderr
+    unknown = ran("attempts", "abc", "--json", *here, status=1).stderr
+    assert "No exploration is called 'abc'" in unknown
+    variant = str(written(tmp_path, "typo.json", {"agent": "cluade"}))
+    refused = ran("explore", "--codon", "answer", "--variant", variant, *here, status=1).stderr
+    assert "Variant typo: There is no agent 'cluade'. Did you mean 'claude'?" in refused
     assert "No attempt is called 'abc-1'" in ran("compare", "abc-1", *here, status=1).stderr
     assert "No attempt is called 'abc-1'" in ran("adopt", "abc-1", "-y", *here, status=1).stderr
     assert "No exploration is called 'abc'" in ran("discard", "abc", "-y", *here, status=1).stderr

@@ -17,6 +17,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.state import ContinuationSource
 from hankweave_server.cli.output.log_graph import MARKS, nodes_of, picture, rows_of
+from hankweave_server.cli.output.pictures import draw_runs
 from hankweave_server.cli.show import OutputLines
 from hankweave_server.domain.timelines import RunLine
 from support.abandoned import dead_end
@@ -194,3 +195,18 @@ def test_a_name_cannot_move_the_cursor() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert record.sha[:12] in text
+
+
+# --- the runs, alone ------------------------------------------------------------------------------
+
+
+def test_an_attempt_is_named_and_not_called_abandoned(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run aside from the thread is abandoned only if it is not an attempt's."""
+    aside = replace(a_run("b", at=1), on_thread=False)
+    draw_runs(None, (a_run("a", 1), aside, replace(aside, run_id=RunId("c"), attempt="e-1")), ())
+    shown = capsys.readouterr().out
+    named, abandoned = (
+        [line for line in shown.splitlines() if word in line] for word in ("e-1", "abandoned")
+    )
+    assert ["run c  completed  attempt e-1" in line for line in named] == [True]
+    assert ["run b  completed  abandoned" in line for line in abandoned] == [True]

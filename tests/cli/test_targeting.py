@@ -62,6 +62,21 @@ def test_without_a_server_the_execution_used_last_is_meant(two: tuple[Path, Path
     assert (chosen.root, chosen.is_ambiguous) == (two[1], True)
 
 
+def test_an_attempt_is_meant_only_by_its_name(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an exploration, commands mean the execution that was explored."""
+    path = two[1] / ".hankweave" / "execution-meta.json"
+    attempt = {"explorationId": "abc", "attemptId": "abc-1", "codonId": "one"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"attempt": attempt}))
+    chosen = targeting.choose(None)
+    assert (chosen.root, chosen.is_ambiguous) == (two[0], False)
+    serve(monkeypatch, *two)
+    assert targeting.choose(None).root == two[0]
+    assert targeting.choose(two[1]).root == two[1]
+    assert catalog.listed(two[1]).attempt == "abc-1"
+
+
 def test_the_only_living_server_is_meant(
     two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

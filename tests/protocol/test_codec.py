@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import pytest
@@ -407,3 +411,31 @@ def refusal(frame: str | bytes) -> Refused:
 def _subclasses(kind: type) -> set[type]:
     direct: list[type] = kind.__subclasses__()
     return {*direct, *(deeper for each in direct for deeper in _subclasses(each))}
+
+
+def test_threads_examine_types_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that make the first decoders of a type at the same time crash the process."""
+    kinds: list[Any] = [msgspec.defstruct(f"Kind{number}", [("x", int)]) for number in range(8)]
+    make, inside, together, made = msgspec.json.Decoder, [0], [], []
+    ready = threading.Barrier(16)
+
+    def watched(kind: Any) -> msgspec.json.Decoder[Any]:
+        inside[0] += 1
+        for _ in range(100):
+            time.sleep(0)  # Let others come.
+            together.append(inside[0])
+
+        made.append(kind)
+        inside[0] -= 1
+        return make(kind)
+
+    def decoded(kind: Any) -> int:
+        ready.wait()
+        return int(codec.decode_value(kind, b'{"x": 1}').x)
+
+    monkeypatch.setattr(msgspec.json, "Decoder", watched)
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(decoded, kinds * 2)) == [1] * 16
+
+    assert set(together) == {1}
+    assert sorted(kind.__name__ for kind in made) == [kind.__name__ for kind in kinds]

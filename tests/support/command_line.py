@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,6 +34,18 @@ def hankweave(
         assert done.returncode == code, done.stdout + done.stderr
 
     return done
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a command whose output is read later; kill it at the end if it still runs."""
+    with subprocess.Popen(
+        command(*words), env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def agreed(verb: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from hankweave_server.confinement.policy import (
 )
 from hankweave_server.confinement.probe import own_programs
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_source import linked_file
 
 _MOST_LINKS = 40  # As in the kernel.
 
@@ -49,7 +50,7 @@ def fence_for(
     The paths in `wanted` must be absolute.
 
     `environment` is the codon's `env`, `given` what it may read of the server's private state, and
-    `ports` are the server's.
+    `ports` are the server's. Raises Stop for damaged metadata.
     """
     if wanted.profile == "none" or level is Level.NONE:
         return None
@@ -59,6 +60,7 @@ def fence_for(
     writable = (layout.work_tree, needs.home, *needs.write, *wanted.extra_write)
     folders = tuple(os.path.realpath(each) for each in writable if each is not None)
     programs = _programs(needs.programs, search_path, layout.work_tree, folders)
+    file = linked_file(layout)
     facts = Facts(
         work_tree=os.path.realpath(layout.work_tree),
         state_directory=os.path.realpath(layout.state_directory),
@@ -69,7 +71,7 @@ def fence_for(
         temporary=str(layout.agent_temporary),
         programs=programs,
         server_ports=ports,
-        agent_read=(*own_programs(), *map(str, given), *map(str, needs.read)),
+        agent_read=(*own_programs(), *_path(file), *map(str, given), *map(str, needs.read)),
         agent_write=tuple(map(str, needs.write)),
         extra_read=wanted.extra_read,
         extra_write=wanted.extra_write,
@@ -77,6 +79,10 @@ def fence_for(
         is_root=os.geteuid() == 0,
     )
     return Fence(workspace_policy(facts, wanted.profile), level)
+
+
+def _path(file: Path | None) -> tuple[str, ...]:
+    return () if file is None else (str(file),)
 
 
 def home_directory() -> str:

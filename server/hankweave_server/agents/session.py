@@ -46,6 +46,7 @@ Read `AgentConversation` and `AgentTimeouts` first; both are pure. Then `Session
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -258,7 +259,10 @@ class AgentTimeouts:
 
 
 PROMPT_DEADLINE = 10.0
-"""Seconds; the rest of the prompt is dropped if the agent has not read it by then."""
+"""Seconds; the rest of the prompt is dropped if the agent has not read it by then.
+
+A pause does not count, and the time begins anew after it.
+"""
 
 ANSWER_DEADLINE = 10.0
 """Seconds; an agent that does not read its answer waits until a time limit ends it."""
@@ -300,6 +304,8 @@ class Session:
         self._warned = LineRedactor(task.redactor)
         self._stdin = anyio.Lock()
         """Held while stdin is written to or closed."""
+        self._prompting = anyio.CancelScope()
+        """Around the writing of the prompt."""
         self._conversation = AgentConversation(made_up_session=presumed)
         self._patience = AgentTimeouts(task.limits, anyio.current_time())
         self._mailbox = Mailbox()
@@ -345,12 +351,14 @@ class Session:
         if not self._is_paused:
             self._is_paused = True
             self._patience.hold(anyio.current_time())
+            self._await_reader()
             await self._process.pause()
 
     async def resume(self) -> None:
         if self._is_paused:
             self._is_paused = False
             await self._process.resume()
+            self._await_reader()
             self._patience.release(anyio.current_time())
 
     def processes(self) -> frozenset[int]:
@@ -440,11 +448,17 @@ class Session:
     async def _give_prompt(self) -> None:
         async with self._stdin:
             try:
-                with anyio.move_on_after(PROMPT_DEADLINE) as patience:
+                with self._prompting:
+                    self._await_reader()
                     await self._process.stdin.write(self._prompt.encode())
             finally:
-                if not self._takes_answers or patience.cancelled_caught:
+                if not self._takes_answers or self._prompting.cancelled_caught:
                     self._process.stdin.close()
+
+    def _await_reader(self) -> None:
+        """Give the agent time to read its prompt from now on; a paused one has all the time."""
+        limit = math.inf if self._is_paused else anyio.current_time() + PROMPT_DEADLINE
+        self._prompting.deadline = limit
 
     async def _mind_stdin(self, heard: Iterable[AgentSignal]) -> None:
         """Hold the clock while a permission request is open; close stdin after the result."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ from hankweave_server.git.repo import (
 from hankweave_server.git.trees import FOLDER, Entry, encoded, parsed
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.scan import RACY_WINDOW_NS
 from hankweave_server.worktree.tree_writer import folder_for_spares
 
 _BESIDE_AN_INDEX = (".pack", ".idx")
@@ -286,6 +288,9 @@ def fill_work_tree(target: Sha, layout: Layout, meter: Meter = UNWATCHED) -> Non
             with folder_for_spares(layout.checkpoints) as spares:
                 _materialise(repo, notes, memory, target, spares, meter)
 
+            # From now on, every change gets a later time than the files have.
+            time.sleep(RACY_WINDOW_NS / 1e9)
+            memory.scan.settle()
             memory.save(layout.scan_cache)
         finally:
             memory.descent.close()

@@ -77,10 +77,14 @@ class ScanCache:
     """The files that held the repository's objects, with size, time and inode."""
     _files: bytes
 
+    def files(self) -> Iterator[list[CachedFile]]:
+        """Yield what was read of the files, in blocks."""
+        return map(_DECODE_FILES, _blocks(self._files))
+
     def apply(self, table: StatIndex) -> None:
         """Fill in what was read of the tracked files before."""
-        for block in _blocks(self._files):
-            for cached in _DECODE_FILES(block):
+        for block in self.files():
+            for cached in block:
                 file = table.files.get(cached.path)
                 if file is not None:
                     table.hold(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from hankweave_client.client import Client
 from hankweave_protocol.attempts import AttemptRecord, Exploration, Judgement
 from hankweave_protocol.commands import (
     MAX_ATTEMPTS,
@@ -34,7 +33,14 @@ from hankweave_protocol.state import State
 from hankweave_server.cli.output import pictures
 from hankweave_server.cli.output.rollback_report import draw_report
 from hankweave_server.cli.output.text import console, say, span
-from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
+from hankweave_server.cli.remote import (
+    ask,
+    execution_option,
+    json_option,
+    print_json,
+    root_of,
+    tell_of_dead_server,
+)
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.shared.run_settings import checked_budget
 from hankweave_server.cli.show import whole_diff
@@ -46,11 +52,12 @@ from hankweave_server.domain.exploration.explorations import (
 )
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
-from hankweave_server.local.server_session import command, look
+from hankweave_server.local.ephemeral_server import EphemeralServer
+from hankweave_server.local.server_session import at_server, command, look
 from hankweave_server.local.targeting import require_consent, root_to_change
 from hankweave_server.plain_text import one_line, printable
 
-_BETWEEN_LOOKS = 0.3
+_BETWEEN_LOOKS = 0.5
 _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant)}
 
 
@@ -136,7 +143,14 @@ def explore(
         good_enough=good_enough,
         adopt="best" if adopt_best else "ask",
     )
-    ended, state = ask(root, lambda client: _explored(client, begin, quiet=as_json))
+    tell_of_dead_server(root)
+    server = EphemeralServer(root)
+    try:
+        ended = _explored(server, root, begin, quiet=as_json)
+        state = server.do(lambda: at_server(root, lambda client: client.ask(GetState())))
+    finally:
+        server.end()
+
     if as_json:
         click.echo(_as_line(ended))
     else:
@@ -150,11 +164,15 @@ def explore(
         )
 
 
-async def _explored(
-    client: Client, begin: ExplorationStart, *, quiet: bool
-) -> tuple[Exploration, State]:
-    """Start an exploration, report each attempt that ends, and return the whole."""
-    shown = await client.ask(begin)
+def _explored(
+    server: EphemeralServer, root: Path, begin: ExplorationStart, *, quiet: bool
+) -> Exploration:
+    """Start an exploration, report each attempt that ends, and return the whole.
+
+    An ephemeral server is left to other commands between two looks, so that an attempt can be
+    discarded or adopted meanwhile.
+    """
+    shown = server.do(lambda: at_server(root, lambda client: client.ask(begin)))
     look_again = ExplorationShow(exploration_id=shown.exploration_id)
     told: set[str] = set()
     if not quiet:
@@ -162,7 +180,7 @@ async def _explored(
         click.echo(f"exploration {shown.exploration_id}: {count} attempts at {shown.codon_id}")
 
     while True:
-        shown = await client.ask(look_again)
+        shown = server.do(lambda: at_server(root, lambda client: client.ask(look_again)))
         for attempt in shown.attempts:
             if attempt.status in ("completed", "failed") and attempt.attempt_id not in told:
                 told.add(attempt.attempt_id)
@@ -170,9 +188,9 @@ async def _explored(
                     click.echo(_ended_text(attempt))
 
         if shown.ended_at is not None:
-            return shown, await client.ask(GetState())
+            return shown
 
-        await anyio.sleep(_BETWEEN_LOOKS)
+        time.sleep(_BETWEEN_LOOKS)
 
 
 def _ended_text(attempt: AttemptRecord) -> str:
@@ -267,11 +285,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     """
     root = root_of(execution)
     state = look(root, lambda calls: calls.ask(GetState()))
-    if as_json:
-        print_json(exploration_named(state, exploration))
-        return
-
-    if exploration is None and not state.explorations:
+    if exploration is None and not state.explorations and not as_json:
         click.echo("No exploration yet.")
         return
 
@@ -280,7 +294,10 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     except Refused as refused:
         raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
 
-    _draw(found, state, root)
+    if as_json:
+        print_json(found)
+    else:
+        _draw(found, state, root)
 
 
 def _draw(exploration: Exploration, state: State, root: Path) -> None:

@@ -289,7 +289,8 @@ def _table(found: list[ListedExecution]) -> Table:
 
 
 def _state_text(each: ListedExecution) -> str:
-    return each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
+    state = each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
+    return state if each.attempt is None else one_line(f"{state}, attempt {each.attempt}")
 
 
 # --- cleanup --------------------------------------------------------------------------------------

@@ -403,6 +403,7 @@ class Daemon:
                 opened.ledger.leave(ServerStopping(reason=reason))
                 halt = Halt(reason_of_stop(reason), checkpoint_kind="exit")
                 await app.runner.close(halt)
+                await app.explorations.close()
                 with anyio.move_on_after(SCAN_SECONDS):
                     await app.secret_scan.settle()
 

@@ -58,6 +58,8 @@ class RunLine(Value, kw_only=True):
     reason: Reason | None = None
     """Why it continued another run; None for a fresh start."""
     source: ContinuationSource | None = None
+    attempt: str | None = None
+    """The id of the attempt whose run it is."""
     codons: tuple[CodonLine, ...]
     checkpoints: tuple[CheckpointRecord, ...]
     """Oldest first."""
@@ -72,6 +74,7 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
     # A codon's record is one object: the thread contains the very same.
     on_thread = frozenset(id(entry.codon) for entry in thread(state))
     line = frozenset(_line_to_now(state))
+    attempts = attempt_runs(state)
     return tuple(
         RunLine(
             run_id=run.run_id,
@@ -82,11 +85,23 @@ def timelines(state: State, checkpoints: Iterable[CheckpointRecord]) -> tuple[Ru
             on_thread=run.run_id in line,
             reason=_reason_of(run),
             source=_source_of(run),
+            attempt=attempts.get(run.run_id),
             codons=tuple(_codon_line(codon, id(codon) in on_thread) for codon in run.codons),
             checkpoints=tuple(of_run.get(run.run_id, ())),
         )
         for run in reversed(state.runs)
     )
+
+
+def attempt_runs(state: State) -> dict[RunId, str]:
+    """Return the attempts of all explorations by the runs in which they ran."""
+    attempts = (each for exploration in state.explorations for each in exploration.attempts)
+    return {
+        run_id: each.attempt_id
+        for each in attempts
+        for run_id in (*each.earlier_runs, each.run_id)
+        if run_id is not None
+    }
 
 
 def _line_to_now(state: State) -> Iterator[RunId]:
@@ -132,8 +147,8 @@ Line: TypeAlias = tuple[TimelineStep, ...]
 def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
     """Arrange runs as lines: of several continuations of a run, one stays in its line.
 
-    It is the one on the thread, else the newest. So a line is as long as the work was, and the tree
-    is only as deep as rollbacks from already abandoned lines make it.
+    It is the one on the thread, else the newest that is no attempt. So a line is as long as the
+    work was, and the tree is only as deep as rollbacks from already abandoned lines make it.
     """
     runs = tuple(_after_their_sources(runs))
     after: dict[RunId | None, list[RunLine]] = {}
@@ -148,7 +163,8 @@ def tree_of(runs: tuple[RunLine, ...]) -> tuple[Line, ...]:
     for run in reversed(runs):
         following = after.get(run.run_id, [])
         main = next((each for each in following if each.on_thread), None)
-        main = main or (following[-1] if following else None)
+        own = [each for each in following if each.attempt is None]
+        main = main or (own[-1] if own else None)
         aside = tuple(lines[each.run_id] for each in following if each is not main)
         lines[run.run_id] = (TimelineStep(run, aside), *(lines[main.run_id] if main else ()))
 

@@ -9,6 +9,7 @@ from hankweave_protocol.hank import AgentSpec, Codon, Hank, Loop, Variant
 from hankweave_server.domain.exploration.attempts import attempt_hank, attempt_hash
 from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import LoadedHank
+from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.hank.prompts import HankFiles, PromptFault, ResolvedPrompt, resolve
 
 
@@ -24,7 +25,8 @@ def agent_of(variant: Variant) -> AgentSpec | None:
     known = BY_NAME.get(variant.agent)
     if known is None:
         names = ", ".join(sorted(BY_NAME))
-        raise VariantInvalid(f"There is no agent {variant.agent!r}; known agents: {names}.")
+        near = did_you_mean(variant.agent, BY_NAME) or f"Known agents: {names}."
+        raise VariantInvalid(f"There is no agent {variant.agent!r}. {near}")
 
     return known
 

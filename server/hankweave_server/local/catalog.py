@@ -74,6 +74,8 @@ class ListedExecution(Value, kw_only=True, omit_defaults=False):
     """Null if counting would take too long."""
     bytes: int | None = None
     is_branch: bool = False
+    attempt: str | None = None
+    """The id of the attempt that it is, of an exploration of another execution."""
     in_place: bool = False
     problem: str | None = None
     """The reason why it cannot be read."""
@@ -163,6 +165,7 @@ def _told(
         last_used=_last_used(layout, meta),
         server_pid=server,
         is_branch=meta is not None and meta.origin is not None,
+        attempt=None if meta is None or meta.attempt is None else meta.attempt.attempt_id,
         in_place=meta is not None and meta.in_place,
     )
 

@@ -142,10 +142,8 @@ def disk_stop(failure: BaseException) -> Stop:
     match failure:
         case LedgerFailed(unsaved=unsaved):
             lost = f" {unsaved} events were not saved." if unsaved else ""
-            sentence = (
-                f"The journal or the state could not be written: {failure.__cause__ or failure}."
-                f"{lost}"
-            )
+            reason = str(failure.__cause__ or failure).rstrip(".")
+            sentence = f"The journal or the state could not be written: {reason}.{lost}"
         case InsufficientSpace():
             sentence = f"A checkpoint could not be saved: {failure.__cause__ or failure}."
         case _:

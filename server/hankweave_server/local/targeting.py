@@ -1,8 +1,10 @@
 """Which execution a command means when it names none, and what may be changed without asking.
 
 The order is: the execution or project around the current directory; the only running server; the
-execution used last. A command that changes something prints which one it uses. Without a terminal
-it refuses an ambiguous choice, and moving or removing files needs `--yes`.
+execution used last. Attempts of explorations are meant only by name: a command after an
+exploration means the execution that was explored. A command that changes something prints which one
+it uses. Without a terminal it refuses an ambiguous choice, and moving or removing files needs
+`--yes`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Literal
 import click
 
 from hankweave_protocol import instants
+from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, executions
@@ -56,6 +59,7 @@ def choose(execution: Path | None) -> Choice:
             hint="Start one with `hankweave run`, or name one with --execution.",
         )
 
+    known = [path for path in known if not _is_attempt(path)] or known
     living = [path for path in known if catalog.living_server(Layout.of_execution(path))]
     if len(living) == 1:
         return Choice(living[0], "only server")
@@ -146,13 +150,21 @@ def _folders_in(root: Path) -> list[Path]:
     return list(root.iterdir()) if root.is_dir() else []
 
 
+def _meta_of(path: Path) -> ExecutionMeta | None:
+    try:
+        return data_source.read_meta(Layout.of_execution(path))
+    except (OSError, Stop):
+        return None
+
+
+def _is_attempt(path: Path) -> bool:
+    meta = _meta_of(path)
+    return meta is not None and meta.attempt is not None
+
+
 def _last_used(path: Path) -> tuple[str, bool]:
     """Return when an execution was last served; a branch never served follows its original."""
-    try:
-        meta = data_source.read_meta(Layout.of_execution(path))
-    except (OSError, Stop):
-        meta = None
-
+    meta = _meta_of(path)
     if meta is None:
         return instants.to_text(instants.from_epoch(path.stat().st_mtime)), False
 

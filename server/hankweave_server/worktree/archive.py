@@ -3,6 +3,11 @@
 Every move is one rename from one open folder to another: no link is followed, no content is read,
 and a crash leaves each file in exactly one of the two places. A move whose target exists was made
 before, so repeating all moves completes only the missing ones.
+
+Where the two places are on different file systems, a file is copied, made durable, renamed to its
+target, and then removed from its source if nobody has changed it meanwhile. A crash may leave it in
+both places; repeating the move finds the copy by its mode, time and content, and removes the
+source.
 """
 
 from __future__ import annotations
@@ -18,11 +23,15 @@ from pathlib import Path
 
 from hankweave_protocol.records import ArchiveMove
 from hankweave_server import fsutil
-from hankweave_server.worktree.dirfd import FOLDER_FLAGS, Descent
-from hankweave_server.worktree.names import joined, parent_of, parents_of
+from hankweave_server.worktree.dirfd import FILE_FLAGS, FOLDER_FLAGS, Descent
+from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of, parents_of
+from hankweave_server.worktree.stat_index import signature_of
 from hankweave_server.worktree.tree_writer import rename_to_free_name
 
 _DEFAULT_MODE = 0o755
+_COPY = OUR_PREFIX + b".moving"
+"""A copy on its way to another file system; scans ignore such names."""
+_ACL = "system.posix_acl_access"
 
 
 @dataclass(slots=True)
@@ -139,6 +148,7 @@ def _carried(
     moved = Moved()
     for move in moves:
         try:
+            _complete_copy(here, there, move)
             if not is_done(here, there, move):
                 _carry(here, there, move, moved.made)
         except OSError as problem:
@@ -177,7 +187,120 @@ def _rename(here: Descent, there: Descent, move: ArchiveMove) -> None:
             stack.callback(os.close, old_folder)
             rename_to_free_name(old_folder, old, here.folder_of(move.target), new)
     else:
-        rename_to_free_name(old_folder, old, new_folder, new)
+        try:
+            rename_to_free_name(old_folder, old, new_folder, new)
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+
+            seen = os.lstat(old, dir_fd=old_folder)
+            _copy(seen, old_folder, old, new_folder, new)
+            if signature_of(os.lstat(old, dir_fd=old_folder)) != signature_of(seen):
+                os.unlink(new, dir_fd=new_folder)
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
+
+            os.unlink(old, dir_fd=old_folder)
+
+
+def _copy(status: os.stat_result, old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
+    """Copy a file or link to another file system, durably; the new name must be free."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_COPY, dir_fd=new_folder)
+
+    try:
+        if stat.S_ISREG(status.st_mode):
+            _copy_file(status, old_folder, old, new_folder)
+        elif stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(old, dir_fd=old_folder), _COPY, dir_fd=new_folder)
+        elif stat.S_ISFIFO(status.st_mode):
+            os.mkfifo(_COPY, dir_fd=new_folder)
+            os.chmod(_COPY, stat.S_IMODE(status.st_mode), dir_fd=new_folder)
+        else:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+        if not stat.S_ISREG(status.st_mode):
+            owner = (status.st_uid, status.st_gid)
+            os.chown(_COPY, *owner, dir_fd=new_folder, follow_symlinks=False)
+            times = (status.st_atime_ns, status.st_mtime_ns)
+            os.utime(_COPY, ns=times, dir_fd=new_folder, follow_symlinks=False)
+
+        rename_to_free_name(new_folder, _COPY, new_folder, new)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_COPY, dir_fd=new_folder)
+
+        raise
+
+    os.fsync(new_folder)
+
+
+def _copy_file(status: os.stat_result, old_folder: int, old: bytes, new_folder: int) -> None:
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(_opened(old_folder, old))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        target = os.open(_COPY, flags, 0o600, dir_fd=new_folder)
+        stack.callback(os.close, target)
+        while piece := os.read(source, fsutil.CHUNK):
+            fsutil.write_all(target, piece)
+
+        os.fchown(target, status.st_uid, status.st_gid)  # It takes special bits away.
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
+        for name in os.listxattr(source):
+            if name.startswith("user.") or name == _ACL:
+                os.setxattr(target, name, os.getxattr(source, name))
+
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fsync(target)
+
+
+def _complete_copy(here: Descent, there: Descent, move: ArchiveMove) -> None:
+    """Remove a source that a crash has left beside its copy on another file system."""
+    source, target = here.status(move.source), there.status(move.target)
+    if (
+        source is not None
+        and target is not None
+        and source.st_dev != target.st_dev
+        and not stat.S_ISDIR(source.st_mode)
+        and _marks(source) == _marks(target)
+        and _has_same_content(here, there, move)
+    ):
+        os.unlink(_name_of(move.source), dir_fd=here.folder_of(move.source))
+
+
+def _marks(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mode, status.st_size, status.st_mtime_ns
+
+
+def _has_same_content(here: Descent, there: Descent, move: ArchiveMove) -> bool:
+    ends = ((here, move.source), (there, move.target))
+    status = here.status(move.source)
+    assert status is not None, "its marks were compared"
+    if stat.S_ISLNK(status.st_mode):
+        first, second = (os.readlink(_name_of(p), dir_fd=d.folder_of(p)) for d, p in ends)
+        return first == second
+
+    if not stat.S_ISREG(status.st_mode):
+        return True
+
+    with contextlib.ExitStack() as stack:
+        source, target = (
+            stack.enter_context(_opened(descent.folder_of(path), _name_of(path)))
+            for descent, path in ends
+        )
+        while piece := os.read(source, fsutil.CHUNK):
+            if os.read(target, len(piece)) != piece:
+                return False
+
+        return True
+
+
+@contextmanager
+def _opened(folder: int, name: bytes) -> Iterator[int]:
+    descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def follow(places: ArchivePlaces, folders: Iterable[ArchiveMove]) -> Moved:

@@ -175,6 +175,22 @@ def link_data(layout: Layout, source: Path, *, copy: bool) -> None:
     fsutil.sync_directory(layout.data_source.parent)
 
 
+def linked_file(layout: Layout) -> Path | None:
+    """Return the path of the data if that is a single file with a link to it; raise Stop.
+
+    It is the path that was recorded, because a link in a copy of data may lead anywhere.
+    """
+    if layout.data_source.is_symlink() or not layout.data_source.is_dir():
+        return None
+
+    meta = read_meta(layout)
+    if meta is None or meta.link_type != "symlink":
+        return None
+
+    path = meta.read_only_source_resolved_data_path
+    return None if path is None else Path(path)
+
+
 def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:
     if source.is_relative_to(root):
         raise Stop(f"The data {source} is inside the execution directory {root}.", ExitCode.USAGE)

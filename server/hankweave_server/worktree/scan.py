@@ -240,6 +240,22 @@ class WorkTreeScan:
 
         self.table.hold(file, signature, digest, git_mode, permissions)
 
+    def settle(self) -> None:
+        """Trust the stat data of files that were just read or written.
+
+        Only for a work tree that nobody else can reach yet, and `RACY_WINDOW_NS` after the last
+        write: a change by another process within the tick of a file's last change would go
+        unnoticed.
+        """
+        with self._descent.fresh():
+            for path in list(self._racy.values()):
+                file, status = self.table.files.get(path), self._descent.status(path)
+                if file is None or status is None:
+                    continue
+
+                if file.signature == signature_of(status):
+                    self._racy.pop(file.slot, None)
+
     def is_settled(self, file: TrackedFile, status: os.stat_result) -> bool:
         """Return whether the file is still as it was read, as far as stat data can show."""
         return file.slot not in self._racy and file.signature == signature_of(status)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.hank import Confinement
+from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.agents.base import AgentNeeds
 from hankweave_server.agents.fence import fence_for
 from hankweave_server.confinement.policy import Level
 from hankweave_server.paths import Layout
+from hankweave_server.worktree import data_source
 
 
 def readable(root: Path, folder: Path) -> tuple[str, ...]:
@@ -33,6 +35,35 @@ def program(path: Path) -> Path:
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return path
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_data_that_is_a_single_file_can_be_read(tmp_path: Path, *, copy: bool) -> None:
+    """The data is a link in a folder, and the fence opens the file that it leads to, alone.
+
+    A copy is in that folder; where a link in it leads is not opened.
+    """
+    layout = Layout.of_execution(tmp_path / "execution")
+    layout.state_directory.mkdir(parents=True)
+    (tmp_path / "reports").mkdir()
+    report = tmp_path / "reports" / "may.txt"
+    report.touch()
+    data_source.link_data(layout, report, copy=copy)
+    meta = ExecutionMeta(
+        version="1.0.0",
+        read_only_source_data_path=str(report),
+        read_only_source_resolved_data_path=str(report),
+        data_hash=None,
+        hank_hash=None,
+        hank_path=None,
+        link_type="copy" if copy else "symlink",
+        created_at="2026-01-01T00:00:00.000Z",
+        last_used="2026-01-01T00:00:00.000Z",
+    )
+    data_source.write_meta(layout, meta)
+    found = readable(tmp_path, tmp_path)
+    assert str(layout.data_source) in found
+    assert [path for path in found if "reports" in path] == ([] if copy else [str(report)])
 
 
 def test_a_link_on_the_path_opens_the_program_behind_it(tmp_path: Path) -> None:

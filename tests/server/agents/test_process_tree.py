@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from datetime import timedelta
+from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
+from hankweave_server.agents import session as session_module
 from hankweave_server.agents.base import (
     AgentKilled,
     AgentLimits,
@@ -20,7 +22,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.process.child import KEEPER_STOPPED
 from hankweave_server.agents.registry import CommandAgent
-from support.waiting import limited
+from support.waiting import LIMIT, limited
 
 # Each process prints its name and pid, and sleeps; all ignore SIGINT and SIGTERM.
 TREE = """
@@ -204,6 +206,35 @@ async def test_a_paused_tree_stands_still_and_goes_on(a_task, python, words, liv
             await session.pause()
             await session.stop()
             assert [pid for pid in pids if lives(pid)] == []
+
+
+async def test_a_pause_does_not_cut_a_long_prompt_short(
+    a_task, python, words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is paused before it reads its prompt gets all of it after the pause.
+
+    Another agent, which starts later and reads nothing, shows that the deadline has passed.
+    """
+    reads = "import sys; print(len(sys.stdin.buffer.read()), flush=True)"
+    sees_the_end = """
+import select
+stdin = select.poll()
+stdin.register(0, 0)
+stdin.poll()  # Until the other end is closed.
+print("closed", flush=True)
+"""
+    prompt = "x" * 300_000
+    monkeypatch.setattr(session_module, "PROMPT_DEADLINE", 0.1)
+    with limited():
+        async with python(reads).start(a_task(prompt)) as session:
+            await session.pause()  # Before the first byte is written.
+            later = a_task(prompt, log_path=tmp_path / "later.log")
+            async with python(sees_the_end).start(later) as other:
+                assert await words(other, 1) == [["closed"]]
+
+            monkeypatch.setattr(session_module, "PROMPT_DEADLINE", LIMIT)
+            await session.resume()
+            assert await words(session, 1) == [["300000"]]
 
 
 async def test_a_paused_agent_hears_the_interrupt(a_task, python, words) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server import fsutil
+from hankweave_server.checkpoints import worktree_index
 from hankweave_server.checkpoints.clone import (
     Interrupted,
     copy_repository,
@@ -21,6 +22,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.stat_index import signature_of
 from support.losing import lose_object
 
 OTHER = RunId("1736000000001-abc123-def456")
@@ -52,6 +54,21 @@ def stored(lab) -> dict[str, bytes]:
         for path in repository.rglob("*")
         if path.is_file()
     }
+
+
+def test_the_first_checkpoint_of_a_branch_reads_no_file_again(lab, tmp_path):
+    """The scan cache has every restored file, with the stat data that the disk shows."""
+    lab.write("a", "1", 0o600)
+    lab.write("folder/b", "2")
+    target = lab.checkpoint()
+    layout = offshoot_of(lab, target.sha, tmp_path / "branch")
+
+    saved = worktree_index.load(layout.scan_cache)
+    assert saved is not None
+    known = {each.path: each.signature for block in saved.files() for each in block}
+    assert set(known) == {b"a", b"folder/b"}
+    for path, signature in known.items():
+        assert signature == signature_of((layout.work_tree / os.fsdecode(path)).lstat())
 
 
 def test_the_line_comes_along_and_nothing_else(lab, tmp_path):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from hankweave_protocol.attempts import SCORE_CODON, AttemptRecord, Exploration
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation
+from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation, FailedCodon
 from hankweave_protocol.transitions import ExplorationSet, RunImported
 from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
     attempt_named,
     beginning_of,
+    dollars_of_attempts,
     exploration_named,
     has_ended,
     next_attempts,
@@ -24,6 +26,7 @@ from hankweave_server.domain.exploration.explorations import (
     planned_attempts,
     result_of,
     score_in,
+    share_of_next,
     with_attempt,
 )
 from hankweave_server.domain.history import thread
@@ -89,6 +92,38 @@ def test_nothing_follows_a_score_that_is_good_enough(score: float, expected: lis
     assert ids(next_attempts(tried)) == expected
     assert has_ended(tried) == (not expected)
     assert not has_ended(with_attempt(tried, attempt(2, "running")))
+
+
+def test_what_an_attempt_does_not_spend_is_there_for_the_next_ones() -> None:
+    """Running attempts keep their shares reserved; all that start at once have equal ones."""
+    waiting = [attempt(number) for number in (1, 2, 3, 4)]
+    tried = exploration(*waiting, max_dollars=8.0)
+    assert share_of_next(exploration(*waiting)) is None
+    assert share_of_next(tried) == 2.0
+    tried = with_attempt(tried, attempt(1, "running", max_dollars=2.0))
+    assert share_of_next(tried) == 2.0
+    tried = with_attempt(tried, attempt(2, "completed", max_dollars=2.0, cost=0.5, duration_ms=1))
+    assert share_of_next(tried) == 2.75
+    tried = with_attempt(tried, attempt(1, "failed", max_dollars=2.0, cost=9.0, duration_ms=1))
+    assert share_of_next(tried) == 0.0
+
+
+def test_attempts_that_were_not_adopted_have_cost_something_too() -> None:
+    """A discarded one that was running counts with its whole share."""
+    base = ended("first", completed("one", 1))
+    adopted_run = continued("try", completed("two", 7), of="first", after="one", at=sha(1))
+    now = continued("now", of="try", after="two", at=sha(7))
+    state = msgspec.structs.replace(
+        a_state(base, adopted_run, now),
+        explorations=(
+            exploration(
+                attempt(1, "completed", run_id="try", cost=1.0, duration_ms=1),
+                attempt(2, "completed", run_id="other", cost=2.0, duration_ms=1),
+                attempt(3, "discarded", max_dollars=4.0),
+            ),
+        ),
+    )
+    assert dollars_of_attempts(state) == 6.0
 
 
 def test_zero_may_be_good_enough() -> None:
@@ -186,13 +221,15 @@ def test_what_has_no_result_cannot_be_adopted(status: Any) -> None:
 
 
 def test_the_run_of_an_attempt_is_recorded_with_the_parents_commits() -> None:
-    """Failed codons and the score are left out; a checkpoint that is not imported is not named."""
+    """The score is left out; a checkpoint that is not imported is not named."""
     score = completed(SCORE_CODON, 8)
     run = continued(
         "try", failed("two", sha(6)), completed("two", 7), score, of="first", after="one", at=sha(1)
     )
     line = as_timeline(run, {sha(7): sha(17), sha(1): sha(1)})
-    (codon,) = line.codons
+    first, codon = line.codons
+    assert isinstance(first, FailedCodon)
+    assert (first.codon_id, first.error_checkpoint) == ("two", None)
     assert isinstance(codon, CompletedCodon)
     assert (codon.codon_id, codon.completion_checkpoint) == ("two", sha(17))
     assert isinstance(line.starting_conditions, Continuation)

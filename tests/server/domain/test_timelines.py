@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hankweave_protocol.ids import RunId
+from hankweave_protocol.attempts import AttemptRecord, Exploration
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.domain.timelines import Line, RunLine, timelines, tree_of
 from support.histories import completed, failed, running, sha
@@ -64,6 +65,30 @@ def test_the_tree_goes_on_with_the_thread_and_hangs_the_rest_aside() -> None:
     """The line to the present continues where a rollback left a run; other lines branch off."""
     (line,) = tree_of(lines())
     assert names(line) == [["run-1", [["run-2"], ["run-3"]]], ["run-4"]]
+
+
+def test_the_attempts_hang_aside_from_the_run_that_they_tried() -> None:
+    """The line of a run does not go on with an attempt, however new, until that is adopted."""
+    first = ended("first", completed("one", 1), completed("two", 2))
+    runs = [
+        continued(name, completed("two", number), of="first", after="one", at=sha(1))
+        for name, number in (("a", 7), ("b", 8))
+    ]
+    records = tuple(
+        AttemptRecord(attempt_id=f"e-{run.run_id}", status="completed", run_id=run.run_id)
+        for run in runs
+    )
+    exploration = Exploration(
+        exploration_id="e",
+        created_at="2026-01-01T00:00:00.000Z",
+        checkpoint_sha=sha(1),
+        codon_id=CodonId("two"),
+        attempts=records,
+    )
+    state = replace(a_state(*runs, first), explorations=(exploration,))
+    (line,) = tree_of(timelines(state, ()))
+    (step,) = line
+    assert [aside[0].run.attempt for aside in step.aside] == ["e-a", "e-b"]
 
 
 def test_a_thousand_rollbacks_make_a_long_line_and_no_deep_tree() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -200,3 +205,103 @@ def test_a_file_in_the_way_keeps_its_name(tree: Path, tmp_path: Path) -> None:
 
     assert (target / "out" / "report.md").read_text() == "one"
     assert (target / "out" / "report_2_17.md").read_text() == "three"
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on another file system than the tree."""
+    place = Path("/dev/shm")
+    if not place.is_dir() or place.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+
+    with tempfile.TemporaryDirectory(dir=place) as name:
+        yield Path(name)
+
+
+def test_files_move_to_another_file_system_and_back(tree: Path, far: Path) -> None:
+    """Content, mode, owner and time, and links, are the same at the other end, and only there."""
+    write(tree / "notes" / "a", "first")
+    os.utime(tree / "notes" / "a", ns=(1, 1_700_000_000_123_456_789))
+    (tree / "notes" / "a").chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(tree / "notes" / "a", 12345, 54321)
+
+    owner = (tree / "notes" / "a").stat().st_uid, (tree / "notes" / "a").stat().st_gid
+    (tree / "notes" / "link").symlink_to("nowhere")
+    os.mkfifo(tree / "notes" / "pipe", 0o600)
+    with archive.both(tree, far / "archive", AT_THE_TOP) as places:
+        moved = put(places, "notes")
+        there = far / "archive" / "one" / "notes"
+        assert not moved.failed
+        assert not (tree / "notes").exists()
+        assert {path.name for path in there.iterdir()} == {"a", "link", "pipe"}
+        assert (there / "a").read_text() == "first"
+        assert (there / "a").stat().st_mtime_ns == 1_700_000_000_123_456_789
+        assert stat.S_IMODE((there / "a").stat().st_mode) == 0o640
+        assert ((there / "a").stat().st_uid, (there / "a").stat().st_gid) == owner
+        assert os.readlink(there / "link") == "nowhere"
+        assert stat.S_ISFIFO((there / "pipe").stat().st_mode)
+
+        back = [ArchiveMove(source=move.target, target=move.source) for move in moved.done]
+        assert not archive.bring_back(places, back).failed
+
+    assert (tree / "notes" / "a").stat().st_mtime_ns == 1_700_000_000_123_456_789
+    assert not (there / "a").exists()
+
+
+@pytest.mark.parametrize("again", [archive.put_away, archive.put_away_again])
+def test_a_copy_that_a_crash_left_beside_its_source_is_completed(
+    tree: Path, far: Path, again: Callable[..., archive.Moved]
+) -> None:
+    """Repeating the move removes the source; a different file at the target is never touched."""
+    for name in ("a", "b", "c"):
+        write(tree / name, "the same")
+        write(far / "archive" / "one" / name, "the same")
+
+    shutil.copystat(tree / "a", far / "archive" / "one" / "a")
+    os.utime(far / "archive" / "one" / "b", ns=(1, 1))
+    write(far / "archive" / "one" / "c", "another!")
+    shutil.copystat(tree / "c", far / "archive" / "one" / "c")
+    with archive.both(tree, far / "archive", AT_THE_TOP) as places:
+        moves = [ArchiveMove(source=name, target=b"one/" + name) for name in (b"a", b"b", b"c")]
+        again(places, moves)
+
+    assert not (tree / "a").exists()
+    assert (far / "archive" / "one" / "a").read_text() == "the same"
+    assert {path.name for path in tree.iterdir()} == {"b", "c"}
+    assert (far / "archive" / "one" / "c").read_text() == "another!"
+
+
+def test_a_file_that_changes_while_it_is_copied_stays_where_it_is(
+    tree: Path, far: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written during the copy would be lost with the source."""
+    write(tree / "log", "first")
+    fsync = os.fsync
+
+    def written_meanwhile(descriptor: int) -> None:
+        with (tree / "log").open("a") as log:
+            log.write(", second")
+
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", written_meanwhile)
+    with archive.both(tree, far / "archive", AT_THE_TOP) as places:
+        moved = archive.put_away(places, [ArchiveMove(source=b"log", target=b"log")])
+
+    assert moved.failed == {b"log": os.strerror(errno.EBUSY)}
+    assert (tree / "log").read_text().startswith("first, second")
+    assert list((far / "archive").iterdir()) == []
+
+
+def test_a_socket_stays_where_it_is(tree: Path, far: Path) -> None:
+    """What cannot be copied to another file system is reported, and stays."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tree / "socket"))
+
+    with archive.both(tree, far / "archive", AT_THE_TOP) as places:
+        moved = archive.put_away(places, [ArchiveMove(source=b"socket", target=b"socket")])
+
+    assert moved.failed
+    assert (tree / "socket").exists()
+    assert list((far / "archive").iterdir()) == []

@@ -181,9 +181,12 @@ def _style(step: TimelineStep) -> str:
 
 def _run_text(run: RunLine) -> Text:
     text = Text(f"run {run.run_id}  {run.status}", "bold" if run.on_thread else "dim")
+    if run.attempt is not None:
+        text.append(f"  attempt {printable(run.attempt)}", "cyan")
+
     if run.is_current:
         text.append("  current", "green")
-    elif not run.on_thread:
+    elif run.attempt is None and not run.on_thread:
         text.append("  abandoned", "yellow")
 
     if warned := [codon.codon_id for codon in run.codons if codon.warnings]:

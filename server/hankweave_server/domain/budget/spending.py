@@ -23,6 +23,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_of
+from hankweave_server.domain.timelines import attempt_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,17 @@ def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) 
 def counted(state: State) -> tuple[Execution, ...]:
     """Return every ended execution that budgets count, oldest run first.
 
-    These are the ones of the thread, and in addition every failed one.
+    These are the ones of the thread, and in addition every failed one. Attempts of explorations
+    have a budget of their own: they count if they were adopted.
     """
-    on_thread = {id(entry.codon) for entry in thread(state)}
+    entries = thread(state)
+    on_thread = {id(entry.codon) for entry in entries}
+    aside = attempt_runs(state).keys() - {entry.run_id for entry in entries}
     return tuple(
         each
         for each in ended(state)
-        if id(each.codon) in on_thread or isinstance(each.codon, FailedCodon)
+        if id(each.codon) in on_thread
+        or (isinstance(each.codon, FailedCodon) and each.run.run_id not in aside)
     )
 
 

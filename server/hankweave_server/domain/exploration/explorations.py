@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,6 +25,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.state import (
     CompletedCodon,
     Continuation,
+    FailedCodon,
     Run,
     SkippedCodon,
     State,
@@ -31,6 +33,8 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.history import end_checkpoint, thread
 
 replace = msgspec.structs.replace
+
+_Ended: TypeAlias = CompletedCodon | SkippedCodon | FailedCodon
 
 
 def planned_attempts(
@@ -58,6 +62,33 @@ def next_attempts(exploration: Exploration) -> tuple[AttemptRecord, ...]:
         return ()
 
     return tuple(waiting[: max(0, exploration.parallel - running)])
+
+
+def share_of_next(exploration: Exploration) -> float | None:
+    """Return the share of the budget for the next attempt, in US dollars; None without a budget.
+
+    The attempts that wait have equal parts of what has been neither spent nor reserved, so what an
+    attempt does not spend is there for those after it.
+    """
+    if exploration.max_dollars is None:
+        return None
+
+    begun = [each for each in exploration.attempts if each.status != "waiting"]
+    left = exploration.max_dollars - sum(map(_reserved_or_spent, begun))
+    return max(0.0, left) / max(1, len(exploration.attempts) - len(begun))
+
+
+def _reserved_or_spent(attempt: AttemptRecord) -> float:
+    """Return what an attempt takes of the budget: its share, until it has ended."""
+    has_ended = attempt.duration_ms is not None
+    return attempt.cost if has_ended else max(attempt.cost, attempt.max_dollars or 0.0)
+
+
+def dollars_of_attempts(state: State) -> float:
+    """Return what attempts that are not on the execution thread have cost, or may still cost."""
+    on_thread = {entry.run_id for entry in thread(state)}
+    attempts = (each for exploration in state.explorations for each in exploration.attempts)
+    return sum(_reserved_or_spent(each) for each in attempts if each.run_id not in on_thread)
 
 
 def is_good_enough(exploration: Exploration) -> bool:
@@ -167,7 +198,8 @@ def as_timeline(run: Run, shas: Mapping[Sha, Sha]) -> Run:
     codons = tuple(
         _with_own_commits(codon, shas)
         for codon in run.codons
-        if codon.codon_id != SCORE_CODON and isinstance(codon, CompletedCodon | SkippedCodon)
+        if codon.codon_id != SCORE_CODON
+        and isinstance(codon, CompletedCodon | SkippedCodon | FailedCodon)
     )
     conditions = run.starting_conditions
     if isinstance(conditions, Continuation):
@@ -184,13 +216,14 @@ def as_timeline(run: Run, shas: Mapping[Sha, Sha]) -> Run:
     )
 
 
-def _with_own_commits(
-    codon: CompletedCodon | SkippedCodon, shas: Mapping[Sha, Sha]
-) -> CompletedCodon | SkippedCodon:
+def _with_own_commits(codon: _Ended, shas: Mapping[Sha, Sha]) -> _Ended:
     rig = codon.rig_setup_checkpoint
     codon = replace(codon, rig_setup_checkpoint=None if rig is None else shas.get(rig))
     if isinstance(codon, CompletedCodon):
         return replace(codon, completion_checkpoint=shas[codon.completion_checkpoint])
+
+    if isinstance(codon, FailedCodon):
+        return replace(codon, error_checkpoint=None)
 
     return replace(codon, skip_checkpoint=None)
 

@@ -19,18 +19,26 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import msgspec
 
+from hankweave_protocol import codec
 from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
 from hankweave_server.domain.history import newest_run, next_codon, thread
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import RunSettings
 
 _MAIN = "from hankweave_server.cli.app import main; main()"
+
+_ERROR = "hankweave: "
+"""Begins an error on the terminal."""
+
+_LAST_BYTES = 1 << 16
+"""Bytes at the end of the output in which the newest error is looked for."""
+
 END_SECONDS = 15.0
 """Time for an orderly end; see `local/ephemeral_server.py`."""
 
@@ -56,7 +64,7 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
     Its output goes to `logs/attempt.out`. Raises OSError.
     """
     fsutil.make_private_directory(layout.server_log.parent)
-    output = layout.server_log.with_name("attempt.out")
+    output = _output_of(layout)
     command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
     with output.open("ab") as sink:
         process = subprocess.Popen(
@@ -69,6 +77,24 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
         )
 
     return process.pid
+
+
+def _output_of(layout: Layout) -> Path:
+    return layout.server_log.with_name("attempt.out")
+
+
+def last_error(layout: Layout) -> str | None:
+    """Return the newest error that the servers of an attempt have printed, if any."""
+    try:
+        with _output_of(layout).open("rb") as output:
+            size = output.seek(0, os.SEEK_END)
+            output.seek(max(0, size - _LAST_BYTES))
+            lines = output.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    return one_line(errors[-1]) if errors else None
 
 
 def attempt_options(settings: RunSettings) -> tuple[str, ...]:
@@ -167,7 +193,7 @@ def remove_execution(root: Path) -> None:
 
 def result_of(layout: Layout) -> AttemptResult:
     """Read how far an attempt is whose server has ended. Raises OSError, msgspec.MsgspecError."""
-    state = msgspec.json.decode(layout.state.read_bytes(), type=State)
+    state = codec.decoder_of(State).decode(layout.state.read_bytes())
     entries = [entry.codon for entry in thread(state)]
     run = newest_run(state)
     newest = entries[-1] if entries else None

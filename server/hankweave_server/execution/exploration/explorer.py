@@ -19,9 +19,11 @@ nowhere recorded, and is always true.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -41,6 +43,8 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain import targets
+from hankweave_server.domain.budget.allowance import capped
+from hankweave_server.domain.budget.spending import counted, total
 from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.exploration import explorations
 from hankweave_server.domain.exploration.explorations import (
@@ -48,16 +52,19 @@ from hankweave_server.domain.exploration.explorations import (
     as_timeline,
     beginning_of,
     completed_in,
+    dollars_of_attempts,
     has_ended,
     next_attempts,
     own_runs,
     planned_attempts,
     score_in,
+    share_of_next,
     with_attempt,
 )
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.inheritance import continuation
 from hankweave_server.domain.targets import RollbackTarget
+from hankweave_server.errors import Stop
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
@@ -80,6 +87,9 @@ replace = msgspec.structs.replace
 
 MOST_STARTS = 4
 """How often the server of an attempt is started until it is given up."""
+
+CLOSE_SECONDS = 2.0
+"""Time for a result that is being imported when the server ends."""
 
 Causes = tuple[int | str, ...]
 
@@ -112,9 +122,11 @@ class Explorations:
         self._settings = settings
         self._wake = anyio.Event()
         self._alone = anyio.Lock()
-        self._removing = anyio.Lock()
         """Held while an attempt's record changes, so that no change is lost."""
+        self._removing = anyio.Lock()
         self._supervised: set[str] = set()
+        self._background = anyio.CancelScope()
+        self._has_ended = anyio.Event()
         runner.when_explored(self.start_planned)
 
     # --- commands ------------------------------------------------------------------------------
@@ -130,6 +142,7 @@ class Explorations:
                 hint="Serve the execution with a hank: `hankweave run HANK`.",
             )
 
+        most = self._budget(command.max_dollars)
         target = await self._target(command, causes)
         codon_id = self._first_codon(target)
         exploration_id = secrets.token_hex(3)
@@ -144,7 +157,7 @@ class Explorations:
             score=command.score,
             judge=command.judge,
             parallel=min(command.parallel or len(attempts), len(attempts)),
-            max_dollars=command.max_dollars,
+            max_dollars=most,
             good_enough=command.good_enough,
             adopt=command.adopt,
             planned=planned,
@@ -157,6 +170,23 @@ class Explorations:
         )
         self._wake.set()
         return exploration
+
+    def _budget(self, wanted: float | None) -> float | None:
+        """Return the budget of an exploration: never more than the execution has left."""
+        state, budget = self._ctx.state, capped(self._ctx.hank.hank, self._ctx.ceilings)
+        if budget.max_dollars is None:
+            return wanted
+
+        spent = total(counted(state)).dollars + dollars_of_attempts(state)
+        left = max(0.0, budget.max_dollars - spent)
+        if left == 0.0:
+            raise Refused(
+                ErrorCode.NOTHING_TO_RUN,
+                f"Nothing is left of the execution's budget of ${budget.max_dollars:g}.",
+                hint="Serve it with a larger budget, or without one.",
+            )
+
+        return left if wanted is None else min(wanted, left)
 
     async def start_planned(self, entry: PlanEntry) -> None:
         """Explore a codon with `attempts`, or go on with that, instead of running it."""
@@ -242,10 +272,16 @@ class Explorations:
                 attempted(self._ctx.hank, self._attempt(exploration, each))
             except VariantInvalid as fault:
                 place = f"$.data.variants[{index % variants}]" if variants else "$.data"
-                raise Refused(ErrorCode.INVALID_COMMAND, str(fault), path=place) from None
+                name = each.variant.name or f"{index % variants + 1}" if variants else None
+                message = f"Variant {name}: {fault}" if name is not None else str(fault)
+                raise Refused(ErrorCode.INVALID_COMMAND, message, path=place) from None
 
     def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
-        most = exploration.max_dollars
+        share = record.max_dollars
+        if share is None and exploration.max_dollars is not None:
+            # It is not started yet, or an earlier version has started it.
+            share = exploration.max_dollars / len(exploration.attempts)
+
         return Attempt(
             exploration_id=exploration.exploration_id,
             attempt_id=record.attempt_id,
@@ -253,7 +289,7 @@ class Explorations:
             variant=record.variant,
             rest=exploration.rest,
             score=exploration.score,
-            max_dollars=None if most is None else most / len(exploration.attempts),
+            max_dollars=share,
         )
 
     async def discard(
@@ -280,21 +316,39 @@ class Explorations:
             record = self._record(exploration_id, attempt_id)
             if record.execution_path is not None:
                 attempt = self._attempt(self._exploration(exploration_id), record)
-                await anyio.to_thread.run_sync(_removed, Path(record.execution_path), attempt)
+                # At the end of this server, the process that removes it goes on by itself.
+                work = partial(_removed, Path(record.execution_path), attempt)
+                await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
     # --- background ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run attempts until cancelled; their servers go on by themselves then."""
-        await self._remove_discarded()
-        async with anyio.create_task_group() as tasks:
-            while True:
-                for exploration in self._ctx.state.explorations:
-                    if exploration.ended_at is None:
-                        await self._advance(exploration.exploration_id, tasks)
+        """Run attempts until closed or cancelled; their servers go on by themselves then."""
+        try:
+            with self._background:
+                await self._remove_discarded()
+                async with anyio.create_task_group() as tasks:
+                    await self._run(tasks)
+        finally:
+            self._has_ended.set()
 
-                await self._wake.wait()
-                self._wake = anyio.Event()
+    async def _run(self, tasks: anyio.abc.TaskGroup) -> None:
+        while True:
+            for exploration in self._ctx.state.explorations:
+                if exploration.ended_at is None:
+                    await self._advance(exploration.exploration_id, tasks)
+
+            await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def close(self) -> None:
+        """End the background work of `run`; the next start continues it.
+
+        Nothing is recorded after that. The removal of an attempt is not waited for.
+        """
+        self._background.cancel()
+        with anyio.move_on_after(CLOSE_SECONDS):
+            await self._has_ended.wait()
 
     async def _remove_discarded(self) -> None:
         """Remove the executions of discarded attempts that an earlier server did not remove."""
@@ -315,7 +369,10 @@ class Explorations:
             if each.attempt_id not in self._supervised:
                 self._supervised.add(each.attempt_id)
                 if each.status == "waiting":
-                    await self._change(exploration_id, each.attempt_id, status="running")
+                    share = share_of_next(self._exploration(exploration_id))
+                    await self._change(
+                        exploration_id, each.attempt_id, status="running", max_dollars=share
+                    )
 
                 tasks.start_soon(self._supervise, exploration_id, each.attempt_id)
 
@@ -389,6 +446,13 @@ class Explorations:
             self._wake.set()
 
     async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+        if self._record(exploration_id, attempt_id).max_dollars == 0.0:
+            message = "Nothing was left of the exploration's budget."
+            await self._finish(
+                exploration_id, attempt_id, status="failed", message=message, duration_ms=0
+            )
+            return
+
         layout = await self._made(exploration_id, attempt_id)
         for _ in range(MOST_STARTS):
             if self._record(exploration_id, attempt_id).status == "discarded":
@@ -411,14 +475,16 @@ class Explorations:
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
             message = f"Its server ended {MOST_STARTS} times before its codons were done."
-            await self._finish(exploration_id, attempt_id, status="failed", message=message)
-        elif result.failure is not None:
+            error = await anyio.to_thread.run_sync(child.last_error, layout)
+            if error is not None:
+                message = f"{message} The last time: {error}"
+
             runs = own_runs(result.state, self._ctx.state)
             await self._finish(
                 exploration_id,
                 attempt_id,
                 status="failed",
-                message=result.failure,
+                message=message,
                 cost=sum(map(run_cost, runs)),
                 duration_ms=_milliseconds_of(runs),
             )
@@ -471,6 +537,21 @@ class Explorations:
                 shas[codon.completion_checkpoint] = parent = record.sha
 
         timelines = [as_timeline(run, shas) for run in runs]
+        imported = [RunImported(run=run) for run in timelines if run.codons]
+        ran = {
+            # The run that has the result: one with the score command alone is not recorded.
+            "run_id": imported[-1].run.run_id if imported else None,
+            "earlier_runs": tuple(each.run.run_id for each in imported[:-1]),
+            "cost": sum(map(run_cost, runs)),
+            "duration_ms": _milliseconds_of(runs),
+        }
+        if result.failure is not None:
+            why = result.failure
+            await self._finish(
+                exploration_id, attempt_id, *imported, status="failed", message=why, **ran
+            )
+            return
+
         files = await self._ctx.checkpointer.diff(
             exploration.checkpoint_sha, parent, lambda: (), None
         )
@@ -482,14 +563,12 @@ class Explorations:
         await self._finish(
             exploration_id,
             attempt_id,
-            *(RunImported(run=run) for run in timelines if run.codons),
+            *imported,
             status="completed",
             checkpoint_sha=parent,
-            run_id=timelines[-1].run_id if timelines else None,
             score=score,
             message=message,
-            cost=sum(map(run_cost, runs)),
-            duration_ms=_milliseconds_of(runs),
+            **ran,
             files=len(files),
             added=sum(each.added for each in files),
             removed=sum(each.removed for each in files),
@@ -538,8 +617,15 @@ def _milliseconds_of(runs: Sequence[Run]) -> int:
 
 
 def _is_made(layout: Layout, attempt: Attempt) -> bool:
-    """Return whether the directory is the execution of this attempt."""
-    meta = read_meta(layout)
+    """Return whether the directory is the execution of this attempt; raise OSError for damage.
+
+    Damage ends one attempt, and not its parent.
+    """
+    try:
+        meta = read_meta(layout)
+    except Stop as damaged:
+        raise OSError(damaged.message) from None
+
     return (
         meta is not None
         and meta.attempt is not None
@@ -555,11 +641,15 @@ def _name_of(state: State, codon_id: CodonId) -> str:
 def _removed(execution: Path, attempt: Attempt) -> None:
     """End the server of an attempt and remove its execution, as `hankweave cleanup` does.
 
-    A directory that is not this attempt's stays as it is. Raises OSError.
+    A directory that is not this attempt's stays as it is, unless it is empty: a removal that was
+    killed at its last step leaves it so. Raises OSError.
     """
     layout = Layout.of_execution(execution)
     is_half_removed = layout.removed_state.exists()
     if not (is_half_removed or _is_made(layout, attempt)):
+        with contextlib.suppress(OSError):
+            execution.rmdir()
+
         return
 
     pid = child.server_of(layout)
