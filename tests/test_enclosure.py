@@ -102,6 +102,22 @@ def test_everything_inside_ends_with_the_program(number: int, tmp_path: Path) ->
                 group.rmdir()
 
 
+def test_a_signal_during_its_start_ends_it(tmp_path: Path) -> None:
+    """It waits until there is a command that it can be passed on to."""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*PROGRAM, "sleep", "600"], env=environment) as program:
+        caught = Path(f"/proc/{program.pid}/status")
+        is_term_caught = 1 << (signal.SIGTERM - 1)
+        eventually_blocking(
+            lambda: int(caught.read_text().partition("SigCgt:")[2].split()[0], 16) & is_term_caught
+        )
+        program.send_signal(signal.SIGTERM)
+        if (code := program.wait()) == enclosure.NOT_ALLOWED:
+            pytest.skip("no enclosure can be made here")
+
+        assert code == 143
+
+
 GROUP = (
     "$(sed -n 's/.* \\(\\S*\\) \\S* - cgroup2 .*/\\1/p' /proc/self/mountinfo | tail -1)/hankweave-x"
 )

@@ -147,6 +147,7 @@ def main() -> int:
     if not arguments.command:
         parser.error("which command?")
 
+    _signals.catch()
     has_terminal = _has_terminal()
     with _folder() as folder, _group() as group:
         wanted = Wanted(
@@ -172,7 +173,7 @@ def _in_child(work: Callable[[], int]) -> int:
         finally:
             os._exit(code)
 
-    _pass_on_signals(pid)
+    _signals.pass_on_to(pid)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -252,13 +253,35 @@ def _not_allowed(error: OSError) -> int:
     return NOT_ALLOWED
 
 
-def _pass_on_signals(pid: int) -> None:
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+class _Signals:
+    """Passes signals on to a process; those that come before it exists wait for it.
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
+    A forked process inherits it without a process to pass them on to.
+    """
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._early: list[int] = []
+
+    def catch(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._receive)
+
+    def pass_on_to(self, pid: int) -> None:
+        self._pid = pid
+        for number in self._early:
+            self._receive(number, None)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if self._pid is None:
+            self._early.append(number)
+            return
+
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, number)
+
+
+_signals = _Signals()
 
 
 def _has_terminal() -> bool:
@@ -299,7 +322,7 @@ def _init(wanted: Wanted) -> int:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
         return 127
 
-    _pass_on_signals(program.pid)
+    _signals.pass_on_to(program.pid)
     if has_terminal:
         _give_terminal_to(program.pid)
 
