@@ -19,7 +19,7 @@ from hankweave_server.telemetry.environment import TelemetryUnavailable, Wanted
 from hankweave_server.telemetry.otlp import Exporter
 from hankweave_server.telemetry.subscriber import open_exporter
 from support.collector import Collector, collecting
-from support.waiting import LIMIT
+from support.waiting import LIMIT, eventually_blocking
 
 EVERYTHING = Wanted(traces=True, metrics=True, with_content=False)
 PASSWORD = "hunter2-of-the-collector"
@@ -132,6 +132,7 @@ def test_a_silent_collector_holds_nothing_up(
 ) -> None:
     """The queue is bounded, and so is the end, although an attempt may last an hour."""
     monkeypatch.setattr(otlp, "FLUSH", 0.1)
+    before = threading.enumerate()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         exporter = exporting(
             monkeypatch,
@@ -147,6 +148,8 @@ def test_a_silent_collector_holds_nothing_up(
         exporter.close(within=60)
 
     assert "could not be sent in time" in capsys.readouterr().out
+    # The SDK's threads go on until the connection breaks; what they log is for no other test.
+    eventually_blocking(lambda: {*threading.enumerate()} <= {*before})
 
 
 def test_a_collector_that_is_down_is_reported_once(
