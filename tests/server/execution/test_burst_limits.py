@@ -75,7 +75,7 @@ def test_a_burst_is_one_line_of_the_log_and_of_terminals() -> None:
     data = burst_of(changes, FileSource(kind="tool_use"), CodonId("one"))
     text = "300 files changed at once: 1 modified, 299 deleted"
     event = Event(id="e", seq=EventSeq(1), timestamp="", type=data.TYPE, data=data)
-    assert log_line(event, "agentRoot/") == (logging.INFO, text)
+    assert log_line(event, "agentRoot/") == (logging.DEBUG, text)
     assert event_line(data) == EventLine(text, "one")
     assert hear(NOTHING, event).files == {"one": "300 files"}
 
