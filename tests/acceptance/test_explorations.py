@@ -361,6 +361,7 @@ async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) 
         ({"codon_id": "answer", "checkpoint_sha": "abcd"}, ErrorCode.INVALID_COMMAND),
         ({"variants": (Variant(agent="nobody"),)}, ErrorCode.INVALID_COMMAND),
         ({"variants": (Variant(prompt_file="gone.md"),)}, ErrorCode.INVALID_COMMAND),
+        ({"variants": (Variant(prompt_file="/etc/hostname"),)}, ErrorCode.INVALID_COMMAND),
         ({"checkpoint_sha": "0000"}, ErrorCode.CHECKPOINT_NOT_FOUND),
     ],
 )
