@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,51 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         assert [each.status for each in shown.attempts] == ["discarded", "completed"]
         assert Path(shown.attempts[1].execution_path or "").is_dir()
         assert second.attempt_id == (shown.best and shown.best.attempt_id)
+
+
+@pytest.mark.parametrize("moment", ["recorded", "made", "started"])
+async def test_an_exploration_is_discarded_while_its_attempts_start(
+    tmp_path: Path, moment: str
+) -> None:
+    """At any moment: no execution is left, and no server of an attempt goes on."""
+    endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
+    async with a_finished_plan(tmp_path) as (server, client):
+        begun = await client.ask(
+            ExplorationStart(codon_id=CodonId("answer"), variants=(endless,), n=3)
+        )
+        await eventually(lambda: _has_reached(moment, state(server.execution).explorations[0]))
+        left = await client.ask(ExplorationDiscard(exploration_id=begun.exploration_id))
+        assert {each.status for each in left.attempts} == {"discarded"}
+        await eventually(lambda: os.listdir(server.execution.parent) == [server.execution.name])
+        await eventually(lambda: state(server.execution).explorations[0].ended_at is not None)
+        assert not list(_servers_below(server.execution.parent, besides=server.execution))
+
+
+def _has_reached(moment: str, exploration: Exploration) -> bool:
+    """Return whether one of the attempts exists, or its server has been started."""
+    layouts = [
+        Layout.of_execution(Path(each.execution_path))
+        for each in exploration.attempts
+        if each.execution_path is not None
+    ]
+    match moment:
+        case "made":
+            return any(layout.meta.exists() for layout in layouts)
+        case "started":
+            outputs = (layout.server_log.with_name("attempt.out") for layout in layouts)
+            return any(output.exists() for output in outputs)
+        case _:
+            return True
+
+
+def _servers_below(folder: Path, *, besides: Path) -> Iterator[int]:
+    """Yield the processes whose command line names an execution in a folder, except for one."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            named = [Path(os.fsdecode(word)) for word in words]
+            if any(place.parent == folder and place != besides for place in named):
+                yield int(process.name)
 
 
 async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path) -> None:

@@ -139,17 +139,21 @@ def end_server(pid: int) -> None:
         return
 
     try:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
+        end_process(descriptor)
+    finally:
+        os.close(descriptor)
+        _reap(pid)
+
+
+def end_process(descriptor: int) -> None:
+    """Do the same with the process of a pidfd, without reaping it."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    with contextlib.suppress(ProcessLookupError):
         for number, patience in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
             signal.pidfd_send_signal(descriptor, number)
             if waiting.poll(None if patience is None else patience * 1000):
                 return
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)
-        _reap(pid)
 
 
 def remove_execution(root: Path) -> None:
@@ -162,7 +166,8 @@ def remove_execution(root: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise OSError(done.stderr.decode(errors="replace").strip())
+        said = done.stderr.strip() or done.stdout.strip()
+        raise OSError(said.decode(errors="replace"))
 
 
 def result_of(layout: Layout) -> AttemptResult:

@@ -19,6 +19,7 @@ nowhere recorded, and is always true.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,7 +114,11 @@ class Explorations:
         self._wake = anyio.Event()
         self._alone = anyio.Lock()
         self._removing = anyio.Lock()
-        """Held while an attempt's record changes, so that no change is lost."""
+        """Held while an attempt's server is started or its execution removed: one is over before
+        the other begins."""
+        self._servers: dict[str, int] = {}
+        """The pids of the servers that this process has started and that have not ended, by
+        attempt. A server that is starting does not have its lock yet."""
         self._supervised: set[str] = set()
         runner.when_explored(self.start_planned)
 
@@ -269,18 +274,46 @@ class Explorations:
             if each.status != "discarded":
                 await self._change(exploration_id, each.attempt_id, causes, status="discarded")
 
-            await self._remove(exploration_id, each.attempt_id)
+        left: list[str] = []
+        for each in chosen:
+            try:
+                await self._remove(exploration_id, each.attempt_id)
+            except OSError as error:
+                left.append(f"{each.attempt_id} ({error})")
 
         self._wake.set()
+        if left:
+            raise Refused(
+                ErrorCode.INVALID_PATH,
+                f"Discarded, but the execution was not removed of: {', '.join(left)}.",
+                path="$.data.explorationId",
+                hint="No attempt is running. Mend what is named and discard again; the next start "
+                "of the server tries it, too.",
+            )
+
         return explorations.exploration_named(self._ctx.state, exploration_id)
 
     async def _remove(self, exploration_id: str, attempt_id: str) -> None:
-        """End the server of a discarded attempt and remove its execution, if there is one."""
+        """End the server of a discarded attempt and remove its execution, if there is one.
+
+        Raises OSError if that is not possible; no server runs then.
+        """
         async with self._removing:
             record = self._record(exploration_id, attempt_id)
-            if record.execution_path is not None:
-                attempt = self._attempt(self._exploration(exploration_id), record)
-                await anyio.to_thread.run_sync(_removed, Path(record.execution_path), attempt)
+            if record.execution_path is None:
+                return
+
+            attempt = self._attempt(self._exploration(exploration_id), record)
+            # Opened here, because a pid leaves `_servers` in the moment in which it is free for
+            # another process: in the thread, it might already be that of another one.
+            started = self._servers.get(attempt_id)
+            server = None if started is None else os.pidfd_open(started)
+            try:
+                path = Path(record.execution_path)
+                await anyio.to_thread.run_sync(_removed, path, attempt, server)
+            finally:
+                if server is not None:
+                    os.close(server)
 
     # --- background ----------------------------------------------------------------------------
 
@@ -402,11 +435,12 @@ class Explorations:
                 if result.is_over:
                     break
 
-                pid = await anyio.to_thread.run_sync(
-                    child.start_server, layout, self._settings.options
-                )
+                pid = await self._started(exploration_id, attempt_id, layout)
+                if pid is None:
+                    continue
 
             await child.ended(pid)
+            self._servers.pop(attempt_id, None)
 
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
@@ -424,6 +458,17 @@ class Explorations:
             )
         else:
             await self._import(exploration_id, attempt_id, layout, result)
+
+    async def _started(self, exploration_id: str, attempt_id: str, layout: Layout) -> int | None:
+        """Start the server of an attempt and return its pid; None if it is discarded by now."""
+        async with self._removing:
+            if self._record(exploration_id, attempt_id).status == "discarded":
+                return None
+
+            options = self._settings.options
+            pid = await anyio.to_thread.run_sync(child.start_server, layout, options)
+            self._servers[attempt_id] = pid
+            return pid
 
     async def _made(self, exploration_id: str, attempt_id: str) -> Layout:
         """Return the execution of an attempt; make it if it does not exist."""
@@ -552,18 +597,30 @@ def _name_of(state: State, codon_id: CodonId) -> str:
     return codon_id if entry is None else entry.codon.name
 
 
-def _removed(execution: Path, attempt: Attempt) -> None:
+def _removed(execution: Path, attempt: Attempt, server: int | None) -> None:
     """End the server of an attempt and remove its execution, as `hankweave cleanup` does.
 
-    A directory that is not this attempt's stays as it is. Raises OSError.
+    `server` is a pidfd of the server that this process has started, if any. A directory that is not
+    this attempt's stays as it is. Raises OSError.
     """
     layout = Layout.of_execution(execution)
     is_half_removed = layout.removed_state.exists()
     if not (is_half_removed or _is_made(layout, attempt)):
         return
 
-    pid = child.server_of(layout)
-    if pid is not None:
-        child.end_server(pid)
+    if server is not None:
+        child.end_process(server)
 
-    child.remove_execution(execution)
+    for is_last in (False, False, True):
+        pid = child.server_of(layout)
+        if pid is not None:
+            child.end_server(pid)
+
+        try:
+            child.remove_execution(execution)
+        except OSError:
+            # A former process of this server may have started one that has its lock only now.
+            if is_last or child.server_of(layout) is None:
+                raise
+        else:
+            return
