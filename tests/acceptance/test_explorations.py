@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
+from hankweave_server.config import SETTINGS
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
@@ -477,6 +479,33 @@ async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
             found.exploration_id,
             found.attempts[1].attempt_id,
         )
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+async def test_what_is_set_for_one_server_is_not_set_for_attempts(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fixed port, a plan that does not begin by itself, a server that stays at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    values = {"port": port, "autostart": False, "exitOnComplete": False}
+    env = {}
+    if source == "environment":
+        env = {SETTINGS[key].variable: json.dumps(value) for key, value in values.items()}
+    else:
+        (tmp_path / "hankweave.json").write_text(json.dumps(values))
+
+    monkeypatch.chdir(tmp_path)
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with (
+        running_server(hank, None, tmp_path / "executions" / "parent", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.ask(ExplorationStart(variants=(SHORT,)))
+        await client.until(ExplorationEnded, timeout=LIMIT)
+        found = await client.ask(ExplorationShow())
+        assert [each.status for each in found.attempts] == ["completed"], found.attempts
 
 
 async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import msgspec
 from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
+from hankweave_server.config import SETTINGS
 from hankweave_server.domain.history import newest_run, next_codon, thread
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
@@ -31,6 +32,9 @@ from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import RunSettings
 
 _MAIN = "from hankweave_server.cli.app import main; main()"
+_OF_AN_ATTEMPT = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
+"""Settings that a person chooses for one server: an attempt has its own, whatever the environment
+or `hankweave.json` says."""
 END_SECONDS = 15.0
 """Time for an orderly end; see `local/ephemeral_server.py`."""
 
@@ -58,11 +62,13 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
     fsutil.make_private_directory(layout.server_log.parent)
     output = layout.server_log.with_name("attempt.out")
     command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
+    own = {SETTINGS[key].variable: value for key, value in _OF_AN_ATTEMPT.items()}
     with output.open("ab") as sink:
         process = subprocess.Popen(
             # -P: no module in the current directory is imported.
             [sys.executable, "-P", "-c", _MAIN, *command],
             stdin=subprocess.DEVNULL,
+            env=os.environ | own,
             stdout=sink,
             stderr=sink,
             start_new_session=True,
