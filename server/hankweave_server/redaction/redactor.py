@@ -72,6 +72,9 @@ _NAMES = re.compile(
 )
 """Fields whose value names something that is looked for."""
 
+_FOR_PEOPLE = frozenset({("variant", "name"), ("variants", "name")})
+"""Fields with the name of one of the above, of the objects in a field, by which nothing is found."""
+
 _FREE = frozenset({"toolInput", "input", "env", "variables"})
 """Fields with content of agents and people, in which no field names anything of ours."""
 
@@ -237,20 +240,20 @@ class Redactor:
         if not self.is_needed(encoded):
             return value
 
-        tree = self._in_tree(msgspec.json.decode(encoded), is_free=False)
+        tree = self._in_tree(msgspec.json.decode(encoded), None, is_free=False)
         return codec.decode_value(type(value), msgspec.json.encode(tree))
 
-    def _in_tree(self, tree: Any, *, is_free: bool) -> Any:
+    def _in_tree(self, tree: Any, field: str | None, *, is_free: bool) -> Any:
         match tree:
             case str():
                 return self.text(tree)
             case list():
-                return [self._in_tree(each, is_free=is_free) for each in tree]
+                return [self._in_tree(each, field, is_free=is_free) for each in tree]
             case dict():
                 return {
                     name: below
-                    if not is_free and _NAMES.search(name)
-                    else self._in_tree(below, is_free=is_free or name in _FREE)
+                    if not is_free and _NAMES.search(name) and (field, name) not in _FOR_PEOPLE
+                    else self._in_tree(below, name, is_free=is_free or name in _FREE)
                     for name, below in tree.items()
                 }
             case _:

@@ -8,7 +8,10 @@ import random
 import msgspec
 import pytest
 
+from hankweave_protocol.attempts import AttemptRecord
+from hankweave_protocol.commands import ExplorationStart
 from hankweave_protocol.events import AgentOutput, AssistantAction, FileSource, FileUpdated, Info
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.agents.process.stdio import LineSplitter
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, LineRedactor, Redactor
@@ -124,6 +127,19 @@ def test_paths_that_a_rollback_looks_for_stay() -> None:
         source=FileSource(kind="tool_use"),
     )
     assert KNOWN.value(event).path == "docs/hunter2hunter2.md"
+
+
+def test_the_name_of_a_variant_is_a_text() -> None:
+    """It is for people; a name by which something is found stays, next to it as well."""
+    secret = "hunter2hunter2"
+    variant = Variant(name=secret, prompt_text=secret, prompt_file=f"{secret}.md", model=secret)
+    attempt = AttemptRecord(attempt_id=secret, variant=variant)
+    redacted = KNOWN.value(attempt)
+    mark = "[redacted:SERVICE_TOKEN]"
+    assert redacted.attempt_id == secret
+    assert redacted.variant == msgspec.structs.replace(variant, name=mark, prompt_text=mark)
+    given = KNOWN.value(ExplorationStart(variants=(variant,)))
+    assert given.variants == (redacted.variant,)
 
 
 def test_findings_name_rules_and_lines_and_no_value() -> None:
