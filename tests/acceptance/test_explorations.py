@@ -466,6 +466,70 @@ def _is_at_work(attempt: AttemptRecord) -> bool:
     return any(sessions.glob("*.jsonl"))
 
 
+PASSWORD = "my-postgres-of-1996"
+
+
+def secretive(*steps: dict[str, Any]) -> Variant:
+    """Return a variant with the value of a secret variable of the server in each of its texts."""
+    script = json.dumps({"steps": [*steps, writes("answer.txt", PASSWORD)]})
+    return Variant(name=f"with {PASSWORD}", prompt_text=script, variables={"word": PASSWORD})
+
+
+def holders(folder: Path) -> set[str]:
+    """Return the names of the files of a state directory, but for checkpoints, that have it."""
+    apart = Layout.of_execution(folder).checkpoints
+    files = (each for each in (folder / ".hankweave").rglob("*") if each.is_file())
+    return {
+        each.name
+        for each in files
+        if apart not in each.parents and PASSWORD.encode() in each.read_bytes()
+    }
+
+
+async def test_attempts_get_what_they_were_given_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompt, variables and score, although the journal has them without secrets.
+
+    Also one that is made by the next server. Nothing is kept when the exploration has ended.
+    """
+    monkeypatch.setenv("SERVICE_PASSWORD", PASSWORD)
+    gate, parent = tmp_path / "gate", tmp_path / "executions" / "parent"
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with running_server(hank, None, parent) as server, server.client() as client:
+        await idle(client)
+        begun = await client.ask(
+            ExplorationStart(
+                codon_id=CodonId("answer"),
+                variants=(secretive(waits_for(gate)),),
+                n=2,
+                parallel=1,
+                score=f"grep -c {PASSWORD} answer.txt",
+            )
+        )
+        await eventually(lambda: _is_at_work(state(parent).explorations[0].attempts[0]))
+        assert holders(parent) == {f"{begun.exploration_id}.json"}
+        server.kill()
+        await server.ended()
+
+    gate.touch()
+    async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
+        await client.until(ExplorationEnded, timeout=LIMIT)
+        shown = await client.ask(ExplorationShow())
+        assert [each.score for each in shown.attempts] == [1.0, 1.0]
+        assert shown.attempts[0].variant.name == "with [redacted:SERVICE_PASSWORD]"
+        await eventually(lambda: not holders(parent))
+        for each in shown.attempts:
+            own = holders(Path(each.execution_path or ""))
+            assert own - {"execution-meta.json"} <= _names_of_sessions(each)
+
+
+def _names_of_sessions(attempt: AttemptRecord) -> set[str]:
+    """Return the files in which the scripted agent keeps its own conversations."""
+    sessions = Layout.of_execution(Path(attempt.execution_path or "")).agent_sessions
+    return {each.name for each in sessions.rglob("*")}
+
+
 async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
     """Its start, the end of each attempt, and its end, with the best attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
@@ -558,6 +622,21 @@ async def test_a_codon_with_attempts_goes_on_with_the_best(tmp_path: Path) -> No
     # The next run has nothing to do.
     assert await ran(hank, execution) == 0
     assert len(state(execution).explorations) == 1
+
+
+async def test_attempts_of_a_hank_get_its_texts_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an ordinary codon does; the journal has them without secrets."""
+    monkeypatch.setenv("SERVICE_PASSWORD", PASSWORD)
+    attempts = trying(secretive(), score=f"grep -c {PASSWORD} answer.txt")
+    hank = write_hank(tmp_path / "hank", {**CODONS[1], "attempts": attempts}, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 0
+    (exploration,) = state(execution).explorations
+    assert [each.score for each in exploration.attempts] == [1.0]
+    assert (execution / "agentRoot" / "published.txt").read_text() == PASSWORD
+    assert not holders(execution)
 
 
 async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:

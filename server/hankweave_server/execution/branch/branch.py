@@ -290,6 +290,8 @@ class Branching:
         plan = reentered_by(run, state, self._ctx.recorded.hank)
         if draft.attempt is not None:
             plan = attempt_plan(plan, draft.attempt, agent_of(draft.attempt.variant))
+            # The attempt is as it was given; journals and states have no secrets.
+            plan = tuple(map(self._ctx.ledger.redactor.value, plan))
 
         return inherited(state, draft.target, history, plan, run)
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 import anyio
@@ -30,6 +31,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from hankweave_protocol import codec
 from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
 from hankweave_protocol.commands import ExplorationStart
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -38,6 +40,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import PlanEntry, Run, State
 from hankweave_protocol.transitions import ExplorationSet, RunImported
+from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.domain import plan as plans
@@ -116,6 +119,9 @@ class Explorations:
         self._removing = anyio.Lock()
         """Held while an attempt's server is started or its execution removed: one is over before
         the other begins."""
+        self._keeping = anyio.Lock()
+        """Held from the moment in which an exploration is kept as it was given until it is in the
+        state, and while such files are removed."""
         self._servers: dict[str, int] = {}
         """The pids of the servers that this process has started and that have not ended, by
         attempt. A server that is starting does not have its lock yet."""
@@ -155,17 +161,20 @@ class Explorations:
             planned=planned,
         )
         self._refuse_invalid(exploration, len(command.variants))
-        await self._ctx.ledger.record(
-            ExplorationSet(exploration=exploration),
-            ExplorationStarted(exploration=exploration),
-            causes=causes,
-        )
+        async with self._keeping:
+            await anyio.to_thread.run_sync(self._keep_as_given, exploration)
+            await self._ctx.ledger.record(
+                ExplorationSet(exploration=exploration),
+                ExplorationStarted(exploration=exploration),
+                causes=causes,
+            )
+
         self._wake.set()
         return exploration
 
     async def start_planned(self, entry: PlanEntry) -> None:
         """Explore a codon with `attempts`, or go on with that, instead of running it."""
-        wanted = entry.codon.attempts
+        wanted = self._ctx.recorded.original(entry.codon).attempts
         assert wanted is not None, "the runner asks only for such codons"
         open_ones = (each for each in self._ctx.state.explorations if each.ended_at is None)
         if any(each.planned and each.codon_id == entry.codon_id for each in open_ones):
@@ -249,6 +258,57 @@ class Explorations:
                 place = f"$.data.variants[{index % variants}]" if variants else "$.data"
                 raise Refused(ErrorCode.INVALID_COMMAND, str(fault), path=place) from None
 
+    # --- explorations as they were given -------------------------------------------------------
+
+    def _keep_as_given(self, exploration: Exploration) -> None:
+        """Keep, durably, an exploration of which the journal will not have everything.
+
+        Agents get prompts, variables and commands unchanged. Attempts are made later, perhaps by
+        another server, and not from the text in which markers have taken the place of secrets.
+        Raises Refused if that is not possible.
+        """
+        if self._ctx.ledger.redactor.value(exploration) == exploration:
+            return
+
+        path = self._given_path(exploration.exploration_id)
+        try:
+            fsutil.make_private_directory(path.parent)
+            fsutil.replace_durably(path, codec.encode(exploration))
+        except OSError as error:
+            is_full = error.errno in (ENOSPC, EDQUOT)
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE if is_full else ErrorCode.INVALID_PATH,
+                f"{path} cannot be written: {error.strerror}.",
+                hint="Nothing was started. Free some space, or make the folder writable.",
+            ) from None
+
+    def _as_given(self, exploration: Exploration, attempt_id: str) -> Attempt:
+        """Return an attempt with what it was given; raise Refused, OSError or MsgspecError."""
+        record = _record_in(exploration, attempt_id)
+        try:
+            content = self._given_path(exploration.exploration_id).read_bytes()
+        except FileNotFoundError:
+            return self._attempt(exploration, record)
+
+        given = codec.decode_value(Exploration, content)
+        # A name is for people, and in no way part of the work.
+        variant = replace(_record_in(given, attempt_id).variant, name=record.variant.name)
+        return self._attempt(given, replace(record, variant=variant))
+
+    async def _forget_ended(self) -> None:
+        """Remove what was kept of explorations of which no attempt is made any more."""
+        async with self._keeping:
+            running = (each for each in self._ctx.state.explorations if each.ended_at is None)
+            kept = {self._given_path(each.exploration_id) for each in running}
+            try:
+                await anyio.to_thread.run_sync(_remove_files, self._ctx.layout.explorations, kept)
+            except OSError as error:
+                message = f"The texts of an ended exploration were not removed: {error}"
+                await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
+
+    def _given_path(self, exploration_id: str) -> Path:
+        return self._ctx.layout.explorations / f"{exploration_id}.json"
+
     def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
         most = exploration.max_dollars
         return Attempt(
@@ -320,6 +380,7 @@ class Explorations:
     async def run(self) -> None:
         """Run attempts until cancelled; their servers go on by themselves then."""
         await self._remove_discarded()
+        await self._forget_ended()
         async with anyio.create_task_group() as tasks:
             while True:
                 for exploration in self._ctx.state.explorations:
@@ -384,6 +445,7 @@ class Explorations:
                 best=None if best is None else best.attempt_id,
             ),
         )
+        await self._forget_ended()
 
     async def _adopt(self, exploration: Exploration, best: AttemptRecord) -> None:
         """Adopt the best attempt, unless the execution is at work; then it waits for a person."""
@@ -481,7 +543,7 @@ class Explorations:
 
         assert record.execution_path is not None
         layout = Layout.of_execution(Path(record.execution_path))
-        attempt = self._attempt(exploration, record)
+        attempt = await anyio.to_thread.run_sync(self._as_given, exploration, attempt_id)
         if not await anyio.to_thread.run_sync(_is_made, layout, attempt):
             sha = exploration.checkpoint_sha
             if sha not in self._ctx.checkpointer.known:
@@ -571,8 +633,17 @@ class Explorations:
         return explorations.exploration_named(self._ctx.state, exploration_id)
 
     def _record(self, exploration_id: str, attempt_id: str) -> AttemptRecord:
-        attempts = self._exploration(exploration_id).attempts
-        return next(each for each in attempts if each.attempt_id == attempt_id)
+        return _record_in(self._exploration(exploration_id), attempt_id)
+
+
+def _record_in(exploration: Exploration, attempt_id: str) -> AttemptRecord:
+    return next(each for each in exploration.attempts if each.attempt_id == attempt_id)
+
+
+def _remove_files(folder: Path, kept: Collection[Path]) -> None:
+    for path in folder.glob("*.json"):
+        if path not in kept:
+            fsutil.remove_durably(path)
 
 
 def _milliseconds_of(runs: Sequence[Run]) -> int:
