@@ -242,6 +242,20 @@ async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) ->
         assert refused.value.code is ErrorCode.INVALID_COMMAND
 
 
+async def test_an_attempt_whose_server_cannot_start_says_why(tmp_path: Path) -> None:
+    """It is not tried again, because only a person can mend it."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        (tmp_path / "hank" / "hank.json").unlink()
+        found = await explored(client, variants=(LONG,))
+        (attempt,) = found.attempts
+        assert attempt.status == "failed"
+        assert "Its server could not start: " in (attempt.message or "")
+        assert "hank.json" in (attempt.message or "")
+        layout = Layout.of_execution(Path(attempt.execution_path or ""))
+        printed = layout.server_log.with_name("attempt.out").read_text()
+        assert printed.count("hankweave: ") == 1
+
+
 async def test_the_best_is_adopted_by_itself_if_that_is_asked(tmp_path: Path) -> None:
     """With `adopt: best` the files and the plan are those of the best attempt at the end."""
     async with a_finished_plan(tmp_path) as (server, client):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,9 +47,10 @@ NAMES = ("e-1", "e-2", "e-3")
 class Records:
     """A ledger and context in one, which keeps explorations only."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, layout: Layout) -> None:
         self.state = state
         self.ledger = self
+        self.layout = layout
 
     async def record(self, *entries: object, causes: object = ()) -> None:
         for entry in entries:
@@ -73,10 +75,17 @@ class Programs:
 
     started: dict[Path, subprocess.Popen[bytes]]
     removed: list[Path]
+    line: str = "exec sleep 3600"
+    all: list[subprocess.Popen[bytes]] = field(default_factory=list)
     unremovable: tuple[Path, ...] = ()
 
     def start(self, layout: Layout, _options: object) -> int:
-        self.started[layout.root] = subprocess.Popen(["sleep", "3600"])
+        child.output_of(layout).parent.mkdir(exist_ok=True)
+        with child.output_of(layout).open("ab") as sink:
+            program = subprocess.Popen(["/bin/sh", "-c", self.line], stderr=sink)
+
+        self.started[layout.root] = program
+        self.all.append(program)
         return self.started[layout.root].pid
 
     def remove(self, execution: Path) -> None:
@@ -90,14 +99,17 @@ class Programs:
 
 
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
     found = Programs({}, [])
     unfinished = child.AttemptResult(a_state(), is_over=False)
     monkeypatch.setattr(child, "start_server", found.start)
     monkeypatch.setattr(child, "remove_execution", found.remove)
     monkeypatch.setattr(child, "server_of", lambda _layout: None)
     monkeypatch.setattr(child, "result_of", lambda _layout: unfinished)
-    return found
+    yield found
+    for program in found.all:
+        program.kill()
+        program.wait()
 
 
 def explorations_in(folder: Path) -> tuple[Explorations, Records]:
@@ -119,7 +131,9 @@ def explorations_in(folder: Path) -> tuple[Explorations, Records]:
         codon_id=CodonId("two"),
         attempts=tuple(attempts),
     )
-    records = Records(apply(a_state(), ExplorationSet(exploration=exploration), 1))
+    records = Records(
+        apply(a_state(), ExplorationSet(exploration=exploration), 1), Layout.in_place(folder)
+    )
     settings = ExplorationSettings((), lambda: folder / "new")
     made = Explorations(
         cast(Any, records), cast(Any, ARunner()), cast(Any, None), cast(Any, None), settings
@@ -143,7 +157,7 @@ async def test_a_discard_ends_servers_that_are_only_starting(
         await eventually(lambda: records.state.explorations[0].ended_at is not None)
         tasks.cancel_scope.cancel()
 
-    assert len(programs.started) == len(NAMES)
+    assert len(programs.all) == len(NAMES)
 
 
 async def test_a_discard_ends_all_attempts_if_one_cannot_be_removed(
@@ -166,3 +180,37 @@ async def test_a_discard_ends_all_attempts_if_one_cannot_be_removed(
         await explorations.discard("e", "e-1", ())
         assert programs.removed[-1] == tmp_path / "e-1"
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("line", "starts", "message"),
+    [
+        (
+            "echo 'hankweave: warning: old' >&2; exit 69",
+            1,
+            "Its server could not start. Its output",
+        ),
+        (
+            "echo 'hankweave: No login.' >&2; exit 78",
+            1,
+            "Its server could not start: No login. Its",
+        ),
+        ("echo 'hankweave: Locked.' >&2; exit 75", 4, "Its server ended 4 times"),
+        ("kill -9 $$", 4, "Its server ended 4 times"),
+    ],
+)
+async def test_a_start_that_is_refused_is_not_tried_again(
+    tmp_path: Path, programs: Programs, line: str, starts: int, message: str
+) -> None:
+    """The reason is the message of the attempt. A server that died is started again."""
+    explorations, records = explorations_in(tmp_path)
+    programs.line = line
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(explorations.run)
+        await eventually(lambda: {each.status for each in records.attempts()} == {"failed"})
+        tasks.cancel_scope.cancel()
+
+    assert len(programs.all) == starts * len(NAMES)
+    for each in records.attempts():
+        assert (each.message or "").startswith(message)
+        assert starts > 1 or str(each.execution_path) in (each.message or "")

@@ -26,6 +26,7 @@ from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
 from hankweave_server.config import SETTINGS
 from hankweave_server.domain.history import newest_run, next_codon, thread
+from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import read_record
@@ -35,6 +36,17 @@ _MAIN = "from hankweave_server.cli.app import main; main()"
 _OF_AN_ATTEMPT = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
 """Settings that a person chooses for one server: an attempt has its own, whatever the environment
 or `hankweave.json` says."""
+_ERROR = "hankweave: "
+"""Begins an error on the terminal."""
+_WARNING = f"{_ERROR}warning: "
+_REFUSALS = frozenset(
+    {
+        *(ExitCode.USAGE, ExitCode.BAD_DATA, ExitCode.NO_INPUT, ExitCode.UNAVAILABLE),
+        *(ExitCode.CANNOT_CREATE, ExitCode.NO_PERMISSION, ExitCode.CONFIGURATION),
+    }
+)
+"""Exit codes of a server that will not start, however often it is tried."""
+
 END_SECONDS = 15.0
 """Time for an orderly end; see `local/ephemeral_server.py`."""
 
@@ -60,7 +72,7 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
     Its output goes to `logs/attempt.out`. Raises OSError.
     """
     fsutil.make_private_directory(layout.server_log.parent)
-    output = layout.server_log.with_name("attempt.out")
+    output = output_of(layout)
     command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
     own = {SETTINGS[key].variable: value for key, value in _OF_AN_ATTEMPT.items()}
     with output.open("ab") as sink:
@@ -74,7 +86,25 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
             start_new_session=True,
         )
 
+    # `ended` reaps it. Without this, subprocess would do so at any later start of a program.
+    process.returncode = 0
     return process.pid
+
+
+def output_of(layout: Layout) -> Path:
+    """Return the file with what the servers of an attempt have printed."""
+    return layout.server_log.with_name("attempt.out")
+
+
+def last_error(layout: Layout) -> str | None:
+    """Return the newest error that the servers of an attempt have printed, if any."""
+    with contextlib.suppress(OSError):
+        lines = output_of(layout).read_text("utf-8", errors="replace").splitlines()
+        for line in reversed(lines):
+            if line.startswith(_ERROR) and not line.startswith(_WARNING):
+                return line.removeprefix(_ERROR)
+
+    return None
 
 
 def attempt_options(settings: RunSettings) -> tuple[str, ...]:
@@ -117,24 +147,35 @@ def server_of(layout: Layout) -> int | None:
     return None
 
 
-async def ended(pid: int) -> None:
-    """Wait until a process has ended; a child of this process is reaped."""
+async def ended(pid: int) -> int | None:
+    """Wait until a process has ended; return its exit code if it is a child of this process.
+
+    A child is reaped. The code is negative if a signal ended it.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return None
 
     try:
         await anyio.wait_readable(descriptor)
     finally:
         os.close(descriptor)
 
-    _reap(pid)
+    return _reap(pid)
 
 
-def _reap(pid: int) -> None:
+def is_refusal(exit_code: int | None) -> bool:
+    """Return whether a server has ended because it cannot start: a person has to mend something."""
+    return exit_code in _REFUSALS
+
+
+def _reap(pid: int) -> int | None:
     with contextlib.suppress(ChildProcessError):  # An earlier server has started it.
-        os.waitpid(pid, os.WNOHANG)
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if reaped else None
+
+    return None
 
 
 def end_server(pid: int) -> None:

@@ -501,8 +501,12 @@ class Explorations:
                 if pid is None:
                     continue
 
-            await child.ended(pid)
+            exit_code = await child.ended(pid)
             self._servers.pop(attempt_id, None)
+            if child.is_refusal(exit_code):
+                why = await anyio.to_thread.run_sync(_why_not_started, layout)
+                await self._finish(exploration_id, attempt_id, status="failed", message=why)
+                return
 
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
@@ -644,6 +648,12 @@ def _remove_files(folder: Path, kept: Collection[Path]) -> None:
     for path in folder.glob("*.json"):
         if path not in kept:
             fsutil.remove_durably(path)
+
+
+def _why_not_started(layout: Layout) -> str:
+    reason = child.last_error(layout)
+    ended = "." if reason is None else f": {reason}"
+    return f"Its server could not start{ended} Its output is in {child.output_of(layout)}."
 
 
 def _milliseconds_of(runs: Sequence[Run]) -> int:
