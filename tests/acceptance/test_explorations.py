@@ -166,6 +166,25 @@ def recalled(execution: Path) -> list[str]:
     return [text for text in said if text.startswith("I know")]
 
 
+async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(
+    tmp_path: Path,
+) -> None:
+    """In place nothing has needed it before; no directory has to be made by hand."""
+    base, project = tmp_path / "not" / "yet", tmp_path / "project"
+    project.mkdir()
+    env = {SETTINGS["executionBaseDir"].variable: str(base)}
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with (
+        running_server(hank, None, project, place="--workspace", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        assert not base.exists()
+        found = await explored(client, variants=(LONG,))
+        assert [each.status for each in found.attempts] == ["completed"], found.attempts
+        assert Path(found.attempts[0].execution_path or "").parent == base
+
+
 async def test_an_attempt_runs_the_rest_of_the_plan(tmp_path: Path) -> None:
     """With `rest`, the codons after the explored one run as well, and the result is theirs."""
     async with a_finished_plan(tmp_path) as (server, client):
