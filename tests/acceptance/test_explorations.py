@@ -445,6 +445,10 @@ async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) 
         ({"variants": (Variant(prompt_file="gone.md"),)}, ErrorCode.INVALID_COMMAND),
         ({"variants": (Variant(prompt_file="/etc/hostname"),)}, ErrorCode.INVALID_COMMAND),
         ({"checkpoint_sha": "0000"}, ErrorCode.CHECKPOINT_NOT_FOUND),
+        ({"score": "true " * 30_000}, ErrorCode.INVALID_COMMAND),
+        ({"score": "echo \0"}, ErrorCode.INVALID_COMMAND),
+        ({"judge": "nowhere/judge"}, ErrorCode.INVALID_COMMAND),
+        ({"judge": "judge"}, ErrorCode.INVALID_COMMAND),
     ],
 )
 async def test_what_cannot_be_tried_is_refused(
@@ -781,12 +785,15 @@ async def test_a_model_decides_between_equal_scores(
 
 
 async def test_without_an_answer_of_the_judge_the_scores_decide(tmp_path: Path) -> None:
-    """The reason is recorded; the exploration ends as it does without a judge."""
-    async with a_finished_plan(tmp_path) as (_, client):
-        found = await explored(client, variants=(SHORT, LONG), score=LENGTH, judge="nowhere/judge")
-        assert found.best is found.attempts[1]
-        assert found.judgement is not None
-        assert "nowhere" in (found.judgement.error or "")
+    """The reason is recorded; the exploration, and the plan, end as they do without a judge."""
+    attempts = trying(SHORT, LONG, score=LENGTH, judge="nowhere/judge")
+    hank = write_hank(tmp_path / "hank", {**CODONS[1], "attempts": attempts}, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 0
+    (found,) = state(execution).explorations
+    assert found.best is found.attempts[1]
+    assert found.judgement is not None
+    assert "nowhere" in (found.judgement.error or "")
 
 
 # --- merging --------------------------------------------------------------------------------------

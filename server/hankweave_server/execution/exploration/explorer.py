@@ -47,6 +47,7 @@ from hankweave_server.domain import plan as plans
 from hankweave_server.domain import targets
 from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.exploration import explorations
+from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
@@ -66,7 +67,7 @@ from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.adoption import adoption_reason, take_present
-from hankweave_server.execution.exploration.judge import judged
+from hankweave_server.execution.exploration.judge import judged, refuse_unknown
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
@@ -141,6 +142,7 @@ class Explorations:
                 hint="Serve the execution with a hank: `hankweave run HANK`.",
             )
 
+        await self._refuse_unusable(command, planned=planned)
         target = await self._target(command, causes)
         codon_id = self._first_codon(target)
         exploration_id = secrets.token_hex(3)
@@ -171,6 +173,21 @@ class Explorations:
 
         self._wake.set()
         return exploration
+
+    async def _refuse_unusable(self, command: ExplorationStart, *, planned: bool) -> None:
+        """Refuse what would be found only when the attempts have been paid for."""
+        fault = None if command.score is None else fault_of_score(command.score)
+        if fault is not None:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                fault,
+                path="$.data.score",
+                hint="Put it into a script, and name that.",
+            )
+
+        # A plan goes on without its judge: the reason is recorded with the exploration.
+        if command.judge is not None and not planned:
+            await refuse_unknown(self._ctx, command.judge)
 
     async def start_planned(self, entry: PlanEntry) -> None:
         """Explore a codon with `attempts`, or go on with that, instead of running it."""
