@@ -51,6 +51,57 @@ def test_a_line_that_is_cut_within_a_secret_keeps_no_part_of_it(family: str) -> 
         assert MARK.encode() not in written
 
 
+RED, RESET = "\x1b[1;31m", "\x1b[0m"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spelling", ["raw", "json", "json in json", "shell"])
+def test_a_secret_with_a_colour_inside_is_removed(family: str, spelling: str) -> None:
+    """Wherever the colour begins; text and colours around it stay."""
+    source = random.Random(family)
+    secret = FAMILIES[family](source)
+    for at in range(1, len(secret)):
+        text = f"{RED}see{RESET} {secret[:at]}{RED}{secret[at:]}{RESET} then"
+        match spelling:
+            case "json":
+                text = json.dumps({"text": text})
+            case "json in json":
+                text = json.dumps({"text": json.dumps(text)})
+            case "shell":
+                text = text.replace("\x1b", "\\033")
+
+        redacted = NOTHING_KNOWN.data(text.encode())
+        assert MARK.encode() not in redacted
+        assert b"see" in redacted
+        assert b" then" in redacted
+        assert NOTHING_KNOWN.is_needed(text.encode())
+        assert NOTHING_KNOWN.findings(text.encode())
+        if spelling.startswith("json"):
+            json.loads(redacted)
+
+
+def test_a_known_value_with_colours_inside_is_removed() -> None:
+    """Each of several, and what is between them stays as it is."""
+    value = f"hunter2{RED}hunter2"
+    text = f"{RED}a{RESET} {value} {RED}b{RESET} h{RED}u{RESET}nter2hunter2{RESET} c {RED}hunter2"
+    assert KNOWN.text(text) == (
+        f"{RED}a{RESET} [redacted:SERVICE_TOKEN] {RED}b{RESET} [redacted:SERVICE_TOKEN]{RESET} c"
+        f" {RED}hunter2"
+    )
+    plain = f"{RED}nothing{RESET} to hide".encode()
+    assert KNOWN.data(plain) is plain
+
+
+def test_a_coloured_key_block_is_removed_line_by_line() -> None:
+    """As `cat` with colours prints it."""
+    lines = ["-----BEGIN PRIVATE KEY-----", "MIIB" * 16, "AAAA" * 16, "-----END PRIVATE KEY-----"]
+    coloured = "\n".join(f"{RED}{line}{RESET}" for line in lines)
+    written = streamed([coloured.encode() + b"\nafter\n"], NOTHING_KNOWN)
+    assert b"MIIB" not in written
+    assert b"AAAA" not in written
+    assert written.endswith(b"\nafter")
+
+
 def test_a_known_value_is_cut_off_at_the_end_of_a_line() -> None:
     """The beginning of a known value is removed from a line that was cut."""
     assert KNOWN.cut_off(b"it is hunter2hun") == b"it is [redacted:SERVICE_TOKEN]"
