@@ -27,6 +27,7 @@ from hankweave_protocol.commands import (
     ExplorationList,
     ExplorationShow,
     ExplorationStart,
+    RollbackToCodon,
     RollbackUndo,
     StoreGc,
 )
@@ -134,6 +135,62 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
     folded = fold(journal(server.execution))
     assert folded.explorations == state(server.execution).explorations
     GitWitness(server.execution).assert_sound()
+
+
+@pytest.mark.parametrize("undone", [True, False])
+@pytest.mark.parametrize("back_to", ["draft", "answer"])
+async def test_the_codon_that_is_named_is_explored_after_a_rollback(
+    tmp_path: Path, back_to: str, undone: bool
+) -> None:
+    """And after its undo: with the files that it began with, or begins with."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        back = RollbackToCodon(codon_id=CodonId(back_to), checkpoint_type="completed")
+        await client.ask(back)
+        await idle(client, "rollback-completed")
+        if undone:
+            await client.ask(RollbackUndo())
+            await idle(client, "rollback-completed")
+
+        names = ["draft", "answer", "publish"]
+        possible = names if undone else names[: names.index(back_to) + 2]
+        for name in possible:
+            await client.ask(ExplorationStart(codon_id=CodonId(name), n=1))
+            await client.until(ExplorationEnded, timeout=LIMIT)
+            found = await client.ask(ExplorationShow())
+            (attempt,) = found.attempts
+            assert (found.codon_id, attempt.status) == (name, "completed"), attempt.message
+            place = Path(attempt.execution_path or "")
+            assert [entry.codon.codon_id for entry in thread(state(place))] == (
+                names[: names.index(name) + 1]
+            )
+            assert sorted(tree(place / "agentRoot")) == sorted(
+                ["draft.txt", "answer.txt", "published.txt"][: names.index(name) + 1]
+            )
+
+
+async def test_the_codon_that_is_named_is_explored_after_an_ignored_failure(
+    tmp_path: Path,
+) -> None:
+    """A rollback to where it began would repeat the failed codon before it."""
+    fails = codon("draft", writes("draft.txt", "half"), {"fail": {"message": "out of ideas"}})
+    codons = ({**fails, "onFailure": "ignore"}, *CODONS[1:])
+    async with a_finished_plan(tmp_path, *codons) as (_, client):
+        found = await explored(client, variants=(LONG,))
+        (attempt,) = found.attempts
+        assert (found.codon_id, attempt.status) == ("answer", "completed"), attempt.message
+        place = Path(attempt.execution_path or "")
+        assert tree(place / "agentRoot") == {"draft.txt": b"half", "answer.txt": b"a long answer"}
+
+
+async def test_nothing_can_be_explored_after_the_last_codon(tmp_path: Path) -> None:
+    """The refusal says where it can begin, in words that hold in a terminal, too."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationStart())
+
+        assert refused.value.code is ErrorCode.NOTHING_TO_RUN
+        assert "codonId" not in (refused.value.hint or "")
+        assert "draft, answer, publish" in (refused.value.hint or "")
 
 
 async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None:
@@ -353,9 +410,14 @@ async def test_an_exploration_is_discarded_while_its_attempts_start(
         await eventually(lambda: _has_reached(moment, state(server.execution).explorations[0]))
         left = await client.ask(ExplorationDiscard(exploration_id=begun.exploration_id))
         assert {each.status for each in left.attempts} == {"discarded"}
-        await eventually(lambda: os.listdir(server.execution.parent) == [server.execution.name])
         await eventually(lambda: state(server.execution).explorations[0].ended_at is not None)
-        assert not list(_servers_below(server.execution.parent, besides=server.execution))
+        folder = server.execution.parent
+        await eventually(
+            lambda: (
+                os.listdir(folder) == [server.execution.name]
+                and not list(_servers_below(folder, besides=server.execution))
+            )
+        )
 
 
 def _has_reached(moment: str, exploration: Exploration) -> bool:

@@ -19,6 +19,7 @@ nowhere recorded, and is always true.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 from collections.abc import Callable, Collection, Sequence
@@ -144,6 +145,9 @@ class Explorations:
 
         await self._refuse_unusable(command, planned=planned)
         target = await self._target(command, causes)
+        if command.codon_id is not None:
+            target = self._beginning_with(command.codon_id, target)
+
         codon_id = self._first_codon(target)
         exploration_id = secrets.token_hex(3)
         attempts = planned_attempts(exploration_id, command.n, command.variants)
@@ -251,18 +255,40 @@ class Explorations:
         record = await take_present(self._ctx, "before exploring", causes)
         return targets.target_of(self._ctx.state, self._ctx.checkpointer.known, record.sha)
 
-    def _first_codon(self, target: RollbackTarget) -> CodonId:
-        """Return the codon with which a branch from the target continues; raise Refused."""
+    def _beginning_with(self, codon_id: CodonId, target: RollbackTarget) -> RollbackTarget:
+        """Return the target as one from which work continues with a codon of the plan.
+
+        What follows a rollback to the same checkpoint may be another one: the codon before it, if
+        its failure was ignored, or one of the thread on which the execution is by now.
+        """
+        following = self._following(target)
+        if following is not None and following.codon_id == codon_id:
+            return target
+
+        names = [entry.codon_id for entry in self._ctx.state.execution_plan]
+        if codon_id not in names:
+            return target
+
+        place = names.index(codon_id)
+        return dataclasses.replace(target, after_codon=names[place - 1] if place else None)
+
+    def _following(self, target: RollbackTarget) -> PlanEntry | None:
+        """Return the entry of the plan with which a branch from the target continues."""
         state, hank = self._ctx.state, self._ctx.recorded.hank
         plan = reentered_by(new_run(self._ctx, continuation(target)), state, hank)
         after = target.after_codon
-        entry = next(iter(plan), None) if after is None else plans.after(plan, after)
+        return next(iter(plan), None) if after is None else plans.after(plan, after)
+
+    def _first_codon(self, target: RollbackTarget) -> CodonId:
+        """Return the codon with which a branch from the target continues; raise Refused."""
+        entry = self._following(target)
         if entry is None:
+            ran = ", ".join(each.codon.codon_id for each in thread(self._ctx.state)) or "none"
             raise Refused(
                 ErrorCode.NOTHING_TO_RUN,
                 "No codon follows that checkpoint.",
                 path="$.data.checkpointSha",
-                hint="Name an earlier checkpoint, or with codonId a codon that has run.",
+                hint=f"Begin at an earlier checkpoint, or at a codon that has run: {ran}.",
             )
 
         return entry.codon_id
@@ -501,6 +527,9 @@ class Explorations:
             self._wake.set()
 
     async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+        if self._record(exploration_id, attempt_id).status == "discarded":
+            return
+
         layout = await self._made(exploration_id, attempt_id)
         for _ in range(MOST_STARTS):
             if self._record(exploration_id, attempt_id).status == "discarded":
@@ -571,6 +600,7 @@ class Explorations:
                 raise CheckpointNotFound(sha)
 
             target = targets.target_of(self._ctx.state, self._ctx.checkpointer.known, sha)
+            target = self._beginning_with(exploration.codon_id, target)
             made = await self._branching.perform(target, record.execution_path, (), attempt)
             await self._change(exploration_id, attempt_id, run_id=made.run_id)
 
