@@ -15,26 +15,27 @@ HMAC-SHA256 over `id.timestamp.body`. The key is what follows `whsec_` in the se
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import http.client
 import logging
 import math
 import secrets
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.events import EventData, StateTransition
@@ -432,5 +433,24 @@ class Notifier:
 
 
 async def attempt(destination: Destination, envelope: Envelope) -> None:
-    """Make one attempt in a thread; raise Undelivered."""
-    await anyio.to_thread.run_sync(partial(destination.send, envelope), abandon_on_cancel=True)
+    """Make one attempt in a thread; raise Undelivered.
+
+    It is a daemon thread: at its end, the interpreter waits for each thread of `anyio.to_thread`,
+    and so for a destination that never answers.
+    """
+    loop, done = asyncio.get_running_loop(), anyio.Event()
+    faults: list[Exception] = []
+
+    def send() -> None:
+        try:
+            destination.send(envelope)
+        except Exception as error:
+            faults.append(error)
+
+        with contextlib.suppress(RuntimeError):  # The server has ended meanwhile.
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=send, name=destination.label, daemon=True).start()
+    await done.wait()
+    if faults:
+        raise faults[0]

@@ -86,7 +86,7 @@ class Layout:
     def folders_of_small_files(self) -> tuple[Path, ...]:
         """Folders in which small files are replaced, and a crash may leave a `.tmp`."""
         journals, agents = self.journal.parent, self.agent_processes
-        return self.state_directory, self.checkpoints, journals, agents
+        return self.state_directory, self.checkpoints, journals, agents, self.explorations
 
     @property
     def ignore_file(self) -> Path:
@@ -237,6 +237,11 @@ class Layout:
     @property
     def branch_intent(self) -> Path:
         return self.state_directory / "branch.intent"
+
+    @property
+    def explorations(self) -> Path:
+        """Running explorations as they were given, where the journal has them without secrets."""
+        return self.state_directory / "explorations"
 
     @property
     def agent_sessions(self) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from hankweave_protocol.commands import (
     ExplorationList,
     ExplorationShow,
     ExplorationStart,
+    RollbackToCodon,
     RollbackUndo,
     StoreGc,
 )
@@ -38,6 +42,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
+from hankweave_server.config import SETTINGS
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
@@ -132,6 +137,62 @@ async def test_the_best_of_two_variants_is_adopted_and_undone(tmp_path: Path) ->
     GitWitness(server.execution).assert_sound()
 
 
+@pytest.mark.parametrize("undone", [True, False])
+@pytest.mark.parametrize("back_to", ["draft", "answer"])
+async def test_the_codon_that_is_named_is_explored_after_a_rollback(
+    tmp_path: Path, back_to: str, undone: bool
+) -> None:
+    """And after its undo: with the files that it began with, or begins with."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        back = RollbackToCodon(codon_id=CodonId(back_to), checkpoint_type="completed")
+        await client.ask(back)
+        await idle(client, "rollback-completed")
+        if undone:
+            await client.ask(RollbackUndo())
+            await idle(client, "rollback-completed")
+
+        names = ["draft", "answer", "publish"]
+        possible = names if undone else names[: names.index(back_to) + 2]
+        for name in possible:
+            await client.ask(ExplorationStart(codon_id=CodonId(name), n=1))
+            await client.until(ExplorationEnded, timeout=LIMIT)
+            found = await client.ask(ExplorationShow())
+            (attempt,) = found.attempts
+            assert (found.codon_id, attempt.status) == (name, "completed"), attempt.message
+            place = Path(attempt.execution_path or "")
+            assert [entry.codon.codon_id for entry in thread(state(place))] == (
+                names[: names.index(name) + 1]
+            )
+            assert sorted(tree(place / "agentRoot")) == sorted(
+                ["draft.txt", "answer.txt", "published.txt"][: names.index(name) + 1]
+            )
+
+
+async def test_the_codon_that_is_named_is_explored_after_an_ignored_failure(
+    tmp_path: Path,
+) -> None:
+    """A rollback to where it began would repeat the failed codon before it."""
+    fails = codon("draft", writes("draft.txt", "half"), {"fail": {"message": "out of ideas"}})
+    codons = ({**fails, "onFailure": "ignore"}, *CODONS[1:])
+    async with a_finished_plan(tmp_path, *codons) as (_, client):
+        found = await explored(client, variants=(LONG,))
+        (attempt,) = found.attempts
+        assert (found.codon_id, attempt.status) == ("answer", "completed"), attempt.message
+        place = Path(attempt.execution_path or "")
+        assert tree(place / "agentRoot") == {"draft.txt": b"half", "answer.txt": b"a long answer"}
+
+
+async def test_nothing_can_be_explored_after_the_last_codon(tmp_path: Path) -> None:
+    """The refusal says where it can begin, in words that hold in a terminal, too."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        with pytest.raises(CommandRefused) as refused:
+            await client.ask(ExplorationStart())
+
+        assert refused.value.code is ErrorCode.NOTHING_TO_RUN
+        assert "codonId" not in (refused.value.hint or "")
+        assert "draft, answer, publish" in (refused.value.hint or "")
+
+
 async def test_the_plan_goes_on_after_an_adopted_attempt(tmp_path: Path) -> None:
     """The next codon works with the files of the attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
@@ -160,6 +221,25 @@ async def test_each_attempt_continues_the_same_conversation(tmp_path: Path) -> N
 def recalled(execution: Path) -> list[str]:
     said = (each.content for each in told(execution, AssistantAction) if each.action == "message")
     return [text for text in said if text.startswith("I know")]
+
+
+async def test_the_first_exploration_of_a_project_makes_the_directory_of_executions(
+    tmp_path: Path,
+) -> None:
+    """In place nothing has needed it before; no directory has to be made by hand."""
+    base, project = tmp_path / "not" / "yet", tmp_path / "project"
+    project.mkdir()
+    env = {SETTINGS["executionBaseDir"].variable: str(base)}
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with (
+        running_server(hank, None, project, place="--workspace", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        assert not base.exists()
+        found = await explored(client, variants=(LONG,))
+        assert [each.status for each in found.attempts] == ["completed"], found.attempts
+        assert Path(found.attempts[0].execution_path or "").parent == base
 
 
 async def test_an_attempt_runs_the_rest_of_the_plan(tmp_path: Path) -> None:
@@ -238,6 +318,20 @@ async def test_a_failed_attempt_says_why_and_the_others_count(tmp_path: Path) ->
         assert refused.value.code is ErrorCode.INVALID_COMMAND
 
 
+async def test_an_attempt_whose_server_cannot_start_says_why(tmp_path: Path) -> None:
+    """It is not tried again, because only a person can mend it."""
+    async with a_finished_plan(tmp_path) as (_, client):
+        (tmp_path / "hank" / "hank.json").unlink()
+        found = await explored(client, variants=(LONG,))
+        (attempt,) = found.attempts
+        assert attempt.status == "failed"
+        assert "Its server could not start: " in (attempt.message or "")
+        assert "hank.json" in (attempt.message or "")
+        layout = Layout.of_execution(Path(attempt.execution_path or ""))
+        printed = layout.server_log.with_name("attempt.out").read_text()
+        assert printed.count("hankweave: ") == 1
+
+
 async def test_the_best_is_adopted_by_itself_if_that_is_asked(tmp_path: Path) -> None:
     """With `adopt: best` the files and the plan are those of the best attempt at the end."""
     async with a_finished_plan(tmp_path) as (server, client):
@@ -303,6 +397,56 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         assert second.attempt_id == (shown.best and shown.best.attempt_id)
 
 
+@pytest.mark.parametrize("moment", ["recorded", "made", "started"])
+async def test_an_exploration_is_discarded_while_its_attempts_start(
+    tmp_path: Path, moment: str
+) -> None:
+    """At any moment: no execution is left, and no server of an attempt goes on."""
+    endless = Variant(prompt_text=json.dumps({"steps": [{"waitForFile": "/never"}]}))
+    async with a_finished_plan(tmp_path) as (server, client):
+        begun = await client.ask(
+            ExplorationStart(codon_id=CodonId("answer"), variants=(endless,), n=3)
+        )
+        await eventually(lambda: _has_reached(moment, state(server.execution).explorations[0]))
+        left = await client.ask(ExplorationDiscard(exploration_id=begun.exploration_id))
+        assert {each.status for each in left.attempts} == {"discarded"}
+        await eventually(lambda: state(server.execution).explorations[0].ended_at is not None)
+        folder = server.execution.parent
+        await eventually(
+            lambda: (
+                os.listdir(folder) == [server.execution.name]
+                and not list(_servers_below(folder, besides=server.execution))
+            )
+        )
+
+
+def _has_reached(moment: str, exploration: Exploration) -> bool:
+    """Return whether one of the attempts exists, or its server has been started."""
+    layouts = [
+        Layout.of_execution(Path(each.execution_path))
+        for each in exploration.attempts
+        if each.execution_path is not None
+    ]
+    match moment:
+        case "made":
+            return any(layout.meta.exists() for layout in layouts)
+        case "started":
+            outputs = (layout.server_log.with_name("attempt.out") for layout in layouts)
+            return any(output.exists() for output in outputs)
+        case _:
+            return True
+
+
+def _servers_below(folder: Path, *, besides: Path) -> Iterator[int]:
+    """Yield the processes whose command line names an execution in a folder, except for one."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            named = [Path(os.fsdecode(word)) for word in words]
+            if any(place.parent == folder and place != besides for place in named):
+                yield int(process.name)
+
+
 async def test_gc_prunes_discarded_results_except_the_adopted_one(tmp_path: Path) -> None:
     """Only with a limit; what the preview names is what goes, and a later start misses nothing."""
     async with a_finished_plan(tmp_path) as (server, client):
@@ -361,7 +505,12 @@ async def test_a_discarded_attempt_is_removed_by_the_next_start(tmp_path: Path) 
         ({"codon_id": "answer", "checkpoint_sha": "abcd"}, ErrorCode.INVALID_COMMAND),
         ({"variants": (Variant(agent="nobody"),)}, ErrorCode.INVALID_COMMAND),
         ({"variants": (Variant(prompt_file="gone.md"),)}, ErrorCode.INVALID_COMMAND),
+        ({"variants": (Variant(prompt_file="/etc/hostname"),)}, ErrorCode.INVALID_COMMAND),
         ({"checkpoint_sha": "0000"}, ErrorCode.CHECKPOINT_NOT_FOUND),
+        ({"score": "true " * 30_000}, ErrorCode.INVALID_COMMAND),
+        ({"score": "echo \0"}, ErrorCode.INVALID_COMMAND),
+        ({"judge": "nowhere/judge"}, ErrorCode.INVALID_COMMAND),
+        ({"judge": "judge"}, ErrorCode.INVALID_COMMAND),
     ],
 )
 async def test_what_cannot_be_tried_is_refused(
@@ -416,6 +565,70 @@ def _is_at_work(attempt: AttemptRecord) -> bool:
     return any(sessions.glob("*.jsonl"))
 
 
+PASSWORD = "my-postgres-of-1996"
+
+
+def secretive(*steps: dict[str, Any]) -> Variant:
+    """Return a variant with the value of a secret variable of the server in each of its texts."""
+    script = json.dumps({"steps": [*steps, writes("answer.txt", PASSWORD)]})
+    return Variant(name=f"with {PASSWORD}", prompt_text=script, variables={"word": PASSWORD})
+
+
+def holders(folder: Path) -> set[str]:
+    """Return the names of the files of a state directory, but for checkpoints, that have it."""
+    apart = Layout.of_execution(folder).checkpoints
+    files = (each for each in (folder / ".hankweave").rglob("*") if each.is_file())
+    return {
+        each.name
+        for each in files
+        if apart not in each.parents and PASSWORD.encode() in each.read_bytes()
+    }
+
+
+async def test_attempts_get_what_they_were_given_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompt, variables and score, although the journal has them without secrets.
+
+    Also one that is made by the next server. Nothing is kept when the exploration has ended.
+    """
+    monkeypatch.setenv("SERVICE_PASSWORD", PASSWORD)
+    gate, parent = tmp_path / "gate", tmp_path / "executions" / "parent"
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with running_server(hank, None, parent) as server, server.client() as client:
+        await idle(client)
+        begun = await client.ask(
+            ExplorationStart(
+                codon_id=CodonId("answer"),
+                variants=(secretive(waits_for(gate)),),
+                n=2,
+                parallel=1,
+                score=f"grep -c {PASSWORD} answer.txt",
+            )
+        )
+        await eventually(lambda: _is_at_work(state(parent).explorations[0].attempts[0]))
+        assert holders(parent) == {f"{begun.exploration_id}.json"}
+        server.kill()
+        await server.ended()
+
+    gate.touch()
+    async with running_server(hank, None, parent) as server, server.client(since_seq=0) as client:
+        await client.until(ExplorationEnded, timeout=LIMIT)
+        shown = await client.ask(ExplorationShow())
+        assert [each.score for each in shown.attempts] == [1.0, 1.0]
+        assert shown.attempts[0].variant.name == "with [redacted:SERVICE_PASSWORD]"
+        await eventually(lambda: not holders(parent))
+        for each in shown.attempts:
+            own = holders(Path(each.execution_path or ""))
+            assert own - {"execution-meta.json"} <= _names_of_sessions(each)
+
+
+def _names_of_sessions(attempt: AttemptRecord) -> set[str]:
+    """Return the files in which the scripted agent keeps its own conversations."""
+    sessions = Layout.of_execution(Path(attempt.execution_path or "")).agent_sessions
+    return {each.name for each in sessions.rglob("*")}
+
+
 async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
     """Its start, the end of each attempt, and its end, with the best attempt."""
     async with a_finished_plan(tmp_path) as (server, client):
@@ -429,6 +642,33 @@ async def test_what_happens_is_told_in_order(tmp_path: Path) -> None:
             found.exploration_id,
             found.attempts[1].attempt_id,
         )
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+async def test_what_is_set_for_one_server_is_not_set_for_attempts(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fixed port, a plan that does not begin by itself, a server that stays at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    values = {"port": port, "autostart": False, "exitOnComplete": False}
+    env = {}
+    if source == "environment":
+        env = {SETTINGS[key].variable: json.dumps(value) for key, value in values.items()}
+    else:
+        (tmp_path / "hankweave.json").write_text(json.dumps(values))
+
+    monkeypatch.chdir(tmp_path)
+    hank = write_hank(tmp_path / "hank", *CODONS)
+    async with (
+        running_server(hank, None, tmp_path / "executions" / "parent", env=env) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await client.ask(ExplorationStart(variants=(SHORT,)))
+        await client.until(ExplorationEnded, timeout=LIMIT)
+        found = await client.ask(ExplorationShow())
+        assert [each.status for each in found.attempts] == ["completed"], found.attempts
 
 
 async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
@@ -499,6 +739,21 @@ async def test_a_codon_with_attempts_goes_on_with_the_best(tmp_path: Path) -> No
     # The next run has nothing to do.
     assert await ran(hank, execution) == 0
     assert len(state(execution).explorations) == 1
+
+
+async def test_attempts_of_a_hank_get_its_texts_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an ordinary codon does; the journal has them without secrets."""
+    monkeypatch.setenv("SERVICE_PASSWORD", PASSWORD)
+    attempts = trying(secretive(), score=f"grep -c {PASSWORD} answer.txt")
+    hank = write_hank(tmp_path / "hank", {**CODONS[1], "attempts": attempts}, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 0
+    (exploration,) = state(execution).explorations
+    assert [each.score for each in exploration.attempts] == [1.0]
+    assert (execution / "agentRoot" / "published.txt").read_text() == PASSWORD
+    assert not holders(execution)
 
 
 async def test_a_person_chooses_if_the_hank_says_ask(tmp_path: Path) -> None:
@@ -610,12 +865,15 @@ async def test_a_model_decides_between_equal_scores(
 
 
 async def test_without_an_answer_of_the_judge_the_scores_decide(tmp_path: Path) -> None:
-    """The reason is recorded; the exploration ends as it does without a judge."""
-    async with a_finished_plan(tmp_path) as (_, client):
-        found = await explored(client, variants=(SHORT, LONG), score=LENGTH, judge="nowhere/judge")
-        assert found.best is found.attempts[1]
-        assert found.judgement is not None
-        assert "nowhere" in (found.judgement.error or "")
+    """The reason is recorded; the exploration, and the plan, end as they do without a judge."""
+    attempts = trying(SHORT, LONG, score=LENGTH, judge="nowhere/judge")
+    hank = write_hank(tmp_path / "hank", {**CODONS[1], "attempts": attempts}, CODONS[2])
+    execution = tmp_path / "executions" / "parent"
+    assert await ran(hank, execution) == 0
+    (found,) = state(execution).explorations
+    assert found.best is found.attempts[1]
+    assert found.judgement is not None
+    assert "nowhere" in (found.judgement.error or "")
 
 
 # --- merging --------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ from hankweave_server.cli.notify import notify
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.notifications import Notification
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.notify import SECRET, Notifier, destinations, signature
+from hankweave_server.notify import SECRET, Envelope, Notifier, destinations, signature
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.waiting import limited
+from support.waiting import eventually, limited
 
 KEY = b"0123456789abcdef0123456789abcdef"
 WHSEC = f"whsec_{base64.b64encode(KEY).decode()}"
@@ -230,6 +230,41 @@ async def test_a_dead_destination_delays_no_other() -> None:
         await delivered("http://127.0.0.1:9/nobody", receiver.url)
 
     assert len(receiver.requests) == 1
+
+
+class Silent:
+    """A destination that accepts a notification and never answers."""
+
+    label = "webhook 1"
+
+    def __init__(self) -> None:
+        self.is_asked, self.is_over = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def send(self, envelope: Envelope) -> None:
+        self.thread = threading.current_thread()
+        self.is_asked.set()
+        self.is_over.wait()
+
+
+async def test_the_end_of_a_server_waits_for_no_answer() -> None:
+    """What is left after the farewell runs in a thread for which the interpreter does not wait."""
+    silent = Silent()
+    notifier = Notifier([silent], SystemClock(), execution="e", with_content=False)
+    try:
+        with limited():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(notifier.run)
+                notifier.call(DONE)
+                await eventually(silent.is_asked.is_set)
+                await notifier.finish(within=0)
+                tasks.cancel_scope.cancel()
+
+        assert silent.thread is not None
+        assert silent.thread.is_alive()
+        assert silent.thread.daemon
+    finally:
+        silent.is_over.set()
 
 
 @USES_APPRISE

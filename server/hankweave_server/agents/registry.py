@@ -87,8 +87,10 @@ class CommandAgent:
 
     def needs(self, environment: Mapping[str, str]) -> AgentNeeds:
         """Return its program, and the files that its arguments name."""
-        named = (Path(word) for word in self.argv[1:] if word.startswith("/"))
-        return AgentNeeds(read=tuple(filter(Path.is_file, named)), programs=self.argv[:1])
+        named = (word for word in self.argv[1:] if word.startswith("/"))
+        # Not of pathlib, which raises for a word that is too long for a path.
+        files = tuple(Path(word) for word in named if os.path.isfile(word))
+        return AgentNeeds(read=files, programs=self.argv[:1])
 
     def memory_of(
         self, session_id: str, work_tree: Path, environment: Mapping[str, str]

@@ -15,6 +15,7 @@ from typing import Any
 
 from hankweave_server.domain import permission_patterns
 from hankweave_server.domain.conditions import ConditionError, parse
+from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.permission_patterns import MalformedPattern
 from hankweave_server.domain.permissions import NEVER_ASK
 from hankweave_server.hank import codon_checks, references
@@ -418,6 +419,12 @@ _OF_LOOP: dict[str, Rule] = {"id": _of_id, "archiveOnSuccess": _of_archives}
 
 def _of_attempts(codon: JsonNode, ctx: HankContext) -> Iterator[Finding]:
     attempts = object_at(codon, "attempts")
+    score = None if attempts is None else attempts.raw.get("score")
+    fault = fault_of_score(score) if isinstance(score, str) else None
+    if attempts is not None and fault is not None:
+        hint = "Put it into a script, and name that."
+        yield Finding((*attempts.path, "score"), fault, hint)
+
     for variant in () if attempts is None else objects(attempts, "variants"):
         yield from of_prompt_files(variant, "promptFile", ctx)
         if {"promptFile", "promptText"} <= variant.raw.keys():

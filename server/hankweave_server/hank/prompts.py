@@ -221,9 +221,12 @@ class HankFiles:
         return self._trees[reference]
 
     def prompt(self, reference: str) -> PromptFile:
-        """Read a prompt file; raise PromptFault if it cannot be used."""
+        """Read a prompt file; raise PromptFault if it cannot be used, or is not in the hank."""
         if reference not in self._prompts:
             try:
+                if (fault := self.fault_of_file(reference)) is not None:
+                    raise PromptFault(fault)
+
                 self._prompts[reference] = read_prompt_file(Path(self._place(reference)))
             except PromptFault as fault:
                 self._prompts[reference] = fault

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -72,8 +73,20 @@ _NAMES = re.compile(
 )
 """Fields whose value names something that is looked for."""
 
+_FOR_PEOPLE = frozenset({("variant", "name"), ("variants", "name")})
+"""Such fields by which nothing is found; each with the field in which its object is."""
+
 _FREE = frozenset({"toolInput", "input", "env", "variables"})
 """Fields with content of agents and people, in which no field names anything of ours."""
+
+_STYLE = re.compile(rb"(?:\x1b|\\+(?:u001[bB]|x1[bB]|033))\[[0-9;:?]{0,40}[A-Za-z]")
+"""A colour or another control sequence of a terminal, also as JSON and shells write it.
+
+Within a key, it hides the key from the rules and from nobody who looks at the text.
+"""
+
+_STYLE_SIGNS = (b"\x1b[", b"1b[", b"1B[", b"033[")
+"""One of them is in each text with a style."""
 
 _SHORTEST_LITERAL = 3
 _MOST_LITERALS = 512
@@ -169,6 +182,9 @@ class Redactor:
 
     def is_needed(self, data: bytes) -> bool:
         """Return, quickly, whether there may be a secret in a text."""
+        return self._may_hold(data) or (_has_styles(data) and self._may_hold(_plain(data)))
+
+    def _may_hold(self, data: bytes) -> bool:
         at = self._search.find(data)
         while at >= 0:
             if self._opening.match(data, at):
@@ -180,7 +196,11 @@ class Redactor:
 
     def data(self, data: bytes) -> bytes:
         """Return a text or a JSON document without secrets."""
-        return self._redacted(data) if self.is_needed(data) else data
+        if _has_styles(data):
+            # First: of a key with a style in it, the other rules might find only one half.
+            data = self._redacted_beneath_styles(data)
+
+        return self._redacted(data) if self._may_hold(data) else data
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
@@ -216,7 +236,8 @@ class Redactor:
 
     def findings(self, data: bytes, *, most: int = 20) -> tuple[Finding, ...]:
         """Return the secrets of a file: the rules that match, and where."""
-        if not self.is_needed(data):
+        data = _plain(data)
+        if not self._may_hold(data):
             return ()
 
         found: dict[int, str] = {}
@@ -237,20 +258,20 @@ class Redactor:
         if not self.is_needed(encoded):
             return value
 
-        tree = self._in_tree(msgspec.json.decode(encoded), is_free=False)
+        tree = self._in_tree(msgspec.json.decode(encoded), None, is_free=False)
         return codec.decode_value(type(value), msgspec.json.encode(tree))
 
-    def _in_tree(self, tree: Any, *, is_free: bool) -> Any:
+    def _in_tree(self, tree: Any, field: str | None, *, is_free: bool) -> Any:
         match tree:
             case str():
                 return self.text(tree)
             case list():
-                return [self._in_tree(each, is_free=is_free) for each in tree]
+                return [self._in_tree(each, field, is_free=is_free) for each in tree]
             case dict():
                 return {
                     name: below
-                    if not is_free and _NAMES.search(name)
-                    else self._in_tree(below, is_free=is_free or name in _FREE)
+                    if not is_free and _NAMES.search(name) and (field, name) not in _FOR_PEOPLE
+                    else self._in_tree(below, name, is_free=is_free or name in _FREE)
                     for name, below in tree.items()
                 }
             case _:
@@ -264,6 +285,52 @@ class Redactor:
             data = rule.pattern.sub(_replaced_by(marker(rule.name)), data)
 
         return data
+
+    def _redacted_beneath_styles(self, data: bytes) -> bytes:
+        """Return a text without the secrets that only show when it is on a screen."""
+        plain = _plain(data)
+        if not self._may_hold(plain):
+            return data
+
+        # Where in the plain text a style was, and how many bytes of styles there are until then.
+        places, lengths, length = [], [0], 0
+        for style in _STYLE.finditer(data):
+            places.append(style.start() - length)
+            length += len(style[0])
+            lengths.append(length)
+
+        kept, done = [], 0
+        for begin, end, mark in self._secrets_in(plain):
+            begin += lengths[bisect_right(places, begin)]
+            end += lengths[bisect_left(places, end)]
+            if begin >= done:
+                kept += [data[done:begin], mark]
+                done = end
+
+        return b"".join((*kept, data[done:]))
+
+    def _secrets_in(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        """Return the beginning, the end and the marker of each secret; they may overlap."""
+        found = [
+            (match.start(), match.end(), mark)
+            for form, mark in self._known
+            for match in re.finditer(re.escape(form), data)
+        ]
+        for rule in self._rules:
+            for match in rule.pattern.finditer(data):
+                begin = max(match.start(), *(match.end(name) for name in match.groupdict()), -1)
+                found.append((begin, match.end(), marker(rule.name)))
+
+        return sorted(found, key=lambda each: (each[0], -each[1]))
+
+
+def _has_styles(data: bytes) -> bool:
+    return any(sign in data for sign in _STYLE_SIGNS)
+
+
+def _plain(data: bytes) -> bytes:
+    """Return a text as a terminal shows it: without colours and other styles."""
+    return _STYLE.sub(b"", data) if _has_styles(data) else data
 
 
 def _replaced_by(mark: bytes) -> Any:
@@ -316,19 +383,21 @@ class LineRedactor:
         return redacted
 
     def _within(self, line: bytes) -> bytes:
-        if end := _END.search(line):
+        plain = _plain(line)
+        if end := _END.search(plain):
             self._left = 0
-            return marker("private-key") + line[end.end() :]
+            return marker("private-key") + plain[end.end() :]
 
-        if not _IN_A_BLOCK.fullmatch(line):
+        if not _IN_A_BLOCK.fullmatch(plain):
             self._left = 0
             return line
 
         self._left -= 1
-        return marker("private-key") if line.strip() else line
+        return marker("private-key") if plain.strip() else line
 
 
 def _opens(line: bytes) -> bool:
     """Return whether a line has the beginning of a block and not its end."""
+    line = _plain(line)
     begun = list(_BEGIN.finditer(line))
     return bool(begun) and _END.search(line, begun[-1].end()) is None

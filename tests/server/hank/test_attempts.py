@@ -87,6 +87,35 @@ def test_the_prompt_is_that_of_the_variant_for_one_codon(tmp_path: Path) -> None
     assert file.prompts["build"].text == "from a file"
 
 
+@pytest.mark.parametrize(
+    ("reference", "fault"),
+    [
+        ("{outside}/secret.md", "is absolute"),
+        ("../outside/secret.md", "leads outside"),
+        ("sub/../../outside/secret.md", "leads outside"),
+        ("link.md", "goes through a symbolic link"),
+        ("linked/secret.md", "goes through a symbolic link"),
+        ("gone.md", "There is no"),
+        (".", "is not a file"),
+    ],
+)
+def test_a_prompt_of_a_variant_is_a_file_of_the_hank(
+    tmp_path: Path, reference: str, fault: str
+) -> None:
+    """What a hank may not name, a command may not name either: it would reach a confined agent."""
+    outside, folder = tmp_path / "outside", tmp_path / "hank"
+    for each in (outside, folder, folder / "sub"):
+        each.mkdir()
+
+    (outside / "secret.md").write_text("a secret")
+    hank = a_hank(folder)
+    (folder / "link.md").symlink_to(outside / "secret.md")
+    (folder / "linked").symlink_to(outside)
+    variant = Variant(prompt_file=reference.format(outside=outside))
+    with pytest.raises(VariantInvalid, match=fault):
+        attempted(hank, attempt_of("build", variant))
+
+
 def test_model_agent_and_variables_hold_for_all_that_is_tried(tmp_path: Path) -> None:
     """What ran before is not changed; codons inside of loops are."""
     variant = Variant(model="gpt-5", agent="codex", variables={"tone": "warm"})

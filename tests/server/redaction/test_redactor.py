@@ -8,7 +8,10 @@ import random
 import msgspec
 import pytest
 
+from hankweave_protocol.attempts import AttemptRecord
+from hankweave_protocol.commands import ExplorationStart
 from hankweave_protocol.events import AgentOutput, AssistantAction, FileSource, FileUpdated, Info
+from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.agents.process.stdio import LineSplitter
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, LineRedactor, Redactor
@@ -46,6 +49,57 @@ def test_a_line_that_is_cut_within_a_secret_keeps_no_part_of_it(family: str) -> 
     for limit in range(begins, len(text)):
         written = streamed([text, b"\n"], NOTHING_KNOWN, limit)
         assert MARK.encode() not in written
+
+
+RED, RESET = "\x1b[1;31m", "\x1b[0m"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spelling", ["raw", "json", "json in json", "shell"])
+def test_a_secret_with_a_colour_inside_is_removed(family: str, spelling: str) -> None:
+    """Wherever the colour begins; text and colours around it stay."""
+    source = random.Random(family)
+    secret = FAMILIES[family](source)
+    for at in range(1, len(secret)):
+        text = f"{RED}see{RESET} {secret[:at]}{RED}{secret[at:]}{RESET} then"
+        match spelling:
+            case "json":
+                text = json.dumps({"text": text})
+            case "json in json":
+                text = json.dumps({"text": json.dumps(text)})
+            case "shell":
+                text = text.replace("\x1b", "\\033")
+
+        redacted = NOTHING_KNOWN.data(text.encode())
+        assert MARK.encode() not in redacted
+        assert b"see" in redacted
+        assert b" then" in redacted
+        assert NOTHING_KNOWN.is_needed(text.encode())
+        assert NOTHING_KNOWN.findings(text.encode())
+        if spelling.startswith("json"):
+            json.loads(redacted)
+
+
+def test_a_known_value_with_colours_inside_is_removed() -> None:
+    """Each of several, and what is between them stays as it is."""
+    value = f"hunter2{RED}hunter2"
+    text = f"{RED}a{RESET} {value} {RED}b{RESET} h{RED}u{RESET}nter2hunter2{RESET} c {RED}hunter2"
+    assert KNOWN.text(text) == (
+        f"{RED}a{RESET} [redacted:SERVICE_TOKEN] {RED}b{RESET} [redacted:SERVICE_TOKEN]{RESET} c"
+        f" {RED}hunter2"
+    )
+    plain = f"{RED}nothing{RESET} to hide".encode()
+    assert KNOWN.data(plain) is plain
+
+
+def test_a_coloured_key_block_is_removed_line_by_line() -> None:
+    """As `cat` with colours prints it."""
+    lines = ["-----BEGIN PRIVATE KEY-----", "MIIB" * 16, "AAAA" * 16, "-----END PRIVATE KEY-----"]
+    coloured = "\n".join(f"{RED}{line}{RESET}" for line in lines)
+    written = streamed([coloured.encode() + b"\nafter\n"], NOTHING_KNOWN)
+    assert b"MIIB" not in written
+    assert b"AAAA" not in written
+    assert written.endswith(b"\nafter")
 
 
 def test_a_known_value_is_cut_off_at_the_end_of_a_line() -> None:
@@ -124,6 +178,19 @@ def test_paths_that_a_rollback_looks_for_stay() -> None:
         source=FileSource(kind="tool_use"),
     )
     assert KNOWN.value(event).path == "docs/hunter2hunter2.md"
+
+
+def test_the_name_of_a_variant_is_a_text() -> None:
+    """It is for people; a name by which something is found stays, next to it as well."""
+    secret = "hunter2hunter2"
+    variant = Variant(name=secret, prompt_text=secret, prompt_file=f"{secret}.md", model=secret)
+    attempt = AttemptRecord(attempt_id=secret, variant=variant)
+    redacted = KNOWN.value(attempt)
+    mark = "[redacted:SERVICE_TOKEN]"
+    assert redacted.attempt_id == secret
+    assert redacted.variant == msgspec.structs.replace(variant, name=mark, prompt_text=mark)
+    given = KNOWN.value(ExplorationStart(variants=(variant,)))
+    assert given.variants == (redacted.variant,)
 
 
 def test_findings_name_rules_and_lines_and_no_value() -> None:

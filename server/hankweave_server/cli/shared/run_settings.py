@@ -309,7 +309,8 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
     )
     settings = configured(settings, found)
     if given["for_a_moment"]:
-        return replace(settings, autostart=False, exit_on_complete=False)
+        # A port that the user has set is that of the server that stays.
+        return replace(settings, port=0, autostart=False, exit_on_complete=False)
 
     return settings
 

@@ -12,6 +12,7 @@ that no iteration follows.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -24,6 +25,10 @@ from hankweave_protocol.state import PlanEntry
 from hankweave_server.domain.plan import Plan
 
 NO_MODEL = "none"
+_SCORE_OUTPUT = f"{__file__.rsplit('/', 3)[0]}/execution/exploration/score_output.py"
+"""The program that runs a score command."""
+LONGEST_SCORE = 100_000
+"""Bytes of a score command: Linux passes at most 131,071 in one argument."""
 
 
 def attempt_plan(plan: Plan, attempt: Attempt, agent: AgentSpec | None) -> Plan:
@@ -60,6 +65,17 @@ def attempt_hash(hank_hash: str, attempt: Attempt) -> str:
     return hashlib.sha256(hank_hash.encode() + b"\0" + codec.encode(attempt)).hexdigest()
 
 
+def fault_of_score(score: str) -> str | None:
+    """Return why a text cannot be run as the score command; None if it can."""
+    if "\0" in score:
+        return "The score command contains a NUL character."
+
+    if len(score.encode("utf-8", "surrogatepass")) > LONGEST_SCORE:
+        return f"The score command has more than {LONGEST_SCORE:,} bytes."
+
+    return None
+
+
 def score_codon(attempt: Attempt) -> Codon | None:
     """Return the codon that runs the score command; None without one."""
     if attempt.score is None:
@@ -72,7 +88,10 @@ def score_codon(attempt: Attempt) -> Codon | None:
         continuation_mode="fresh",
         prompt_text="",
         output_var="attempt_score",
-        agent=CommandAgentSpec(command=("/bin/sh", "-c", attempt.score)),
+        agent=CommandAgentSpec(
+            # -I -S: nothing of the work tree or of the user's packages is imported.
+            command=(sys.executable, "-I", "-S", _SCORE_OUTPUT, attempt.score)
+        ),
     )
 
 

@@ -153,11 +153,16 @@ class Branching:
     ) -> BranchMade:
         """Make a branch; raise Refused, and then nothing of it is left.
 
-        With `attempt` it runs the plan as that says, whose codon must be in the branch's plan.
+        With `attempt` it runs the plan as that says, whose codon must be in the branch's plan. The
+        path is then one that this server has chosen, as it chooses one if there is none.
         """
+        wanted, otherwise = path, self._home()
+        if path is not None and attempt is not None:
+            wanted, otherwise = None, Path(path)
+
         async with self._alone:
             await self._clear_the_way()
-            final = await anyio.to_thread.run_sync(place_of, path, self._home(), self._ctx.layout)
+            final = await anyio.to_thread.run_sync(place_of, wanted, otherwise, self._ctx.layout)
             draft = self._draft(target, final, attempt)
             try:
                 with self._ctx.checkpointer.progress.watching("branch", causes) as meter:
@@ -290,6 +295,8 @@ class Branching:
         plan = reentered_by(run, state, self._ctx.recorded.hank)
         if draft.attempt is not None:
             plan = attempt_plan(plan, draft.attempt, agent_of(draft.attempt.variant))
+            # The attempt is as it was given; journals and states have no secrets.
+            plan = tuple(map(self._ctx.ledger.redactor.value, plan))
 
         return inherited(state, draft.target, history, plan, run)
 

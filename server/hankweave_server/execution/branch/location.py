@@ -55,7 +55,7 @@ def place_of(wanted: str | None, otherwise: Path, original: Layout) -> Path:
             f"There is no directory {place.parent}.", "Create it first, or choose another path."
         ) from None
     except (OSError, RuntimeError) as error:
-        raise _refused(f"{wanted!r} cannot be used: {error}.") from None
+        raise _refused(f"{str(place)!r} cannot be used: {error}.") from None
 
     return final
 

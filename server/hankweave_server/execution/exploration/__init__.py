@@ -6,4 +6,5 @@ Modules, in reading order:
 - `adoption`: go to the result of an attempt, or merge it into the present files
 - `judge`: ask a model which result is the best
 - `child`: the server of an attempt, a process of its own
+- `score_output`: a program that runs the score command, and shortens what it prints
 """

@@ -24,7 +24,9 @@ from hankweave_protocol import codec
 from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
+from hankweave_server.config import SETTINGS
 from hankweave_server.domain.history import newest_run, next_codon, thread
+from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
@@ -32,12 +34,21 @@ from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import RunSettings
 
 _MAIN = "from hankweave_server.cli.app import main; main()"
-
+_OF_AN_ATTEMPT = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
+"""Settings that a person chooses for one server: an attempt has its own, whatever the environment
+or `hankweave.json` says."""
 _ERROR = "hankweave: "
 """Begins an error on the terminal."""
-
 _LAST_BYTES = 1 << 16
 """Bytes at the end of the output in which the newest error is looked for."""
+_WARNING = f"{_ERROR}warning: "
+_REFUSALS = frozenset(
+    {
+        *(ExitCode.USAGE, ExitCode.BAD_DATA, ExitCode.NO_INPUT, ExitCode.UNAVAILABLE),
+        *(ExitCode.CANNOT_CREATE, ExitCode.NO_PERMISSION, ExitCode.CONFIGURATION),
+    }
+)
+"""Exit codes of a server that will not start, however often it is tried."""
 
 END_SECONDS = 15.0
 """Time for an orderly end; see `local/ephemeral_server.py`."""
@@ -64,37 +75,45 @@ def start_server(layout: Layout, options: Sequence[str]) -> int:
     Its output goes to `logs/attempt.out`. Raises OSError.
     """
     fsutil.make_private_directory(layout.server_log.parent)
-    output = _output_of(layout)
+    output = output_of(layout)
     command = ["run", "--execution", str(layout.root), "--headless", "--plain", *options]
+    own = {SETTINGS[key].variable: value for key, value in _OF_AN_ATTEMPT.items()}
     with output.open("ab") as sink:
         process = subprocess.Popen(
             # -P: no module in the current directory is imported.
             [sys.executable, "-P", "-c", _MAIN, *command],
             stdin=subprocess.DEVNULL,
+            env=os.environ | own,
             stdout=sink,
             stderr=sink,
             start_new_session=True,
         )
 
+    # `ended` reaps it. Without this, subprocess would do so at any later start of a program.
+    process.returncode = 0
     return process.pid
 
 
-def _output_of(layout: Layout) -> Path:
+def output_of(layout: Layout) -> Path:
+    """Return the file with what the servers of an attempt have printed."""
     return layout.server_log.with_name("attempt.out")
 
 
 def last_error(layout: Layout) -> str | None:
     """Return the newest error that the servers of an attempt have printed, if any."""
     try:
-        with _output_of(layout).open("rb") as output:
+        with output_of(layout).open("rb") as output:
             size = output.seek(0, os.SEEK_END)
             output.seek(max(0, size - _LAST_BYTES))
             lines = output.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
         return None
 
-    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    return one_line(errors[-1]) if errors else None
+    for line in reversed(lines):
+        if line.startswith(_ERROR) and not line.startswith(_WARNING):
+            return one_line(line.removeprefix(_ERROR))
+
+    return None
 
 
 def attempt_options(settings: RunSettings) -> tuple[str, ...]:
@@ -137,24 +156,35 @@ def server_of(layout: Layout) -> int | None:
     return None
 
 
-async def ended(pid: int) -> None:
-    """Wait until a process has ended; a child of this process is reaped."""
+async def ended(pid: int) -> int | None:
+    """Wait until a process has ended; return its exit code if it is a child of this process.
+
+    A child is reaped. The code is negative if a signal ended it.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return None
 
     try:
         await anyio.wait_readable(descriptor)
     finally:
         os.close(descriptor)
 
-    _reap(pid)
+    return _reap(pid)
 
 
-def _reap(pid: int) -> None:
+def is_refusal(exit_code: int | None) -> bool:
+    """Return whether a server has ended because it cannot start: a person has to mend something."""
+    return exit_code in _REFUSALS
+
+
+def _reap(pid: int) -> int | None:
     with contextlib.suppress(ChildProcessError):  # An earlier server has started it.
-        os.waitpid(pid, os.WNOHANG)
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if reaped else None
+
+    return None
 
 
 def end_server(pid: int) -> None:
@@ -165,17 +195,21 @@ def end_server(pid: int) -> None:
         return
 
     try:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
+        end_process(descriptor)
+    finally:
+        os.close(descriptor)
+        _reap(pid)
+
+
+def end_process(descriptor: int) -> None:
+    """Do the same with the process of a pidfd, without reaping it."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    with contextlib.suppress(ProcessLookupError):
         for number, patience in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
             signal.pidfd_send_signal(descriptor, number)
             if waiting.poll(None if patience is None else patience * 1000):
                 return
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)
-        _reap(pid)
 
 
 def remove_execution(root: Path) -> None:
@@ -188,7 +222,8 @@ def remove_execution(root: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise OSError(done.stderr.decode(errors="replace").strip())
+        said = done.stderr.strip() or done.stdout.strip()
+        raise OSError(said.decode(errors="replace"))
 
 
 def result_of(layout: Layout) -> AttemptResult:

@@ -20,9 +20,12 @@ nowhere recorded, and is always true.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +34,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from hankweave_protocol import codec
 from hankweave_protocol.attempts import Attempt, AttemptRecord, Exploration
 from hankweave_protocol.commands import ExplorationStart
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -39,6 +43,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.instants import from_text, milliseconds_between
 from hankweave_protocol.state import PlanEntry, Run, State
 from hankweave_protocol.transitions import ExplorationSet, RunImported
+from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.domain import plan as plans
@@ -47,6 +52,7 @@ from hankweave_server.domain.budget.allowance import capped
 from hankweave_server.domain.budget.spending import counted, total
 from hankweave_server.domain.costs import run_cost
 from hankweave_server.domain.exploration import explorations
+from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
@@ -69,7 +75,7 @@ from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.adoption import adoption_reason, take_present
-from hankweave_server.execution.exploration.judge import judged
+from hankweave_server.execution.exploration.judge import judged, refuse_unknown
 from hankweave_server.execution.resume import reentered_by
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
@@ -124,6 +130,14 @@ class Explorations:
         self._alone = anyio.Lock()
         """Held while an attempt's record changes, so that no change is lost."""
         self._removing = anyio.Lock()
+        """Held while an attempt's server is started or its execution removed: one is over before
+        the other begins."""
+        self._keeping = anyio.Lock()
+        """Held from the moment in which an exploration is kept as it was given until it is in the
+        state, and while such files are removed."""
+        self._servers: dict[str, int] = {}
+        """The pids of the servers that this process has started and that have not ended, by
+        attempt. A server that is starting does not have its lock yet."""
         self._supervised: set[str] = set()
         self._background = anyio.CancelScope()
         self._has_ended = anyio.Event()
@@ -142,8 +156,12 @@ class Explorations:
                 hint="Serve the execution with a hank: `hankweave run HANK`.",
             )
 
+        await self._refuse_unusable(command, planned=planned)
         most = self._budget(command.max_dollars)
         target = await self._target(command, causes)
+        if command.codon_id is not None:
+            target = self._beginning_with(command.codon_id, target)
+
         codon_id = self._first_codon(target)
         exploration_id = secrets.token_hex(3)
         attempts = planned_attempts(exploration_id, command.n, command.variants)
@@ -163,13 +181,31 @@ class Explorations:
             planned=planned,
         )
         self._refuse_invalid(exploration, len(command.variants))
-        await self._ctx.ledger.record(
-            ExplorationSet(exploration=exploration),
-            ExplorationStarted(exploration=exploration),
-            causes=causes,
-        )
+        async with self._keeping:
+            await anyio.to_thread.run_sync(self._keep_as_given, exploration)
+            await self._ctx.ledger.record(
+                ExplorationSet(exploration=exploration),
+                ExplorationStarted(exploration=exploration),
+                causes=causes,
+            )
+
         self._wake.set()
         return exploration
+
+    async def _refuse_unusable(self, command: ExplorationStart, *, planned: bool) -> None:
+        """Refuse what would be found only when the attempts have been paid for."""
+        fault = None if command.score is None else fault_of_score(command.score)
+        if fault is not None:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                fault,
+                path="$.data.score",
+                hint="Put it into a script, and name that.",
+            )
+
+        # A plan goes on without its judge: the reason is recorded with the exploration.
+        if command.judge is not None and not planned:
+            await refuse_unknown(self._ctx, command.judge)
 
     def _budget(self, wanted: float | None) -> float | None:
         """Return the budget of an exploration: never more than the execution has left."""
@@ -190,7 +226,7 @@ class Explorations:
 
     async def start_planned(self, entry: PlanEntry) -> None:
         """Explore a codon with `attempts`, or go on with that, instead of running it."""
-        wanted = entry.codon.attempts
+        wanted = self._ctx.recorded.original(entry.codon).attempts
         assert wanted is not None, "the runner asks only for such codons"
         open_ones = (each for each in self._ctx.state.explorations if each.ended_at is None)
         if any(each.planned and each.codon_id == entry.codon_id for each in open_ones):
@@ -250,18 +286,40 @@ class Explorations:
         record = await take_present(self._ctx, "before exploring", causes)
         return targets.target_of(self._ctx.state, self._ctx.checkpointer.known, record.sha)
 
-    def _first_codon(self, target: RollbackTarget) -> CodonId:
-        """Return the codon with which a branch from the target continues; raise Refused."""
+    def _beginning_with(self, codon_id: CodonId, target: RollbackTarget) -> RollbackTarget:
+        """Return the target as one from which work continues with a codon of the plan.
+
+        What follows a rollback to the same checkpoint may be another one: the codon before it, if
+        its failure was ignored, or one of the thread on which the execution is by now.
+        """
+        following = self._following(target)
+        if following is not None and following.codon_id == codon_id:
+            return target
+
+        names = [entry.codon_id for entry in self._ctx.state.execution_plan]
+        if codon_id not in names:
+            return target
+
+        place = names.index(codon_id)
+        return dataclasses.replace(target, after_codon=names[place - 1] if place else None)
+
+    def _following(self, target: RollbackTarget) -> PlanEntry | None:
+        """Return the entry of the plan with which a branch from the target continues."""
         state, hank = self._ctx.state, self._ctx.recorded.hank
         plan = reentered_by(new_run(self._ctx, continuation(target)), state, hank)
         after = target.after_codon
-        entry = next(iter(plan), None) if after is None else plans.after(plan, after)
+        return next(iter(plan), None) if after is None else plans.after(plan, after)
+
+    def _first_codon(self, target: RollbackTarget) -> CodonId:
+        """Return the codon with which a branch from the target continues; raise Refused."""
+        entry = self._following(target)
         if entry is None:
+            ran = ", ".join(each.codon.codon_id for each in thread(self._ctx.state)) or "none"
             raise Refused(
                 ErrorCode.NOTHING_TO_RUN,
                 "No codon follows that checkpoint.",
                 path="$.data.checkpointSha",
-                hint="Name an earlier checkpoint, or with codonId a codon that has run.",
+                hint=f"Begin at an earlier checkpoint, or at a codon that has run: {ran}.",
             )
 
         return entry.codon_id
@@ -275,6 +333,57 @@ class Explorations:
                 name = each.variant.name or f"{index % variants + 1}" if variants else None
                 message = f"Variant {name}: {fault}" if name is not None else str(fault)
                 raise Refused(ErrorCode.INVALID_COMMAND, message, path=place) from None
+
+    # --- explorations as they were given -------------------------------------------------------
+
+    def _keep_as_given(self, exploration: Exploration) -> None:
+        """Keep, durably, an exploration of which the journal will not have everything.
+
+        Agents get prompts, variables and commands unchanged. Attempts are made later, perhaps by
+        another server, and not from the text in which markers have taken the place of secrets.
+        Raises Refused if that is not possible.
+        """
+        if self._ctx.ledger.redactor.value(exploration) == exploration:
+            return
+
+        path = self._given_path(exploration.exploration_id)
+        try:
+            fsutil.make_private_directory(path.parent)
+            fsutil.replace_durably(path, codec.encode(exploration))
+        except OSError as error:
+            is_full = error.errno in (ENOSPC, EDQUOT)
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE if is_full else ErrorCode.INVALID_PATH,
+                f"{path} cannot be written: {error.strerror}.",
+                hint="Nothing was started. Free some space, or make the folder writable.",
+            ) from None
+
+    def _as_given(self, exploration: Exploration, attempt_id: str) -> Attempt:
+        """Return an attempt with what it was given; raise Refused, OSError or MsgspecError."""
+        record = _record_in(exploration, attempt_id)
+        try:
+            content = self._given_path(exploration.exploration_id).read_bytes()
+        except FileNotFoundError:
+            return self._attempt(exploration, record)
+
+        given = codec.decode_value(Exploration, content)
+        # A name is for people, and in no way part of the work.
+        variant = replace(_record_in(given, attempt_id).variant, name=record.variant.name)
+        return self._attempt(given, replace(record, variant=variant))
+
+    async def _forget_ended(self) -> None:
+        """Remove what was kept of explorations of which no attempt is made any more."""
+        async with self._keeping:
+            running = (each for each in self._ctx.state.explorations if each.ended_at is None)
+            kept = {self._given_path(each.exploration_id) for each in running}
+            try:
+                await anyio.to_thread.run_sync(_remove_files, self._ctx.layout.explorations, kept)
+            except OSError as error:
+                message = f"The texts of an ended exploration were not removed: {error}"
+                await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
+
+    def _given_path(self, exploration_id: str) -> Path:
+        return self._ctx.layout.explorations / f"{exploration_id}.json"
 
     def _attempt(self, exploration: Exploration, record: AttemptRecord) -> Attempt:
         share = record.max_dollars
@@ -305,20 +414,43 @@ class Explorations:
             if each.status != "discarded":
                 await self._change(exploration_id, each.attempt_id, causes, status="discarded")
 
-            await self._remove(exploration_id, each.attempt_id)
+        left: list[str] = []
+        for each in chosen:
+            try:
+                await self._remove(exploration_id, each.attempt_id)
+            except OSError as error:
+                left.append(f"{each.attempt_id} ({error})")
 
         self._wake.set()
+        if left:
+            raise Refused(
+                ErrorCode.INVALID_PATH,
+                f"Discarded, but the execution was not removed of: {', '.join(left)}.",
+                path="$.data.explorationId",
+                hint="No attempt is running. Mend what is named and discard again; the next start "
+                "of the server tries it, too.",
+            )
+
         return explorations.exploration_named(self._ctx.state, exploration_id)
 
     async def _remove(self, exploration_id: str, attempt_id: str) -> None:
-        """End the server of a discarded attempt and remove its execution, if there is one."""
+        """End the server of a discarded attempt and remove its execution, if there is one.
+
+        Raises OSError if that is not possible; no server runs then.
+        """
         async with self._removing:
             record = self._record(exploration_id, attempt_id)
-            if record.execution_path is not None:
-                attempt = self._attempt(self._exploration(exploration_id), record)
-                # At the end of this server, the process that removes it goes on by itself.
-                work = partial(_removed, Path(record.execution_path), attempt)
-                await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+            if record.execution_path is None:
+                return
+
+            attempt = self._attempt(self._exploration(exploration_id), record)
+            # Opened here, because a pid leaves `_servers` in the moment in which it is free for
+            # another process: in the thread, it might already be that of another one.
+            started = self._servers.get(attempt_id)
+            server = None if started is None else os.pidfd_open(started)
+            # At the end of this server, the process that removes it goes on by itself.
+            work = partial(_removed, Path(record.execution_path), attempt, server)
+            await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
     # --- background ----------------------------------------------------------------------------
 
@@ -327,6 +459,7 @@ class Explorations:
         try:
             with self._background:
                 await self._remove_discarded()
+                await self._forget_ended()
                 async with anyio.create_task_group() as tasks:
                     await self._run(tasks)
         finally:
@@ -408,6 +541,7 @@ class Explorations:
                 best=None if best is None else best.attempt_id,
             ),
         )
+        await self._forget_ended()
 
     async def _adopt(self, exploration: Exploration, best: AttemptRecord) -> None:
         """Adopt the best attempt, unless the execution is at work; then it waits for a person."""
@@ -446,6 +580,9 @@ class Explorations:
             self._wake.set()
 
     async def _bring_to_its_end(self, exploration_id: str, attempt_id: str) -> None:
+        if self._record(exploration_id, attempt_id).status == "discarded":
+            return
+
         if self._record(exploration_id, attempt_id).max_dollars == 0.0:
             message = "Nothing was left of the exploration's budget."
             await self._finish(
@@ -466,11 +603,16 @@ class Explorations:
                 if result.is_over:
                     break
 
-                pid = await anyio.to_thread.run_sync(
-                    child.start_server, layout, self._settings.options
-                )
+                pid = await self._started(exploration_id, attempt_id, layout)
+                if pid is None:
+                    continue
 
-            await child.ended(pid)
+            exit_code = await child.ended(pid)
+            self._servers.pop(attempt_id, None)
+            if child.is_refusal(exit_code):
+                why = await anyio.to_thread.run_sync(_why_not_started, layout)
+                await self._finish(exploration_id, attempt_id, status="failed", message=why)
+                return
 
         result = await anyio.to_thread.run_sync(child.result_of, layout)
         if not result.is_over:
@@ -491,6 +633,17 @@ class Explorations:
         else:
             await self._import(exploration_id, attempt_id, layout, result)
 
+    async def _started(self, exploration_id: str, attempt_id: str, layout: Layout) -> int | None:
+        """Start the server of an attempt and return its pid; None if it is discarded by now."""
+        async with self._removing:
+            if self._record(exploration_id, attempt_id).status == "discarded":
+                return None
+
+            options = self._settings.options
+            pid = await anyio.to_thread.run_sync(child.start_server, layout, options)
+            self._servers[attempt_id] = pid
+            return pid
+
     async def _made(self, exploration_id: str, attempt_id: str) -> Layout:
         """Return the execution of an attempt; make it if it does not exist."""
         exploration = self._exploration(exploration_id)
@@ -502,13 +655,14 @@ class Explorations:
 
         assert record.execution_path is not None
         layout = Layout.of_execution(Path(record.execution_path))
-        attempt = self._attempt(exploration, record)
+        attempt = await anyio.to_thread.run_sync(self._as_given, exploration, attempt_id)
         if not await anyio.to_thread.run_sync(_is_made, layout, attempt):
             sha = exploration.checkpoint_sha
             if sha not in self._ctx.checkpointer.known:
                 raise CheckpointNotFound(sha)
 
             target = targets.target_of(self._ctx.state, self._ctx.checkpointer.known, sha)
+            target = self._beginning_with(exploration.codon_id, target)
             made = await self._branching.perform(target, record.execution_path, (), attempt)
             await self._change(exploration_id, attempt_id, run_id=made.run_id)
 
@@ -605,8 +759,23 @@ class Explorations:
         return explorations.exploration_named(self._ctx.state, exploration_id)
 
     def _record(self, exploration_id: str, attempt_id: str) -> AttemptRecord:
-        attempts = self._exploration(exploration_id).attempts
-        return next(each for each in attempts if each.attempt_id == attempt_id)
+        return _record_in(self._exploration(exploration_id), attempt_id)
+
+
+def _record_in(exploration: Exploration, attempt_id: str) -> AttemptRecord:
+    return next(each for each in exploration.attempts if each.attempt_id == attempt_id)
+
+
+def _remove_files(folder: Path, kept: Collection[Path]) -> None:
+    for path in folder.glob("*.json"):
+        if path not in kept:
+            fsutil.remove_durably(path)
+
+
+def _why_not_started(layout: Layout) -> str:
+    reason = child.last_error(layout)
+    ended = "." if reason is None else f": {reason}"
+    return f"Its server could not start{ended} Its output is in {child.output_of(layout)}."
 
 
 def _milliseconds_of(runs: Sequence[Run]) -> int:
@@ -638,12 +807,21 @@ def _name_of(state: State, codon_id: CodonId) -> str:
     return codon_id if entry is None else entry.codon.name
 
 
-def _removed(execution: Path, attempt: Attempt) -> None:
+def _removed(execution: Path, attempt: Attempt, server: int | None) -> None:
     """End the server of an attempt and remove its execution, as `hankweave cleanup` does.
 
-    A directory that is not this attempt's stays as it is, unless it is empty: a removal that was
+    `server` is a pidfd of the server that this process has started, if any; it is closed here. A
+    directory that is not this attempt's stays as it is, unless it is empty: a removal that was
     killed at its last step leaves it so. Raises OSError.
     """
+    try:
+        _remove_made(execution, attempt, server)
+    finally:
+        if server is not None:
+            os.close(server)
+
+
+def _remove_made(execution: Path, attempt: Attempt, server: int | None) -> None:
     layout = Layout.of_execution(execution)
     is_half_removed = layout.removed_state.exists()
     if not (is_half_removed or _is_made(layout, attempt)):
@@ -652,8 +830,19 @@ def _removed(execution: Path, attempt: Attempt) -> None:
 
         return
 
-    pid = child.server_of(layout)
-    if pid is not None:
-        child.end_server(pid)
+    if server is not None:
+        child.end_process(server)
 
-    child.remove_execution(execution)
+    for is_last in (False, False, True):
+        pid = child.server_of(layout)
+        if pid is not None:
+            child.end_server(pid)
+
+        try:
+            child.remove_execution(execution)
+        except OSError:
+            # A former process of this server may have started one that has its lock only now.
+            if is_last or child.server_of(layout) is None:
+                raise
+        else:
+            return

@@ -22,6 +22,7 @@ from typing import Any
 import anyio.to_thread
 
 from hankweave_protocol.attempts import AttemptRecord, Exploration, JudgedReason, Judgement
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.state import Tokens
 from hankweave_server.domain import plan as plans
 from hankweave_server.execution.context import ExecutionContext
@@ -225,6 +226,16 @@ def _agreed(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[tuple[str,
 
 
 # --- the calls -----------------------------------------------------------------------------------
+
+
+async def refuse_unknown(ctx: ExecutionContext, judge: str) -> None:
+    """Raise Refused for a judge without a known provider, a key or the package that it needs."""
+    try:
+        model = await anyio.to_thread.run_sync(ctx.models.open, judge)
+    except ModelMissing as missing:
+        raise Refused(ErrorCode.INVALID_COMMAND, str(missing), path="$.data.judge") from None
+
+    await model.aclose()
 
 
 async def judged(ctx: ExecutionContext, exploration: Exploration) -> Judgement:
