@@ -61,6 +61,7 @@ class Parent:
             ledger=self,
             checkpointer=self,
             now_text=lambda: LATER,
+            layout=Layout.of_execution(Path("/nowhere")),  # It keeps no texts of explorations.
         )
         self.known = {sha(1): None}
         unused: Any = None
