@@ -40,7 +40,7 @@ _SHORTEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What is to be said about the name of a model that is not listed."""
+    """The verdict on the name of a model that is not listed."""
 
     is_misspelt: bool
     nearest: str | None

@@ -32,7 +32,7 @@ _BLOCK = 64 << 10
 
 
 class Excerpt:
-    """What is passed on of one stream."""
+    """The part of a stream that is passed on."""
 
     def __init__(self, source: int, target: int) -> None:
         self.source = source
