@@ -232,6 +232,7 @@ export interface Transitions {
   "CheckpointCreated": CheckpointCreated;
   "InitialCheckpointSet": InitialCheckpointSet;
   "PlanSet": PlanSet;
+  "PlanChanged": PlanChanged;
   "TimeTravelled": TimeTravelled;
   "TravelsForgotten": TravelsForgotten;
   "EditsNoticed": EditsNoticed;
@@ -268,6 +269,16 @@ export type ActiveStatus =
   | "initializing"
   | "running"
   | "completing-sentinels";
+
+/** One codon that was added to the execution plan. */
+export interface AddedStep {
+  codonId: string;
+  loopContext?: LoopContext;
+  /** The entry of the former plan that has the same codon. */
+  like?: string;
+  /** Null if `like` is set. */
+  codon?: Codon;
+}
 
 /**
  * `aftermath.intent`: durable before a codon begins whose files are exported or archived after its
@@ -2123,6 +2134,21 @@ export type Ping = Record<string, never>;
 
 export type PingBroadcast = Record<string, never>;
 
+/**
+ * The execution plan was set; recorded as its difference from the former one.
+ *
+ * A loop adds an iteration at a time, so recording the whole plan each time would let the journal
+ * grow with the square of the iterations.
+ */
+export interface PlanChanged {
+  /** The number of entries that stay before the change. */
+  at: number;
+  /** The number of entries that leave the plan from there on. */
+  removed: number;
+  /** The entries that take their place. */
+  added?: AddedStep[];
+}
+
 /** One codon that will run or has run; loops are unrolled, one iteration at a time. */
 export interface PlanEntry {
   codon: Codon;
@@ -2130,7 +2156,11 @@ export interface PlanEntry {
   loopContext?: LoopContext;
 }
 
-/** The execution plan was set: at the start, after an iteration, or after a rollback. */
+/**
+ * The execution plan was set: at the start, after an iteration, or after a rollback.
+ *
+ * The journal has it as `PlanChanged` wherever a plan was set before.
+ */
 export interface PlanSet {
   executionPlan: PlanEntry[];
 }

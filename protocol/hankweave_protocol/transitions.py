@@ -11,14 +11,16 @@ from typing import ClassVar
 import msgspec
 
 from hankweave_protocol.attempts import Exploration
+from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, Direction, Notice, Travel
-from hankweave_protocol.shapes import Registry, Typed
+from hankweave_protocol.shapes import Registry, Typed, Value
 from hankweave_protocol.state import (
     CodonExecution,
     CodonStatus,
     CodonWait,
     LoadedSentinels,
+    LoopContext,
     PlanEntry,
     Run,
     Tokens,
@@ -160,10 +162,40 @@ class InitialCheckpointSet(Transition):
 
 
 class PlanSet(Transition):
-    """The execution plan was set: at the start, after an iteration, or after a rollback."""
+    """The execution plan was set: at the start, after an iteration, or after a rollback.
+
+    The journal has it as `PlanChanged` wherever a plan was set before.
+    """
 
     TYPE: ClassVar[str] = "PlanSet"
     execution_plan: tuple[PlanEntry, ...]
+
+
+class AddedStep(Value):
+    """One codon that was added to the execution plan."""
+
+    codon_id: CodonId
+    loop_context: LoopContext | None = None
+    like: CodonId | None = None
+    """The entry of the former plan that has the same codon."""
+    codon: Codon | None = None
+    """Null if `like` is set."""
+
+
+class PlanChanged(Transition):
+    """The execution plan was set; recorded as its difference from the former one.
+
+    A loop adds an iteration at a time, so recording the whole plan each time would let the journal
+    grow with the square of the iterations.
+    """
+
+    TYPE: ClassVar[str] = "PlanChanged"
+    at: int
+    """The number of entries that stay before the change."""
+    removed: int
+    """The number of entries that leave the plan from there on."""
+    added: tuple[AddedStep, ...] = ()
+    """The entries that take their place."""
 
 
 class TimeTravelled(Transition):
@@ -239,6 +271,7 @@ AnyTransition = (
     | CheckpointCreated
     | InitialCheckpointSet
     | PlanSet
+    | PlanChanged
     | TimeTravelled
     | TravelsForgotten
     | EditsNoticed
@@ -264,6 +297,7 @@ TRANSITIONS: Registry[Transition] = Registry(
     CheckpointCreated,
     InitialCheckpointSet,
     PlanSet,
+    PlanChanged,
     TimeTravelled,
     TravelsForgotten,
     EditsNoticed,

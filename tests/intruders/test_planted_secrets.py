@@ -141,5 +141,5 @@ async def test_an_agent_gets_the_secrets_that_the_record_lacks(tmp_path: Path) -
 
     assert files_with(execution, MARK.encode()) == []
     journal = (execution / ".hankweave" / "events" / "events.jsonl").read_text()
-    assert journal.count('"transitionType":"PlanSet"') == 1, "the plan compares equal again"
+    assert journal.count('"transitionType":"Plan') == 1, "the plan compares equal again"
     assert Redactor().text(key) in journal

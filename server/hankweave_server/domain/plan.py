@@ -7,9 +7,11 @@ removes the iterations after its target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
+from itertools import islice, takewhile
 from typing import Literal
+
+import msgspec
 
 from hankweave_protocol.hank import Codon, ContextExceededEnd, Hank, Loop
 from hankweave_protocol.ids import CodonId, iteration_id
@@ -25,6 +27,7 @@ from hankweave_protocol.state import (
     State,
     Tokens,
 )
+from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain.history import thread
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
 
@@ -110,6 +113,54 @@ def after(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
     following = iter(plan)
     found = any(entry.codon_id == codon_id for entry in following)
     return next(following, None) if found else None
+
+
+def change(before: Plan, after: Plan) -> PlanSet | PlanChanged:
+    """Return the transition from one plan to another, as small as possible."""
+    if not before:
+        return PlanSet(execution_plan=after)
+
+    shorter = min(len(before), len(after))
+    first = _equal(zip(before, after, strict=False))
+    last = _equal(islice(zip(reversed(before), reversed(after), strict=False), shorter - first))
+    former = {entry.codon.id: entry for entry in before}
+    return PlanChanged(
+        at=first,
+        removed=len(before) - first - last,
+        added=tuple(_added(each, former) for each in after[first : len(after) - last]),
+    )
+
+
+def _equal(pairs: Iterable[tuple[PlanEntry, PlanEntry]]) -> int:
+    """Return how many pairs are equal, up to the first that is not."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or pair[0] == pair[1], pairs))
+
+
+def _added(entry: PlanEntry, former: Mapping[str, PlanEntry]) -> AddedStep:
+    step = AddedStep(codon_id=entry.codon_id, loop_context=entry.loop_context)
+    like = former.get(entry.codon.id)
+    if like is not None and like.codon == entry.codon:
+        return msgspec.structs.replace(step, like=like.codon_id)
+
+    return msgspec.structs.replace(step, codon=entry.codon)
+
+
+def changed(plan: Plan, change: PlanChanged) -> Plan:
+    """Return the plan after a change; raise ValueError for a change of another plan."""
+    end = change.at + change.removed
+    if not (0 <= change.at <= end <= len(plan)):
+        raise ValueError(f"it has {len(plan)} entries, and no entries {change.at} to {end}")
+
+    codons = {entry.codon_id: entry.codon for entry in plan}
+    added: list[PlanEntry] = []
+    for step in change.added:
+        codon = step.codon if step.like is None else codons.get(step.like)
+        if codon is None:
+            raise ValueError(f"{step.codon_id} is like {step.like}, which is not in it")
+
+        added.append(PlanEntry(codon=codon, codon_id=step.codon_id, loop_context=step.loop_context))
+
+    return (*plan[: change.at], *added, *plan[end:])
 
 
 def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ from hankweave_protocol.transitions import (
     ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
+    PlanChanged,
     PlanSet,
     RunCompleted,
     RunCrashed,
@@ -60,6 +61,7 @@ from hankweave_protocol.transitions import (
     Transition,
     TravelsForgotten,
 )
+from hankweave_server.domain import plan as plans
 from hankweave_server.domain import undo
 from hankweave_server.domain.costs import run_cost, total_cost
 from hankweave_server.domain.history import waiting_run
@@ -179,6 +181,8 @@ def _changed(state: State, transition: AnyTransition) -> State:
         case PlanSet(execution_plan=plan):
             _require_faultless("The plan", plan_faults(plan))
             return replace(state, execution_plan=plan)
+        case PlanChanged():
+            return _with_plan_changed(state, transition)
         case TimeTravelled():
             return undo.after(state, transition)
         case TravelsForgotten():
@@ -195,6 +199,16 @@ def _changed(state: State, transition: AnyTransition) -> State:
             return _with_imported_run(state, run)
         case other:
             assert_never(other)
+
+
+def _with_plan_changed(state: State, transition: PlanChanged) -> State:
+    try:
+        plan = plans.changed(state.execution_plan, transition)
+    except ValueError as fault:
+        raise Impossible(f"The plan was changed, but {fault}.") from None
+
+    _require_faultless("The plan", plan_faults(plan))
+    return replace(state, execution_plan=plan)
 
 
 # --- runs -----------------------------------------------------------------------------------------

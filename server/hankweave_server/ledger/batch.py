@@ -25,6 +25,7 @@ from hankweave_protocol.transitions import (
     ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
+    PlanChanged,
     PlanSet,
     RunImported,
     RunStarted,
@@ -34,6 +35,7 @@ from hankweave_protocol.transitions import (
     TravelsForgotten,
 )
 from hankweave_server.clock import Clock
+from hankweave_server.domain import plan as plans
 from hankweave_server.domain.reducer import apply, as_known, resulting_state
 
 Entry: TypeAlias = EventData | Transition
@@ -125,6 +127,9 @@ def _transition(
     Encoding may change a value (a file name that is not valid Unicode). A state that is built
     from the original value would not be the fold of the journal.
     """
+    if isinstance(transition, PlanSet):
+        transition = plans.change(state.execution_plan, transition.execution_plan)
+
     body = codec.transition_body(transition)
     after = apply(state, codec.decode_transition_body(body), seq)
     subject = _subject(transition)
@@ -157,7 +162,7 @@ def _subject(transition: Transition) -> About:
             return About(checkpoint.coordinate.run_id, checkpoint.coordinate.codon_id)
         case RunImported(run=run):
             return About(run.run_id)
-        case InitialCheckpointSet() | PlanSet() | ExplorationSet():
+        case InitialCheckpointSet() | PlanSet() | PlanChanged() | ExplorationSet():
             return About()
         case TimeTravelled() | TravelsForgotten() | EditsNoticed() | EditsOvertaken() | AgentTold():
             return About()

@@ -27,7 +27,9 @@ from hankweave_protocol.state import (
     Run,
     State,
 )
+from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
+from support.histories import a_plan
 
 
 def a_codon(name: str, *patterns: str) -> Codon:
@@ -242,6 +244,60 @@ def test_an_iteration_lasts_from_its_first_start_to_its_end() -> None:
     state = _state_after(plan, ["observe", "review#0", "mend#0", "review#1", "mend#1"])
     assert plans.iteration_duration_ms(state, entry_of(plan, "mend#0")) == 90_000
     assert plans.iteration_duration_ms(EMPTY_STATE, entry_of(plan, "mend#0")) == 0
+
+
+@given(*[st.lists(st.sampled_from([f"review#{n}" for n in range(6)]), unique=True)] * 2)
+def test_a_plan_is_recorded_as_its_difference_from_the_one_before(
+    before: list[str], after: list[str]
+) -> None:
+    """The difference leads from the first to the second, and holds no codon of the first again."""
+    first, second = a_plan(*before), a_plan(*after)
+    match plans.change(first, second):
+        case PlanSet(execution_plan=whole):
+            assert (first, whole) == ((), second)
+        case PlanChanged() as change:
+            assert plans.changed(first, change) == second
+            assert all(step.codon is None for step in change.added)
+            assert len(change.added) <= len(second)
+
+
+def test_one_more_iteration_is_recorded_without_its_prompts() -> None:
+    """The record has the same size however long the plan is, and however long the prompts are."""
+    plan = plans.initial_plan(HANK)
+    for number in range(3):
+        longer = plans.next_iteration(plan, REVIEW, entry_of(plan, f"mend#{number}"))
+        change = plans.change(plan, longer)
+        assert isinstance(change, PlanChanged)
+        assert (change.at, change.removed) == (3 + 2 * number, 0)
+        assert [step.like for step in change.added] == [f"review#{number}", f"mend#{number}"]
+        plan = plans.changed(plan, change)
+        assert plan == longer
+
+
+def test_an_edited_codon_is_recorded_whole() -> None:
+    """The hank was changed: an entry of the same name has another codon now."""
+    plan = plans.initial_plan(HANK)
+    edited = (PlanEntry(codon=a_codon("observe", "*.js"), codon_id=CodonId("observe")), *plan[1:])
+    change = plans.change(plan, edited)
+    assert isinstance(change, PlanChanged)
+    assert [step.codon for step in change.added] == [edited[0].codon]
+    assert plans.changed(plan, change) == edited
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        PlanChanged(at=9, removed=0),
+        PlanChanged(at=0, removed=9),
+        PlanChanged(at=-1, removed=0),
+        PlanChanged(
+            at=0, removed=0, added=(AddedStep(codon_id=CodonId("x"), like=CodonId("lost")),)
+        ),
+    ],
+)
+def test_a_difference_from_another_plan_is_refused(change: PlanChanged) -> None:
+    with pytest.raises(ValueError, match="it"):
+        plans.changed(plans.initial_plan(HANK), change)
 
 
 @given(st.data())

@@ -88,6 +88,9 @@ export function fold(state, { type, data }) {
     case "PlanSet":
       state.executionPlan = data.executionPlan;
       break;
+    case "PlanChanged":
+      state.executionPlan = changedPlan(state.executionPlan, data);
+      break;
     case "TimeTravelled":
       return travel(state, data);
     case "TravelsForgotten": {
@@ -226,6 +229,15 @@ function upTo(entries, source) {
     0,
     entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1,
   );
+}
+
+function changedPlan(plan, { at, removed, added = [] }) {
+  const codons = new Map(plan.map((entry) => [entry.codonId, entry.codon]));
+  const entries = added.map(({ like, codon, ...entry }) => ({
+    ...entry,
+    codon: codon ?? codons.get(like),
+  }));
+  return [...plan.slice(0, at), ...entries, ...plan.slice(at + removed)];
 }
 
 function endRun(state, { runId, endTime }, status) {
