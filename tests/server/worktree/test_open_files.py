@@ -12,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
+from hankweave_server.worktree.open_files import (
+    OpenFiles,
+    Writer,
+    files_open_for_writing,
+    writers_of,
+)
 
 OURSELVES = (os.getpid(),)
 
@@ -80,3 +85,58 @@ def test_a_process_of_another_user_is_passed_over(tmp_path: Path) -> None:
         pytest.skip("root may look at every process")
 
     assert files_open_for_writing((1,), tmp_path) == OpenFiles()
+
+
+HOLDER = """
+import mmap, sys
+files = [open(path, "r+b") for path in sys.argv[1:]]
+mapping = mmap.mmap(files[-1].fileno(), 0)
+files.pop().close()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_every_process_that_can_write_to_a_file_is_named(tmp_path: Path) -> None:
+    """Any process counts, by descriptor or mapping; other files and readers do not."""
+    names = ("open \n one", "sub/mapped", "other", "read")
+    (tmp_path / "sub").mkdir()
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
+
+    held = [tmp_path / "open \n one", tmp_path / "other", tmp_path / "sub/mapped"]
+    with (
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", HOLDER, *held],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as holder,
+        (tmp_path / "read").open("rb"),
+        (tmp_path / "open \n one").open("ab"),
+    ):
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        wanted = (b"open \n one", b"sub/mapped", b"read", b"missing", b"nul\0")
+        found = writers_of(wanted, tmp_path)
+        holder.stdin.close()
+
+    ours, theirs = (Path("/proc/self/comm").read_text().strip(), found[-1].program)
+    assert set(found) == {
+        Writer(b"open \n one", os.getpid(), ours, is_mapping=False),
+        Writer(b"open \n one", holder.pid, theirs, is_mapping=False),
+        Writer(b"sub/mapped", holder.pid, theirs, is_mapping=True),
+    }
+    assert theirs.startswith("python")
+    assert writers_of(wanted, tmp_path) == ()
+
+
+def test_a_file_with_the_name_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    """The inode decides, so a path that has another file by now has no writer."""
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a").write_text("x")
+    with (tmp_path / "a").open("ab"):
+        assert writers_of((b"sub/a",), tmp_path) == ()
+        (tmp_path / "sub/a").replace(tmp_path / "a")
+        assert writers_of((b"a",), tmp_path) == ()
