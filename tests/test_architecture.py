@@ -17,7 +17,7 @@ PROTOCOL = TOP / "protocol"
 
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"config", "settings", "paths", "clock", "fsutil", "logs", "errors"})
-    | {"background_tasks", "listing", "meter", "plain_text", "redaction"},
+    | {"background_tasks", "bounded_requests", "listing", "meter", "plain_text", "redaction"},
     frozenset({"domain"}),
     frozenset({"confinement", "ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),

@@ -53,7 +53,10 @@ SECRET = "HANKWEAVE_RUNTIME_WEBHOOK_SECRET"
 """The environment variable with the secret that signs webhooks."""
 
 TIMEOUT = 15.0
-"""Seconds for one request."""
+"""Seconds in which a destination must send something."""
+
+LONGEST = 120.0
+"""Seconds for an attempt. One that lasts longer is given up for good: no thread can be ended."""
 
 DELAYS = (1.0, 5.0, 30.0, 120.0, 300.0, 600.0, 1800.0)
 """Seconds between two attempts to deliver a notification."""
@@ -170,7 +173,8 @@ class Webhook:
         except urllib.error.HTTPError as error:
             error.close()
             is_final = error.code < 500 and error.code not in _AGAIN
-            raise Undelivered(f"status {error.code}", is_final=is_final) from None
+            redirects = ", redirects are not followed" if 300 <= error.code < 400 else ""
+            raise Undelivered(f"status {error.code}{redirects}", is_final=is_final) from None
         except urllib.error.URLError as error:
             raise Undelivered(type(error.reason).__name__) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -264,6 +268,8 @@ def _services(urls: Sequence[str]) -> Iterable[Destination]:
     logging.getLogger("apprise").disabled = True
     try:
         import apprise
+
+        from hankweave_server import bounded_requests
     except ImportError:
         raise Stop(
             "--notify needs a library that is not installed.",
@@ -272,8 +278,9 @@ def _services(urls: Sequence[str]) -> Iterable[Destination]:
         ) from None
 
     logging.getLogger("apprise").disabled = True
+    bounded_requests.install()
     for number, url in enumerate(urls, 1):
-        client = apprise.Apprise()
+        client = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
         if not client.add(url):
             raise Stop(
                 f"The URL of service {number} is invalid, or of an unknown kind.",
@@ -433,7 +440,7 @@ class Notifier:
 
 
 async def attempt(destination: Destination, envelope: Envelope) -> None:
-    """Make one attempt in a thread; raise Undelivered.
+    """Make one attempt in a thread; raise Undelivered, also after `LONGEST` seconds.
 
     It is a daemon thread: at its end, the interpreter waits for each thread of `anyio.to_thread`,
     and so for a destination that never answers.
@@ -451,6 +458,11 @@ async def attempt(destination: Destination, envelope: Envelope) -> None:
             loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=send, name=destination.label, daemon=True).start()
-    await done.wait()
+    with anyio.move_on_after(LONGEST) as limit:
+        await done.wait()
+
+    if limit.cancelled_caught:
+        raise Undelivered(f"no answer within {LONGEST:g} s", is_final=True)
+
     if faults:
         raise faults[0]

@@ -6,6 +6,7 @@ An execution must not depend on its collector:
   full, because the collector is down or slow, spans are dropped.
 - When the server ends, what is left gets `FLUSH` seconds, and `ABORT` more in which attempts are
   cut short. All threads are daemons, so that one that hangs delays nothing.
+- What a collector answers is bounded in size and time, and a redirect is an error.
 - The library's log entries may quote headers and URLs. server.log gets its texts without what they
   quote, and each once: a collector that is down for hours takes a line or two.
 
@@ -34,7 +35,7 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from hankweave_server import __version__
+from hankweave_server import __version__, bounded_requests
 from hankweave_server.domain.tracing import conventions as names
 from hankweave_server.domain.tracing.spans import Attribute, Exported, FinishedSpan, Measurement
 from hankweave_server.logs import logger
@@ -211,9 +212,10 @@ class _Relay(logging.Handler):
 def _without_quotes(text: str, arguments: object) -> str:
     """Fill in numbers, types and known words: other strings may be headers, or parts of a URL."""
     given = arguments if isinstance(arguments, tuple) else ()
+    known = int | float | bounded_requests.Refused | None
     shown = tuple(
         each
-        if isinstance(each, int | float | None) or (isinstance(each, str) and each in _WORDS)
+        if isinstance(each, known) or (isinstance(each, str) and each in _WORDS)
         else f"<{type(each).__name__}>"
         for each in given
     )
@@ -225,6 +227,7 @@ def _without_quotes(text: str, arguments: object) -> str:
 
 def open_exporter(wanted: Wanted, execution: str) -> Exporter:
     """Start the SDK's threads; raise ValueError or OSError for variables that it cannot use."""
+    bounded_requests.install()
     library, relay = logging.getLogger("opentelemetry"), _Relay()
     library.addHandler(relay)
     library.propagate = False

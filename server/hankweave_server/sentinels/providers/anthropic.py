@@ -10,6 +10,7 @@ import anthropic
 
 from hankweave_protocol.state import Tokens
 from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall, refused
+from hankweave_server.sentinels.providers.transport import BoundedClient, reason
 
 
 class AnthropicModel:
@@ -18,7 +19,10 @@ class AnthropicModel:
     def __init__(self, name: str, key: str, base_url: str | None, timeout: timedelta) -> None:
         self._name = name
         self._client = anthropic.AsyncAnthropic(
-            api_key=key, base_url=base_url, timeout=timeout.total_seconds()
+            api_key=key,
+            base_url=base_url,
+            timeout=timeout.total_seconds(),
+            http_client=BoundedClient(timeout),
         )
 
     async def ask(self, call: ModelCall) -> ModelAnswer:
@@ -29,7 +33,7 @@ class AnthropicModel:
         except anthropic.APIStatusError as error:
             raise refused("Anthropic", error.status_code, error.message) from None
         except anthropic.APIError as error:
-            raise CallFailed(f"Anthropic: {error.message}", retriable=True) from None
+            raise CallFailed(f"Anthropic: {reason(error)}", retriable=True) from None
         except (ValueError, TypeError, AttributeError) as error:
             raise CallFailed(
                 f"Anthropic's response is malformed: {error}", retriable=True

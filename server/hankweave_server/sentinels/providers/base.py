@@ -60,10 +60,16 @@ class CallFailed(Exception):
 
 def refused(who: str, status: int, message: str) -> CallFailed:
     """Return the exception for a call that returned an HTTP error status."""
+    redirects = 300 <= status < 400
+    if redirects:
+        message = (
+            "redirects are not followed. Set its ..._BASE_URL to the address where it answers."
+        )
+
     return CallFailed(
         f"{who} returned {status}: {message}",
         retriable=status in (408, 409, 429) or status >= 500,
-        fatal="configuration" if status in (401, 403, 404) else None,
+        fatal="configuration" if redirects or status in (401, 403, 404) else None,
     )
 
 

@@ -9,6 +9,7 @@ import openai
 
 from hankweave_protocol.state import Tokens
 from hankweave_server.sentinels.providers.base import CallFailed, ModelAnswer, ModelCall, refused
+from hankweave_server.sentinels.providers.transport import BoundedClient, reason
 
 
 class OpenAIModel:
@@ -21,7 +22,10 @@ class OpenAIModel:
         # OpenAI's newer models reject the old name of the limit, other endpoints the new one.
         self._limit = "max_completion_tokens" if is_openai else "max_tokens"
         self._client = openai.AsyncOpenAI(
-            api_key=key, base_url=base_url, timeout=timeout.total_seconds()
+            api_key=key,
+            base_url=base_url,
+            timeout=timeout.total_seconds(),
+            http_client=BoundedClient(timeout),
         )
 
     async def ask(self, call: ModelCall) -> ModelAnswer:
@@ -31,7 +35,7 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             raise refused("The endpoint", error.status_code, error.message) from None
         except openai.APIError as error:
-            raise CallFailed(f"The endpoint: {error.message}", retriable=True) from None
+            raise CallFailed(f"The endpoint: {reason(error)}", retriable=True) from None
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             message = f"The endpoint's response is malformed: {error}"
             raise CallFailed(message, retriable=True) from None
