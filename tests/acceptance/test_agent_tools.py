@@ -297,7 +297,7 @@ async def test_without_a_server_the_tools_say_so_and_find_the_next_one(tmp_path:
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("checkpoint_undo", {}, "Unknown tool"),
+    ("checkpoint_undo", {}, "NO_SUCH_TOOL: "),
     ("checkpoint_create", {"label": "x" * 301}, "300"),
     ("checkpoint_create", {"label": 7}, "string"),
     ("checkpoint_list", {"kinds": ["good"]}, "manual"),

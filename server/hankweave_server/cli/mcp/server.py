@@ -7,14 +7,15 @@ are therefore part of the interface. Answers are typed and limited in length.
 from __future__ import annotations
 
 import base64
+import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.types import Tool, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from hankweave_client.client import Client
 from hankweave_protocol.records import (
@@ -493,6 +494,9 @@ _OVERWRITES = ToolAnnotations(
 )
 
 
+_STRICT = {"additionalProperties": False}
+
+
 class Door(MCPServer[None]):
     """An MCP server that lists the tools the hank allows now; each call checks again."""
 
@@ -514,7 +518,10 @@ class Door(MCPServer[None]):
 
     async def list_tools(self) -> list[Tool]:
         """List the allowed tools; if no server runs, all but the rollback, and calls will fail."""
-        tools = await super().list_tools()
+        tools = [
+            tool.model_copy(update={"input_schema": tool.input_schema | _STRICT})
+            for tool in await super().list_tools()
+        ]
         try:
             granted = await self._daemon.granted()
         except ToolError:
@@ -524,6 +531,58 @@ class Door(MCPServer[None]):
             return []
 
         return [tool for tool in tools if granted.rollback_paths or tool.name != self._rollback]
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool; raise ToolError with a code for a call that no tool can take.
+
+        The library ignores arguments that it does not know, and reports others in pydantic's words.
+        """
+        schemas = {tool.name: tool.input_schema for tool in await super().list_tools()}
+        if (schema := schemas.get(name)) is None:
+            raise ToolError(f"NO_SUCH_TOOL: There is no tool {name!r}{_nearest(name, schemas)}")
+
+        known: Mapping[str, Any] = schema["properties"]
+        faults = [
+            f"There is no argument {each!r}{_nearest(each, known)}"
+            for each in arguments
+            if each not in known
+        ]
+        if faults:
+            raise _invalid(name, faults, known)
+
+        try:
+            return await super().call_tool(name, arguments, context)
+        except UnexpectedToolError as error:
+            raise UnexpectedToolError(
+                f"INTERNAL_ERROR: {name} failed. This is a fault of Hankweave. "
+                "Hint: the call may or may not have taken effect; continue without it."
+            ) from error.__cause__
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise _invalid(name, _faults(error.__cause__), known) from None
+
+            raise
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
+
+
+def _faults(error: ValidationError) -> Iterable[str]:
+    for each in error.errors(include_url=False, include_input=False):
+        place, *inner = (str(part) for part in each["loc"])
+        place += "".join(f"[{part}]" for part in inner)
+        text = each["msg"][:1].lower() + each["msg"][1:]
+        yield f"{place} is missing." if each["type"] == "missing" else f"{place}: {text}."
+
+
+def _invalid(name: str, faults: Iterable[str], known: Mapping[str, Any]) -> ToolError:
+    arguments = ", ".join(known) or "none"
+    return ToolError(
+        f"INVALID_ARGUMENTS: {' '.join(faults)} Nothing was done. "
+        f"Hint: the arguments of {name} are: {arguments}."
+    )
 
 
 def serve(daemon: DaemonProxy) -> None:
