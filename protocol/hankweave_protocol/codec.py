@@ -29,7 +29,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId
-from hankweave_protocol.queries import Condition, Order, Reduction
+from hankweave_protocol.queries import Condition, Order, Reduction, Where
 from hankweave_protocol.replies import Handshake, HandshakeData
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.transitions import TRANSITIONS, Transition
@@ -220,7 +220,7 @@ def _decode(decoder: msgspec.json.Decoder[T], text: str | bytes, *, prefix: str)
         return decoder.decode(text)
     except msgspec.ValidationError as error:
         message, path = _split(str(error), prefix)
-        hint = _key_meant(message, path)
+        hint = _key_meant(message, path, decoder.type)
         raise Refused(ErrorCode.INVALID_COMMAND, message, path=path, hint=hint) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
         raise Refused(ErrorCode.MALFORMED_JSON, f"This is not JSON: {error}", path=prefix) from None
@@ -269,6 +269,7 @@ def _nearest(name: str, names: tuple[str, ...]) -> str:
 
 
 _UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]*)`")
+_QUERIES: Mapping[object, type[msgspec.Struct]] = {EventsQuery: EventsQuery, Where: Condition}
 _PARTS_OF_QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "where": Condition,
     "orderBy": Order,
@@ -276,18 +277,18 @@ _PARTS_OF_QUERIES: Mapping[str, type[msgspec.Struct]] = {
 }
 
 
-def _key_meant(message: str, path: str) -> str | None:
-    """Return a hint for an unknown key; only queries refuse unknown keys.
+def _key_meant(message: str, path: str, whole: object) -> str | None:
+    """Return a hint for an unknown key, if the type of the whole value is that of a query.
 
     Only the keys of the object at `path` count: a key of another part of the query is no help.
     """
     found = _UNKNOWN_KEY.search(message)
-    if found is None:
+    if found is None or whole not in _QUERIES:
         return None
 
     steps = re.findall(r"\w+", path)
     shapes = (_PARTS_OF_QUERIES[step] for step in steps if step in _PARTS_OF_QUERIES)
-    shape = next(shapes, EventsQuery)
+    shape = next(shapes, _QUERIES[whole])
     close = difflib.get_close_matches(found["key"], shape.__struct_encode_fields__, n=1)
     if close:
         return f"Did you mean {close[0]!r}?"
