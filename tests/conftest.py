@@ -96,8 +96,8 @@ class Program(subprocess.Popen[Any]):
 
 
 @pytest.fixture(autouse=True)
-def _programs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
+def _programs_end_with_their_test() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(subprocess, "Popen", Program)
         yield
 
@@ -106,6 +106,22 @@ def _programs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def _fork_server(pytestconfig: pytest.Config) -> Iterator[None]:
     with pytestconfig.stash[FORKS].serving():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_test_changes_the_environment_of_others() -> Iterator[None]:
+    """A variable that a test sets without `monkeypatch` reaches the programs of later tests."""
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    for each in (before, after):
+        each.pop("PYTEST_CURRENT_TEST", None)
+
+    if after != before:
+        os.environ.clear()
+        os.environ.update(before)
+        left = sorted({name for name, _ in after.items() ^ before.items()})
+        pytest.fail(f"left in the environment: {left}")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from hankweave_server.cli.app import PLACES
 from hankweave_server.cli.explore import explore
 from hankweave_server.cli.run import run
 from hankweave_server.cli.shared.invocation import translated
-from hankweave_server.cli.shared.run_settings import configured
+from hankweave_server.cli.shared.run_settings import configured, export
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.settings import RunSettings
 from support.command_line import Done, hankweave
@@ -223,12 +223,11 @@ def test_a_rig_may_fail_where_that_is_asked_for(tmp_path: Path) -> None:
     assert failed == [False, True, True, True]
 
 
-def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_reach_the_run(tmp_path: Path) -> None:
     """Each setting with an effect is passed on.
 
     Where a limit was set decides whether it overrides the hank's.
     """
-    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
     file = config.of_file(
         tmp_path / "hankweave.json",
         {
@@ -268,13 +267,20 @@ def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         agent_check=False,
     )
     assert configured(bare, config.resolve([file])) == expected
-    assert os.environ["ANTHROPIC_BASE_URL"] == "http://localhost:1"
 
     above = config.of_environment({"HANKWEAVE_RUNTIME_SHIM_IDLE_TIMEOUT": "55"}).layer
     limits = configured(bare, config.resolve([above, file]))
     assert (limits.idle_seconds, limits.default_idle_seconds) == (55, 55)
     hank = config.of_hank(tmp_path / "hank.json", {"model": "haiku"})
     assert configured(bare, config.resolve([hank, file])).model is None, "the hank has it already"
+
+
+def test_the_endpoint_of_a_setting_reaches_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They, their checks and sentinels read it from the environment."""
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://localhost:1")
+    given = config.of_environment({"HANKWEAVE_RUNTIME_ANTHROPIC_BASE_URL": "http://localhost:2"})
+    export(config.resolve([given.layer]))
+    assert os.environ["ANTHROPIC_BASE_URL"] == "http://localhost:2"
 
 
 def test_the_limit_of_silence_that_config_shows_is_the_one_that_agents_get(

@@ -23,6 +23,7 @@ from hankweave_server.cli.shared import hank_loading
 from hankweave_server.cli.shared.run_settings import (
     configured,
     confinement_option,
+    export,
     from_layers,
     log_format_option,
     log_level_option,
@@ -316,6 +317,7 @@ def _settings(
         begin_at=begin_at,
     )
     found = from_layers(of_command_line(given), None, variables_of(command))
+    export(found)
     return replace(configured(settings, found), autostart=True)
 
 

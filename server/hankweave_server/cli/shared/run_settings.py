@@ -308,6 +308,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         json_output=given["as_json"],
     )
     settings = configured(settings, found)
+    export(found)
     if given["for_a_moment"]:
         # A port that the user has set is that of the server that stays.
         return replace(settings, port=0, autostart=False, exit_on_complete=False)
@@ -315,12 +316,14 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
     return settings
 
 
-def configured(settings: RunSettings, found: Config) -> RunSettings:
-    """Return `settings` with the values that options, variables and files can set."""
+def export(found: Config) -> None:
+    """Set the variables of this process that agents, their checks and sentinels read."""
     if (url := found["anthropicBaseUrl"].value) is not None:
-        # Agents, their checks and sentinels read it from the environment.
         os.environ["ANTHROPIC_BASE_URL"] = str(url)
 
+
+def configured(settings: RunSettings, found: Config) -> RunSettings:
+    """Return `settings` with the values that options, variables and files can set."""
     idle = _value(found, "shimIdleTimeout", int)
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
     profile = found["confinement"]
