@@ -13,12 +13,12 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from hankweave_protocol import instants
 from hankweave_protocol.events import ErrorEvent, EventData, ServerIdle, ServerReady
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus, WatchStatus
+from hankweave_protocol.state import NO_TOKENS
 from hankweave_server import __version__
 from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
@@ -40,7 +40,7 @@ from hankweave_server.domain.budget.allowance import Ceilings
 from hankweave_server.domain.budget.report import in_force
 from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.history import active_codon, next_codon
-from hankweave_server.domain.lifecycle import wait_of
+from hankweave_server.domain.lifecycle import tokens_of, wait_of
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -71,6 +71,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
+from hankweave_server.transport.http import metrics_text
 from hankweave_server.transport.listener import Listener
 from hankweave_server.transport.server_api import HealthAnswer, ServerApi
 from hankweave_server.worktree import data_source
@@ -360,22 +361,8 @@ class App:
         return str(layout.data_path) if os.path.lexists(layout.data_source) else None
 
     def _metrics(self) -> bytes:
-        status, watch = self.status(), self._watch_status()
-        figures = CollectorRegistry()
-        for name, text, value in (
-            ("hankweave_events_total", "Events in the journal.", status.last_event_seq),
-            ("hankweave_checkpoints_total", "Checkpoints on record.", status.checkpoints),
-            ("hankweave_clients", "Connected clients.", status.clients),
-            ("hankweave_cost_dollars", "Cost of all runs in USD.", status.total_cost),
-            ("hankweave_problems", "What makes the server degraded.", len(status.problems)),
-            ("hankweave_watch_active", "1 if scans look where something happened.", watch.active),
-            ("hankweave_watched_scans_total", "Scans that did so.", watch.watched_scans),
-            ("hankweave_full_scans_total", "Scans that compared all files.", watch.full_scans),
-            ("hankweave_uptime_seconds", "Time since the start.", status.uptime_ms / 1000),
-        ):
-            Gauge(name, text, registry=figures).set(value)
-
-        return generate_latest(figures)
+        active = active_codon(self._opened.ledger.durable_state)
+        return metrics_text(self.status(), NO_TOKENS if active is None else tokens_of(active))
 
     def _broadcast(self, event: EventData) -> None:
         if self._listener is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from hankweave_protocol import codec
-from hankweave_protocol.events import Event
+from hankweave_protocol.events import Event, ExecutionOrigin
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_server.domain.history import run_named
 from hankweave_server.domain.tracing.spans import trace_id_of, traceparent
@@ -66,7 +66,8 @@ class Telemetry:
         self._has_failed = False
         exporter.open_log()
         try:
-            tracing.recall(ledger.durable_state, _events_of_open_run(ledger))
+            state = ledger.durable_state
+            tracing.recall(state, _events_of_open_run(ledger), _first_run_of_branch(ledger))
         except Exception as error:
             self._end(error)
 
@@ -106,6 +107,11 @@ class Telemetry:
     async def finish(self, within: float) -> None:
         """Send what is left, for a moment, of at most `within` seconds."""
         await anyio.to_thread.run_sync(self._exporter.close, within)
+
+
+def _first_run_of_branch(ledger: Ledger) -> RunId | None:
+    first = [codec.decode_event(frame).data for frame in ledger.history(0, 1)]
+    return next((each.run_id for each in first if isinstance(each, ExecutionOrigin)), None)
 
 
 def _events_of_open_run(ledger: Ledger) -> list[Event]:

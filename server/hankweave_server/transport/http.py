@@ -22,9 +22,14 @@ from typing import assert_never
 from urllib.parse import parse_qs
 
 import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from hankweave_protocol.replies import ServerStatus
+from hankweave_protocol.state import Tokens
 from hankweave_server.transport.auth import (
     Admitted,
     Gate,
@@ -220,6 +225,55 @@ class FrontDoor:
 
         body = b"" if method == "HEAD" else page.body
         return Response(status.value, status.phrase, headers, body)
+
+
+def metrics_text(status: ServerStatus, running: Tokens) -> bytes:
+    """Return the figures of a server in Prometheus' text format.
+
+    `running` are the tokens that the running codon has used. There are no names in the figures:
+    they are served without a token.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Figures(status, running))
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures(Collector):
+    status: ServerStatus
+    running: Tokens
+
+    def collect(self) -> Iterator[Metric]:
+        status, watch = self.status, self.status.watch
+        yield _total("events", "Events in the journal.", status.last_event_seq)
+        yield _total("checkpoints", "Checkpoints on record.", status.checkpoints)
+        yield _gauge("clients", "Connected clients.", status.clients)
+        yield _gauge("cost_dollars", "Cost of all runs in USD.", status.total_cost)
+        tokens = _gauge("running_codon_tokens", "Tokens that the running codon has used.")
+        for kind, count in (
+            ("input", self.running.input_tokens),
+            ("output", self.running.output_tokens),
+            ("cache_read", self.running.cache_read_tokens),
+            ("cache_write", self.running.cache_creation_tokens),
+        ):
+            tokens.add_metric([kind], count)
+
+        yield tokens
+        yield _gauge("problems", "What makes the server degraded.", len(status.problems))
+        yield _gauge("uptime_seconds", "Time since the start.", status.uptime_ms / 1000)
+        if watch is not None:
+            yield _gauge("watch_active", "1 if scans look where something happened.", watch.active)
+            yield _total("watched_scans", "Scans that did so.", watch.watched_scans)
+            yield _total("full_scans", "Scans that compared all files.", watch.full_scans)
+
+
+def _total(name: str, text: str, value: int) -> CounterMetricFamily:
+    return CounterMetricFamily(f"hankweave_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float | None = None) -> GaugeMetricFamily:
+    labels = ["type"] if value is None else None
+    return GaugeMetricFamily(f"hankweave_{name}", text, value=value, labels=labels)
 
 
 def _asks_for_upgrade(headers: Headers) -> bool:

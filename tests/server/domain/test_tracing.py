@@ -56,6 +56,8 @@ from hankweave_server.domain.tracing.spans import (
     Exported,
     FinishedSpan,
     Measurement,
+    links_of,
+    provider_of,
     span_id_of_codon,
     span_id_of_run,
     trace_id_of,
@@ -386,13 +388,57 @@ def test_the_attributes_are_those_of_the_conventions() -> None:
     }
     assert observe[names.OPERATION] == "invoke_agent"
     assert (observe[names.AGENT], observe[names.MODEL]) == ("observe", "sonnet")
+    assert observe["gen_ai.provider.name"] == "anthropic"
     assert (observe[names.INPUT_TOKENS], observe[names.OUTPUT_TOKENS]) == (200, 100)
+    assert observe["gen_ai.usage.cache_read.input_tokens"] == some_tokens().cache_read_tokens
+    cached = some_tokens().cache_creation_tokens
+    assert observe["gen_ai.usage.cache_creation.input_tokens"] == cached
+    assert not [name for name in observe if name.startswith("hankweave.usage")]
     assert observe[names.CHECKPOINTS] == 2
     assert (review[names.AGENT], review[names.CODON]) == ("review", "review#2")
     assert review[names.ERROR] == "timeout"
     root = spans[5].attributes
     assert (root[names.OPERATION], root[names.AGENT]) == ("invoke_workflow", "nightly")
     assert (root[names.RUN], root[names.RUN_STATUS]) == (ONE, "failed")
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("sonnet", "anthropic"),
+        ("gpt-5.4", "openai"),
+        ("google/gemini-3-pro-preview", "gcp.gemini"),
+        ("bedrock/anthropic.claude-opus-4", "aws.bedrock"),
+        ("xai/grok-5", "x_ai"),
+        ("openrouter/deepseek/some-model", "deepseek"),
+        ("no-such-model", None),
+    ],
+)
+def test_a_model_has_its_provider(model: str, provider: str | None) -> None:
+    """By its name in the conventions; what is not known is left out."""
+    codon = msgspec.structs.replace(a_plan("one")[0].codon, model=model)
+    assert provider_of(codon) == provider
+
+
+def test_no_event_lies_outside_its_span() -> None:
+    """One that happened before, such as the server's start, says how long before."""
+    spans = spans_of(a_story().exported(Tracing("nightly")))
+    for span in spans:
+        assert all(span.start <= event.time <= span.end for event in span.events)
+
+    before = {
+        event.name for span in spans for event in span.events if names.BEFORE in event.attributes
+    }
+    assert before >= {"hankweave.server.started", "hankweave.rollback.started"}
+
+
+def test_a_branch_is_linked_as_one() -> None:
+    """It begins as after a rollback, which did not happen in it; later runs are what they are."""
+    story = a_story()
+    (run,) = (each for each in story.states[-1].runs if each.run_id == TWO)
+    links = [dict(each.attributes) for each in links_of(run, story.states[-1], TWO)]
+    assert links == [{names.LINK: "branch"}]
+    assert dict(next(links_of(run, story.states[-1])).attributes) == {names.LINK: "rollback"}
 
 
 def test_what_happens_in_between_is_an_event_of_its_span() -> None:

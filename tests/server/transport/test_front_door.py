@@ -6,10 +6,14 @@ import asyncio
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from hankweave_protocol.records import Problem
+from hankweave_protocol.replies import ServerStatus, WatchStatus
+from hankweave_protocol.state import Tokens
+from hankweave_server.transport.http import metrics_text
 from support.small_server import SmallServer, small_server
 
 HOSTS = {
@@ -171,6 +175,41 @@ async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
         _, answer = await ask(server, f"GET /metrics HTTP/1.1\n{host}\n")
         assert answer.endswith(b"hankweave_clients 1\n")
         assert b"text/plain; version=0.0.4" in answer
+
+
+def test_metrics_have_the_types_of_their_names() -> None:
+    """What ends with `_total` is a counter; the tokens of the running codon are there."""
+    status = ServerStatus(
+        server_version="1",
+        pid=1,
+        execution_path="/e",
+        started_at="",
+        uptime_ms=1000,
+        current_run_id=None,
+        active_codon_id=None,
+        next_codon_id=None,
+        is_rolling_back=False,
+        last_event_seq=9,
+        total_cost=0.5,
+        checkpoints=3,
+        clients=1,
+        lock=cast("Any", None),
+        store_bytes=0,
+        store_packs=0,
+        store_loose_objects=0,
+        containment="subreaper",
+        watch=WatchStatus(active=True, reason=None, watched_scans=2, full_scans=1),
+    )
+    text = metrics_text(
+        status,
+        Tokens(input_tokens=1, output_tokens=2, cache_creation_tokens=3, cache_read_tokens=4),
+    ).decode()
+    types = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert {name for name, kind in types.items() if kind == "counter"} == {
+        name for name in types if name.endswith("_total")
+    }
+    assert {"hankweave_events_total", "hankweave_watched_scans_total"} <= types.keys()
+    assert 'hankweave_running_codon_tokens{type="output"} 2.0' in text
 
 
 FULL = Problem(code="INSUFFICIENT_SPACE", message="Full.", since="2025-01-04T12:00:00.000Z")

@@ -29,9 +29,25 @@ OPERATION: Final = "gen_ai.operation.name"
 AGENT: Final = "gen_ai.agent.name"
 CONVERSATION: Final = "gen_ai.conversation.id"
 MODEL: Final = "gen_ai.request.model"
+PROVIDER: Final = "gen_ai.provider.name"
+"""As far as the model's name or the agent tells it."""
+PROVIDERS: Final = {
+    "claude": "anthropic",
+    "codex": "openai",
+    "gemini": "gcp.gemini",
+    "amazon-bedrock": "aws.bedrock",
+    "bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "google-vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+"""Their names in the conventions, by our names of agents and the providers of models."""
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 """All of them, cached ones included."""
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 TOOL: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 FUNCTION: Final = "function"
@@ -54,8 +70,6 @@ WAITED: Final = "hankweave.codon.waited"
 """Seconds spent waiting for the end of limits."""
 COST: Final = "hankweave.cost"
 """USD, those of sentinels included."""
-CACHE_READ_TOKENS: Final = "hankweave.usage.cache_read_tokens"
-CACHE_WRITE_TOKENS: Final = "hankweave.usage.cache_write_tokens"
 CHECKPOINTS: Final = "hankweave.checkpoints"
 """The number of checkpoints of a codon."""
 EXTERNAL: Final = "hankweave.tool.external"
@@ -65,7 +79,9 @@ CALLS_LEFT_OUT: Final = "hankweave.tool_calls.left_out"
 LEFT_OUT: Final = "hankweave.events.left_out"
 """The number of events that a span has no room for."""
 LINK: Final = "hankweave.link"
-"""Why a run is linked to another one: `rollback`, `retry`, `continue`, or `previous`."""
+"""Why a run is linked to another one: `rollback`, `retry`, `continue`, `branch` or `previous`."""
+BEFORE: Final = "hankweave.seconds_before"
+"""How long before its span an event happened: a server starts before its run, for example."""
 
 # --- metrics ------------------------------------------------------------------------------------
 

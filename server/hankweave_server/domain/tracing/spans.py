@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from hankweave_protocol import instants
+from hankweave_protocol.hank import ClaudeAgentSpec, CodexAgentSpec, Codon
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import (
     CodonExecution,
@@ -24,6 +25,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
+from hankweave_server.domain.model_routes import routes_of
 from hankweave_server.domain.tracing import conventions as names
 from hankweave_server.domain.tracing.conventions import Instrument
 
@@ -95,10 +97,16 @@ class OpenSpan:
     left_out: int = 0
 
     def note(self, event: SpanEvent) -> None:
-        if len(self.events) < MOST_EVENTS:
-            self.events.append(event)
-        else:
+        """Add an event; one from before the span's start is at its start, and says when it was."""
+        if len(self.events) >= MOST_EVENTS:
             self.left_out += 1
+            return
+
+        if event.time < self.start:
+            before = {names.BEFORE: (self.start - event.time) / 1e9}
+            event = SpanEvent(event.name, self.start, {**event.attributes, **before})
+
+        self.events.append(event)
 
     def ended(self, end: int, *, error: str = "", message: str | None = None) -> FinishedSpan:
         """Return it finished; `error` is the type of the failure, if any."""
@@ -114,7 +122,8 @@ class OpenSpan:
             span_id=self.span_id,
             parent_id=self.parent_id,
             start=self.start,
-            end=max(self.start, end),  # The wall clock may have been set back.
+            # The wall clock may have been set back.
+            end=max(self.start, end, *(event.time for event in self.events)),
             attributes=self.attributes,
             events=self.events,
             links=self.links,
@@ -151,13 +160,16 @@ def nanoseconds(text: str) -> int:
     return instants.epoch_ms(instants.from_text(text)) * 1_000_000
 
 
-def links_of(run: Run, state: State) -> Iterator[SpanLink]:
-    """Yield a run's links: to the run that it continues, and to the one before it."""
+def links_of(run: Run, state: State, first_of_branch: RunId | None = None) -> Iterator[SpanLink]:
+    """Yield a run's links: to the run that it continues, and to the one before it.
+
+    A branch begins as a rollback does, but its first run is not linked as one.
+    """
     others = {each.run_id: each for each in state.runs if each.start_time < run.start_time}
     source, reason = None, ""
     if isinstance(run.starting_conditions, Continuation):
         source = others.pop(run.starting_conditions.source.run_id, None)
-        reason = run.starting_conditions.reason
+        reason = run.starting_conditions.reason if run.run_id != first_of_branch else "branch"
 
     if source is not None:
         yield SpanLink(trace_id_of(source.run_id), span_id_of_run(source), {names.LINK: reason})
@@ -184,6 +196,29 @@ def attributes_of(value: object, fields: Iterable[str]) -> Iterator[tuple[str, A
             yield f"{names.OURS}{name}", found[:LONGEST]
         elif isinstance(found, bool | int | float):
             yield f"{names.OURS}{name}", found
+
+
+def provider_of(codon: Codon) -> str | None:
+    """Return the provider of a codon's model, by its name in the conventions; None if unknown."""
+    known = names.PROVIDERS
+    if not codon.model:
+        match codon.agent:
+            case ClaudeAgentSpec():
+                return known["claude"]
+            case CodexAgentSpec():
+                return known["codex"]
+            case _:
+                return None
+
+    route = next(iter(routes_of(codon.model)), None)
+    if route is not None and route.on_bedrock:
+        return known["bedrock"]
+
+    if route is not None and route.agent in known:
+        return known[route.agent]
+
+    provider = codon.model.strip().lower().rpartition("/")[0].rpartition("/")[2]
+    return known.get(provider, provider) or None
 
 
 def usage_of(tokens: Tokens) -> dict[str, Attribute]:

@@ -57,6 +57,7 @@ from hankweave_server.domain.tracing.spans import (
     hashed,
     links_of,
     nanoseconds,
+    provider_of,
     span_id_of_codon,
     span_id_of_run,
     trace_id_of,
@@ -171,6 +172,7 @@ class Tracing:
         self._with_content = with_content
         self._runs: dict[RunId, _OpenRun] = {}
         self._codons: dict[CodonId, _OpenCodon] = {}
+        self._first_of_branch: RunId | None = None
         self._unplaced: list[SpanEvent] = []
         """Events while no run was open."""
         self._tools: set[str] = set()
@@ -184,12 +186,15 @@ class Tracing:
             **dict.fromkeys(_TOLD, self._told),
         }
 
-    def recall(self, state: State, history: Iterable[Event]) -> None:
+    def recall(
+        self, state: State, history: Iterable[Event], first_of_branch: RunId | None = None
+    ) -> None:
         """Open the spans of a run that an earlier server has left open.
 
         `history` are the last events; if it does not reach back to the beginning of the run, some
-        of what the spans tell is missing.
+        of what the spans tell is missing. `first_of_branch` is the first run of a branch itself.
         """
+        self._first_of_branch = first_of_branch
         run = state.runs[0] if state.runs else None
         if run is None or run.status != "running":
             return
@@ -261,9 +266,12 @@ class Tracing:
                 names.AGENT: self._workflow,
                 names.RUN: run.run_id,
             },
-            links=tuple(links_of(run, state)),
+            links=tuple(links_of(run, state, self._first_of_branch)),
         )
-        span.events, self._unplaced = self._unplaced, []
+        for noted in self._unplaced:
+            span.note(noted)
+
+        self._unplaced = []
         self._runs[run.run_id] = _OpenRun(span)
 
     def _end_run(
@@ -306,6 +314,9 @@ class Tracing:
         }
         if model:
             attributes[names.MODEL] = model
+
+        if entry is not None and (provider := provider_of(entry.codon)) is not None:
+            attributes[names.PROVIDER] = provider
 
         span = OpenSpan(
             name=f"{names.INVOKE_AGENT} {agent}",
