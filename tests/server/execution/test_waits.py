@@ -251,3 +251,22 @@ async def test_another_model_takes_over_while_the_limit_lasts(tmp_path: Path) ->
         "Codon one uses second: scripted has reached a limit.",
         "Codon one uses third: second has reached a limit.",
     ]
+
+
+@pytest.mark.full
+async def test_a_wait_is_not_longer_if_the_clock_is_set_back(tmp_path: Path) -> None:
+    """An hour back: the wait ends when it would have ended, and no later codon waits for it."""
+    hank = write_hank(tmp_path / "hank", codon("one", limit(**SOON)), codon("two"))
+    execution, clocks = tmp_path / "execution", moved_clocks(tmp_path)
+    async with running_server(
+        hank, None, execution, "--headless", env=clocks.environment
+    ) as server:
+        async with server.client(since_seq=0) as client:
+            await waiting(client)
+            clocks.move(wall=-3600)
+
+        assert await server.ended() == 0
+
+    (resumed,) = told(execution, CodonResumed)
+    assert resumed.by == "time"
+    assert [type(each) for each in state(execution).runs[0].codons] == [CompletedCodon] * 2

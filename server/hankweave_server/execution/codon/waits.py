@@ -5,9 +5,11 @@ files are there. So the codon does not fail. A checkpoint is taken, the agent ha
 in the journal, and when the limit ends, the same conversation continues.
 
 A wait may last for days, and the machine may be suspended, restarted or have its clock set
-meanwhile. Therefore nothing here counts down. The end is an instant of the wall clock, part of the
-state, and compared with the clock every second; a server that starts later compares it again. A
-server that stops leaves the wait in the state (`Suspended`), and one that dies does so too.
+meanwhile. The end is an instant of the wall clock, part of the state, and compared with the clock
+every second; a server that starts later compares it again. A clock that is set back would make the
+wait longer than it was meant to be, so the time that was foreseen also ends it, by the clock that
+counts on in a suspend (`Foreseen`). A server that stops leaves the wait in the state (`Suspended`),
+and one that dies does so too.
 
 Executions that share an account know each other's limits (`account_limits`). A codon waits before
 its first request if a limit is known, and after a limit's end one of them tries first.
@@ -88,6 +90,23 @@ def subjects_of(ctx: ExecutionContext, codon: Codon) -> tuple[Subject, ...]:
     return tuple(found.values())
 
 
+class Foreseen:
+    """The end of a wait: its instant, or the time that it was foreseen to last."""
+
+    def __init__(self, wait: CodonWait, clock: Clock) -> None:
+        """Begin or continue a wait; after a restart, it lasts no longer than it did as a whole."""
+        self._clock = clock
+        self.until = from_text(wait.until)
+        whole = self.until - from_text(wait.since)
+        self._lasts = min(self.until - clock.now(), whole).total_seconds()
+        self._begun = clock.boottime()
+
+    def over_by(self) -> timedelta:
+        """Return how long the wait has been over; negative while it lasts."""
+        passed = self._clock.boottime() - self._begun
+        return max(self._clock.now() - self.until, timedelta(seconds=passed - self._lasts))
+
+
 class LimitWaits:
     """The waits of one codon, in a row or with work in between."""
 
@@ -106,6 +125,8 @@ class LimitWaits:
         self._before = before
         self._ends: dict[tuple[str | None, str], datetime] = {}
         """When the limits end that this codon has met, by account and model."""
+        self._over: datetime | None = None
+        """When the limit of the last wait was to end: it is over, whatever the clock says."""
         self._number = 0
         self._probe: Probe | None = None
         self.is_waiting = False
@@ -212,7 +233,8 @@ class LimitWaits:
 
     def answered(self, subject: Subject) -> None:
         """Note that the model has answered: the limit is over, for other executions too."""
-        self._ctx.accounts.remove(subject.account.fingerprint, subject.model, self._now())
+        over = max(filter(None, (self._now(), self._over)))
+        self._ctx.accounts.remove(subject.account.fingerprint, subject.model, over)
         self.release()
 
     def release(self) -> None:
@@ -286,15 +308,19 @@ class LimitWaits:
     ) -> bool:
         self._is_ended = self._was_known = False
         jitter = timedelta(seconds=self._ctx.jitter())
+        foreseen = Foreseen(wait, self._ctx.clock)
         while (attention := self._attention()) == "stay":
             known = self._known(subject)
             self._was_known |= known is not None
-            if known is not None and known.end > from_text(wait.until):
+            if known is not None and known.end > foreseen.until:
                 # Somebody else has tried, and met the limit again.
                 wait = self._shared(known, subject, since=wait.since, number=wait.number)
                 await self._begin(wait, session_id)
+                foreseen = Foreseen(wait, self._ctx.clock)
 
-            if (end := self._end_of(wait, subject, jitter, known)) is not None:
+            if (end := self._end_of(foreseen.over_by() - jitter, subject, known)) is not None:
+                self._over = foreseen.until
+                self._ends = {key: ends for key, ends in self._ends.items() if ends > self._over}
                 await self._resume(end, session_id)
                 return True
 
@@ -309,9 +335,9 @@ class LimitWaits:
         return False
 
     def _end_of(
-        self, wait: CodonWait, subject: Subject, jitter: timedelta, known: SharedLimit | None
+        self, over_by: timedelta, subject: Subject, known: SharedLimit | None
     ) -> End | None:
-        """Return how the wait ends now; None if it lasts."""
+        """Return how the wait ends now; None if it lasts. `over_by` is for how long it is over."""
         if self._is_ended:
             return "command"
 
@@ -319,11 +345,10 @@ class LimitWaits:
         if known is None and self._was_known:
             return "other"
 
-        now, until = self._now(), from_text(wait.until)
-        if now < until + jitter:
+        if over_by < timedelta(0):
             return None
 
-        if known is None or now >= until + PATIENCE:
+        if known is None or over_by >= PATIENCE:
             return "time"
 
         self._probe = self._ctx.accounts.probe(account)
