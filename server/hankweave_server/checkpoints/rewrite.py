@@ -52,6 +52,7 @@ _BESIDE_A_PACK = (".pack", ".rev", ".keep", ".idx")
 ERASED = b"[redacted:file]\n"
 """The content of a file that was removed as a whole."""
 
+_LONGEST_NAME = 255
 _FOLDER_MODE = b"40000"
 _BINARY_IN = 8_000
 """Bytes at the beginning of a file in which a NUL makes it binary, as for git."""
@@ -145,6 +146,11 @@ class Rewrite:
 
     def _clean(self, text: bytes) -> bytes:
         return self._by.data(text) if self._by.is_needed(text) else text
+
+    def _clean_name(self, name: bytes) -> bytes:
+        """Return a name without secrets that a file can have."""
+        clean = self._clean(name)
+        return self._by.masked(name) if len(clean) > _LONGEST_NAME or b"/" in clean else clean
 
     def _change(self, old: bytes, kind: str, data: bytes) -> None:
         new = digest_of(kind, data)
@@ -257,7 +263,7 @@ class Rewrite:
         if has_names or any(digest in objects for _, _, digest in entries):
             below: dict[bytes, Entry] = {}
             for mode, name, digest in entries:
-                clean = self._clean(name) if has_names else name
+                clean = self._clean_name(name) if has_names else name
                 while clean in below:
                     clean += b"~"
 

@@ -6,7 +6,9 @@ The value is never an argument: other users can read command lines, and shells k
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +20,7 @@ from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import redaction
 from hankweave_server.local.executions import can_ask
-from hankweave_server.local.redaction import Redaction, RedactionRequest, Survey
+from hankweave_server.local.redaction import LeftInWorkTree, Redaction, RedactionRequest, Survey
 from hankweave_server.local.targeting import require_consent, root_of, root_to_change
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
@@ -175,9 +177,16 @@ def _redact(layout: Layout, request: RedactionRequest, *, yes: bool, as_json: bo
         left = redaction.left_in_work_tree(layout, request)
 
     if as_json:
-        print_json({"record": record, "leftInWorkTree": left})
+        print_json(
+            {
+                "record": record,
+                "leftInWorkTree": left.files,
+                "leftLinks": left.links,
+                "leftNames": left.names,
+            }
+        )
     else:
-        _print_done(record, left)
+        _print_done(record, left, layout)
 
 
 def _show(found: Survey, *, as_json: bool) -> None:
@@ -190,18 +199,20 @@ def _show(found: Survey, *, as_json: bool) -> None:
     click.echo(f"{found.blobs} contents of files in {found.checkpoints} checkpoints contain it")
     click.echo(f"{found.rewritten} checkpoints would get a new sha")
     _list(found.work_files, "files of the work tree contain it")
+    _list(found.work_links, "links of the work tree have it in their target")
+    _list(found.work_names, "files, folders and links of the work tree have it in their name")
 
 
-def _list(files: list[str], what: str) -> None:
-    click.echo(f"{len(files)} {what}")
+def _list(files: list[str], what: str, *, err: bool = False) -> None:
+    click.echo(f"{len(files)} {what}", err=err)
     for name in files[:LISTED]:
-        click.echo(f"  {one_line(name)}")
+        click.echo(f"  {one_line(name)}", err=err)
 
     if len(files) > LISTED:
-        click.echo(f"  and {len(files) - LISTED} more")
+        click.echo(f"  and {len(files) - LISTED} more", err=err)
 
 
-def _print_done(record: RedactionRecord | None, left: list[str]) -> None:
+def _print_done(record: RedactionRecord | None, left: LeftInWorkTree, layout: Layout) -> None:
     if record is None:
         click.echo("Nothing of the execution contains it.")
     else:
@@ -217,14 +228,25 @@ def _print_done(record: RedactionRecord | None, left: list[str]) -> None:
             "--undo restores them."
         )
 
-    if left:
-        click.echo(
-            "The next checkpoint will have it again, because these files contain it "
-            "(--work-tree changes them):",
-            err=True,
-        )
-        for name in left[:LISTED]:
-            click.echo(f"  {one_line(name)}", err=True)
+    if left.files or left.links or left.names:
+        click.echo("The next checkpoint will have it again:", err=True)
+
+    if left.files:
+        _list(left.files, "files contain it; --work-tree changes them", err=True)
+
+    if left.links:
+        _list(left.links, "links have it in their target; make them anew", err=True)
+
+    if left.names:
+        _list(left.names, "files, folders and links have it in their name; rename them", err=True)
+
+    if left.links or left.names:
+        tops = " ".join(shlex.quote(str(each)) for each in _tops(layout))
+        click.echo(f"This finds one of them by its number: find {tops} -inum NUMBER", err=True)
+
+
+def _tops(layout: Layout) -> Iterator[Path]:
+    return filter(Path.exists, dict.fromkeys((layout.work_tree, layout.rig_archive)))
 
 
 def _end_pending(layout: Layout, *, undoes: bool, yes: bool) -> None:

@@ -93,6 +93,10 @@ class Survey:
     """Files of the state directory, relative to the execution."""
     work_files: list[str] = field(default_factory=list)
     """Files of the work tree and of the rig archive."""
+    work_links: list[str] = field(default_factory=list)
+    """Symbolic links there whose target has it."""
+    work_names: list[str] = field(default_factory=list)
+    """Files, folders and links there whose name has it."""
     blobs: int = 0
     """Different contents in checkpoints."""
     checkpoints: int = 0
@@ -102,7 +106,21 @@ class Survey:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.events or self.files or self.blobs or self.checkpoints or self.rewritten)
+        found = (self.events, self.files, self.work_files, self.blobs, self.checkpoints)
+        return not (any(found) or self.rewritten)
+
+
+@dataclass(slots=True)
+class LeftInWorkTree:
+    """Where the work tree and the rig archive still have the secret; all paths without it.
+
+    Links and names have the number of their inode, by which `find -inum` finds them.
+    """
+
+    files: list[str] = field(default_factory=list)
+    """Files whose content has it."""
+    links: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -175,17 +193,38 @@ def survey(layout: Layout, request: RedactionRequest) -> Survey:
         lines = (line for block in _blocks(layout.journal) for line in block.splitlines())
         found.events = sum(map(request.by.is_needed, lines))
 
-    found.work_files = left_in_work_tree(layout, request)
+    left = left_in_work_tree(layout, request)
+    found.work_files, found.work_links, found.work_names = left.files, left.links, left.names
     return found
 
 
-def left_in_work_tree(layout: Layout, request: RedactionRequest) -> list[str]:
-    """Return the files of the work tree and the rig archive that still contain the secret."""
-    return [
-        _shown(layout, path)
-        for path in _work_files(layout)
-        if any(map(request.by.is_needed, _blocks(path)))
-    ]
+def left_in_work_tree(layout: Layout, request: RedactionRequest) -> LeftInWorkTree:
+    """Return what the next checkpoint would have again."""
+    by, left = request.by, LeftInWorkTree()
+
+    def has(data: bytes) -> bool:
+        return by.data(data) != data
+
+    for top, path in _work_paths(layout):
+        shown = _without(by, _shown(layout, path))
+        below = os.fsencode(path.relative_to(top))
+        with contextlib.suppress(OSError):  # It has gone meanwhile, or cannot be read.
+            found = path.lstat()
+            above, _, name = below.rpartition(b"/")
+            if has(name) or (has(below) and not has(above)):
+                left.names.append(f"{shown} (inode {found.st_ino})")
+
+            if stat.S_ISLNK(found.st_mode) and has(os.fsencode(path.readlink())):
+                left.links.append(f"{shown} (inode {found.st_ino})")
+
+            if any(map(by.is_needed, (each for one in _regular(path) for each in _blocks(one)))):
+                left.files.append(shown)
+
+    return left
+
+
+def _without(by: Redactor, path: str) -> str:
+    return os.fsdecode(by.data(os.fsencode(path)))
 
 
 def _count(found: Survey, done: Rewritten) -> None:
@@ -232,12 +271,17 @@ def _state_files(layout: Layout) -> Iterator[Path]:
 
 
 def _work_files(layout: Layout) -> Iterator[Path]:
+    for _, path in _work_paths(layout):
+        yield from _regular(path)
+
+
+def _work_paths(layout: Layout) -> Iterator[tuple[Path, Path]]:
+    """Yield what is in the work tree and the rig archive, each with the one it is in."""
     for top in dict.fromkeys((layout.work_tree, layout.rig_archive)):
         for place, below, names in os.walk(top):
             apart = (layout.state_directory, Path(top, ".git"))
             below[:] = sorted(name for name in below if Path(place, name) not in apart)
-            for name in sorted(names):
-                yield from _regular(Path(place, name))
+            yield from ((top, Path(place, name)) for name in sorted((*below, *names)))
 
 
 def _regular(path: Path) -> Iterator[Path]:

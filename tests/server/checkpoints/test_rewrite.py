@@ -68,13 +68,13 @@ class Store:
         self.number += 1
         return self.engine.checkpoint(request(self.number)).sha
 
-    def rewritten(self, *paths: bytes) -> tuple[Rewrite, Path]:
+    def rewritten(self, *paths: bytes, by: Redactor = BY) -> tuple[Rewrite, Path]:
         """Close the engine, and rewrite its repository into a folder beside it."""
         self.engine.close()
         folder = self.layout.checkpoints / "new"
         repo = ShadowRepo(self.layout.shadow_repository)
         staging = new_repository(folder)
-        rewrite = Rewrite(repo, BY, erased=blobs_at(repo, paths), add=staging.add)
+        rewrite = Rewrite(repo, by, erased=blobs_at(repo, paths), add=staging.add)
         rewrite.decide()
         rewrite.write(folder, staging)
         repo.close()
@@ -170,3 +170,14 @@ def test_a_text_without_the_value_is_the_same_object() -> None:
     """Nothing is copied where there is nothing to do."""
     content = os.urandom(64)
     assert replaced(content, BY) is content
+
+
+def test_a_name_of_the_past_stays_one_that_a_file_can_have(tmp_path: Path) -> None:
+    """With the marker it would be too long: it gets asterisks instead, as many as the value has."""
+    store = Store(tmp_path)
+    name = "hunter2" + "x" * 248
+    store.checkpoint(**{name: "nothing"})
+    _, folder = store.rewritten(by=Redactor({"value": "hunter2"}, rules=(), shortest=6))
+    git = store.swap(folder)
+    (found,) = git.run("ls-tree", "--name-only", "HEAD").split()
+    assert found == "*" * 7 + "x" * 248
