@@ -6,6 +6,7 @@ appended.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,7 @@ class SmallRest:
         return await self.handler(command, caller)
 
     def _page(self, since: int) -> list[bytes]:
+        assert threading.current_thread() is not threading.main_thread(), "the loop would wait"
         return self.lines[since : since + 20]
 
     def _greet(self, caller: Caller) -> tuple[EventData, ...]:

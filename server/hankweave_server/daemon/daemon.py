@@ -211,13 +211,14 @@ class Daemon:
         self, opened: OpenedExecution, past: StartFindings, notes: RunNotes
     ) -> None:
         try:
+            # Before anything is published: it recalls the run from the journal.
+            telemetry = await anyio.to_thread.run_sync(_telemetry, opened, self._exporter)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(opened.ledger.run)
                 tasks.start_soon(partial(notes.run, on_lost=fence))
                 tasks.start_soon(opened.ledger.space.watch)
                 tasks.start_soon(partial(opened.lock.heartbeat, on_lost=fence))
                 notifier = _notifier(opened, self._destinations)
-                telemetry = _telemetry(opened, self._exporter)
                 app = App(
                     opened,
                     stop=self._switch.flip,

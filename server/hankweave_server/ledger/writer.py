@@ -624,7 +624,10 @@ class Ledger:
         return self.durable_state.last_event_seq
 
     def history(self, since: int, limit: int | None = None) -> list[bytes]:
-        """Return the frames of the published events after a seq, oldest first."""
+        """Return the frames of the published events after a seq, oldest first.
+
+        Like `page`, it reads from the disk: only for worker threads, or before the server serves.
+        """
         count = max(0, self.last_seq - max(since, 0))
         return self._journal.read(since, count if limit is None else min(limit, count))
 

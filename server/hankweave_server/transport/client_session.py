@@ -24,15 +24,15 @@ from websockets.exceptions import ConnectionClosed
 from hankweave_protocol.ids import ClientId
 from hankweave_server.transport.connection import POLICY_VIOLATION, Connection, Outlet, Shared
 from hankweave_server.transport.frames import (
-    Fragment,
     JournalPages,
     Message,
+    PageRead,
     fragments,
     size_of,
     whole,
 )
 from hankweave_server.transport.hub import Hub
-from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits
+from hankweave_server.transport.outbox import ClientGone, Outbox, OutboxLimits, Step
 from hankweave_server.transport.sockets import Socket, SocketWire
 from hankweave_server.transport.traffic_log import TrafficLog
 
@@ -170,7 +170,7 @@ class Conversations:
             self._traffic.record("out", frame)
             outbox.put(frame)
 
-        async def stream(messages: Iterable[Message], pages: JournalPages) -> None:
+        async def stream(messages: Iterable[Message | PageRead], pages: JournalPages) -> None:
             await outbox.stream(self._cut(messages, pages))
 
         return Outlet(
@@ -183,15 +183,21 @@ class Conversations:
             show_progress=lambda wanted: self._hub.show_progress(outbox, wanted=wanted),
         )
 
-    def _cut(self, messages: Iterable[Message], pages: JournalPages) -> Iterator[Fragment | None]:
+    def _cut(self, messages: Iterable[Message | PageRead], pages: JournalPages) -> Iterator[Step]:
         """Cut messages into fragments; yield None for an event that this client is not sent."""
         for message in messages:
+            if isinstance(message, PageRead):
+                yield message
+                continue
+
             if not message:
                 yield None
                 continue
 
-            if self._traffic.has_room_for(size_of(message, pages)):
-                self._traffic.record("out", whole(message, pages))
+            size = yield from size_of(message, pages)
+            if self._traffic.has_room_for(size):
+                frame = yield from whole(message, pages)
+                self._traffic.record("out", frame)
             else:
                 self._traffic.leave_out()
 

@@ -36,12 +36,14 @@ from hankweave_server.transport.auth import Gate, Role
 from hankweave_server.transport.frames import (
     JournalPages,
     Message,
+    PageRead,
     error_frame,
     event_frame,
     failure_frame,
     handshake_response,
     history_batches,
     journal_events,
+    settled,
     single_batches,
     success_frame,
 )
@@ -88,7 +90,7 @@ class Outlet:
     """The outgoing side of a connection, as callables."""
 
     send: Callable[[bytes], None]
-    stream: Callable[[Iterable[Message], JournalPages], Awaitable[None]]
+    stream: Callable[[Iterable[Message | PageRead], JournalPages], Awaitable[None]]
     """Send messages as the client takes them; raise ClientGone."""
     room: Callable[[], Awaitable[None]]
     """Wait until there is space for more; raise ClientGone."""
@@ -334,7 +336,8 @@ class Connection:
         begin = last
         while begin and len(found) < HISTORY_SHOWN:
             end, begin = begin, max(0, begin - HISTORY_SHOWN)
-            found[:0] = [seq for seq in range(begin + 1, end + 1) if self._pages.size(seq)]
+            sizes = {seq: await settled(self._pages.size(seq)) for seq in range(begin + 1, end + 1)}
+            found[:0] = [seq for seq, size in sizes.items() if size]
             await checkpoint()
 
         total = last if begin or len(found) > HISTORY_SHOWN else len(found)
@@ -408,7 +411,7 @@ class Connection:
 
         return self._frames_of(answer, command, caller)
 
-    def _history_after(self, since: int) -> Iterator[Message]:
+    def _history_after(self, since: int) -> Iterator[Message | PageRead]:
         last = self._doors.last_seq()
         if self._wants_replies:
             return history_batches(self._pages, since, last, BATCH, self._clock)

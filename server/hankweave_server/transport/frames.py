@@ -6,7 +6,10 @@ Clients that catch up read the same journal, often the same part at the same tim
 lines of their own: each remembers a position and asks `JournalPages` for the line there. Reading a
 line reads the page around it, and the lines read last stay in memory up to a limit that does not
 depend on the number of clients. A line that is no longer in memory is read again. Of a long line,
-such as the end of a rollback of many files, only the part to be sent next is ever read.
+such as the end of a rollback of many files, only the block to be sent next is read.
+
+The event loop does not wait for the disk. A generator that needs a line from there yields a
+`PageRead`; whoever drives the generator awaits it, and other clients are served meanwhile.
 
 Long answers are sent as messages in fragments. A message is a tuple of parts; a part is either
 bytes or the seq of a journal line, which is looked up each time a fragment of it is cut. So a
@@ -18,9 +21,12 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
+import anyio
+import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.codec import encode
@@ -94,6 +100,46 @@ KEPT_BYTES = 4 * 1024 * 1024
 LINE_BYTES = 200
 """Estimated memory overhead of a cached line, beside its bytes."""
 
+BLOCK_BYTES = 64 * 1024
+"""Bytes of a long line that are read at a time."""
+
+T = TypeVar("T")
+_Key: TypeAlias = tuple[int, int]
+"""A seq and 0 for the line, or the number of a block of it, from 1."""
+_Kept: TypeAlias = bytes | LongLine
+
+
+class PageRead:
+    """A read that a generator needs: it goes on when `finish` has been awaited."""
+
+    def __init__(self, pages: JournalPages, key: _Key, read: Callable[[], _Found]) -> None:
+        self._pages = pages
+        self._key = key
+        self._read = read
+        self.found: _Kept = b""
+
+    async def finish(self) -> None:
+        """Read in a worker thread, unless another client has done so meanwhile."""
+        self.found = await self._pages.load(self._key, self._read)
+
+
+_Found: TypeAlias = Sequence[tuple[_Key, _Kept]]
+"""What was read; the last entry is the one that was asked for."""
+Reading: TypeAlias = Generator[PageRead, None, T]
+"""A generator that yields reads and returns a result."""
+
+
+async def settled(steps: Reading[T]) -> T:
+    """Drive a generator to its result."""
+    while True:
+        try:
+            read = next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+        await read.finish()
+
 
 class JournalPages:
     """A cache of the journal lines read last, by seq."""
@@ -108,29 +154,42 @@ class JournalPages:
 
         `read` returns one page: some lines after a seq, at least one if there is one. `project`
         turns a line into what clients are sent: other bytes, or None, which is cached as an empty
-        line. It needs whole lines, also of long ones.
+        line. It needs whole lines, also of long ones. Both are called in a worker thread.
         """
         self._read = read
         self._project = project
         self._kept_bytes = kept_bytes
-        self._lines: OrderedDict[int, bytes | LongLine] = OrderedDict()
+        self._lines: OrderedDict[_Key, _Kept] = OrderedDict()
         self._bytes = 0
+        self._loading = anyio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
 
-    def size(self, seq: int) -> int:
+    def size(self, seq: int) -> Reading[int]:
         """Return the length of a line; raise LookupError if the journal has no such event."""
-        line = self._line(seq)
+        line = yield from self._line(seq)
         return len(line) if isinstance(line, bytes) else line.size
 
-    def part(self, seq: int, at: int, most: int) -> bytes:
-        """Return at most `most` bytes of a line, starting at `at`."""
-        line = self._line(seq)
-        return line[at : at + most] if isinstance(line, bytes) else line.read(at, most)
+    def part(self, seq: int, at: int, most: int) -> Reading[bytes]:
+        """Return bytes of a line, starting at `at`: at most `most`, and none only at its end."""
+        line = yield from self._line(seq)
+        if isinstance(line, bytes):
+            return line[at : at + most]
 
-    def batch(self, since: int, until: int, most: int, most_bytes: int) -> range:
+        block, begin = divmod(at, BLOCK_BYTES)
+        key = (seq, block + 1)
+
+        def read() -> _Found:
+            return [(key, line.read(block * BLOCK_BYTES, BLOCK_BYTES))]
+
+        found = yield from self._get(key, read)
+        assert isinstance(found, bytes)
+        return found[begin : begin + most]
+
+    def batch(self, since: int, until: int, most: int, most_bytes: int) -> Reading[range]:
         """Return the seqs after `since` that fit together in one batch, at least one."""
         seq, size = since, 0
         while seq < until and seq - since < most:
-            size += self.size(seq + 1)
+            size += yield from self.size(seq + 1)
             if size > most_bytes and seq > since:
                 break
 
@@ -138,21 +197,45 @@ class JournalPages:
 
         return range(since + 1, seq + 1)
 
-    def _line(self, seq: int) -> bytes | LongLine:
-        line = self._lines.get(seq)
-        if line is not None:
-            self._lines.move_to_end(seq)
-            return line
+    async def load(self, key: _Key, read: Callable[[], _Found]) -> _Kept:
+        """Return what is kept under a key; read it first if it is not there."""
+        async with self._loading:
+            kept = self._recalled(key)
+            if kept is None:
+                found = await anyio.to_thread.run_sync(read, limiter=self._thread)
+                for each, content in found:
+                    self._keep(each, content)
 
+                kept = found[-1][1]
+
+        return kept
+
+    def _line(self, seq: int) -> Reading[_Kept]:
+        return self._get((seq, 0), lambda: self._page_at(seq))
+
+    def _get(self, key: _Key, read: Callable[[], _Found]) -> Reading[_Kept]:
+        kept = self._recalled(key)
+        if kept is not None:
+            return kept
+
+        reading = PageRead(self, key, read)
+        yield reading
+        return reading.found
+
+    def _recalled(self, key: _Key) -> _Kept | None:
+        kept = self._lines.get(key)
+        if kept is not None:
+            self._lines.move_to_end(key)
+
+        return kept
+
+    def _page_at(self, seq: int) -> _Found:
         page = self._projected(self._read(seq - 1))
         if not page:
             raise LookupError(f"the journal has no event {seq}")
 
         # The last line of the page is added first, so that the next one needed is evicted last.
-        for number, line in reversed(tuple(enumerate(page, seq))):
-            self._keep(number, line)
-
-        return page[0]
+        return [((number, 0), line) for number, line in reversed(tuple(enumerate(page, seq)))]
 
     def _projected(self, page: Sequence[bytes | LongLine]) -> Sequence[bytes | LongLine]:
         if self._project is None:
@@ -161,22 +244,22 @@ class JournalPages:
         whole = (line if isinstance(line, bytes) else line.read(0, line.size) for line in page)
         return [self._project(line) or b"" for line in whole]
 
-    def _keep(self, seq: int, line: bytes | LongLine) -> None:
-        if seq not in self._lines:
-            self._bytes += _weight(line)
+    def _keep(self, key: _Key, content: _Kept) -> None:
+        if key not in self._lines:
+            self._bytes += _weight(content)
 
-        self._lines[seq] = line
-        self._lines.move_to_end(seq)
+        self._lines[key] = content
+        self._lines.move_to_end(key)
         for oldest in self._superfluous():
             self._bytes -= _weight(self._lines.pop(oldest))
 
-    def _superfluous(self) -> Iterator[int]:
+    def _superfluous(self) -> Iterator[_Key]:
         while self._bytes > self._kept_bytes and len(self._lines) > 1:
             yield next(iter(self._lines))
 
 
-def _weight(line: bytes | LongLine) -> int:
-    return LINE_BYTES + (len(line) if isinstance(line, bytes) else 0)
+def _weight(content: _Kept) -> int:
+    return LINE_BYTES + (len(content) if isinstance(content, bytes) else 0)
 
 
 FRAGMENT_BYTES = 4 * 1024
@@ -195,15 +278,15 @@ class Fragment:
     ends: bool
 
 
-def fragments(message: Message, pages: JournalPages) -> Iterator[Fragment]:
+def fragments(message: Message, pages: JournalPages) -> Iterator[Fragment | PageRead]:
     """Cut a message into fragments, each made only when it is requested."""
     waiting = bytearray()
     begins = True
     for part in message:
-        at, size = 0, _size(part, pages)
+        at, size = 0, (yield from _size(part, pages))
         while True:
             # Looked up again for each fragment, so that a client that does not read holds no line.
-            taken = _slice(part, pages, at, FRAGMENT_BYTES - len(waiting))
+            taken = yield from _slice(part, pages, at, FRAGMENT_BYTES - len(waiting))
             waiting += taken
             at += len(taken)
             if at >= size:
@@ -216,36 +299,52 @@ def fragments(message: Message, pages: JournalPages) -> Iterator[Fragment]:
     yield Fragment(bytes(waiting), begins, ends=True)
 
 
-def size_of(message: Message, pages: JournalPages) -> int:
+def size_of(message: Message, pages: JournalPages) -> Reading[int]:
     """Return the size of a message in bytes."""
-    return sum(_size(part, pages) for part in message)
+    size = 0
+    for part in message:
+        size += yield from _size(part, pages)
+
+    return size
 
 
-def whole(message: Message, pages: JournalPages) -> bytes:
+def whole(message: Message, pages: JournalPages) -> Reading[bytes]:
     """Return a message in one piece, for the traffic log."""
-    return b"".join(_slice(part, pages, 0, _size(part, pages)) for part in message)
+    parts = []
+    for part in message:
+        left = yield from _size(part, pages)
+        at = 0
+        while at < left:
+            parts.append((yield from _slice(part, pages, at, left - at)))
+            at += len(parts[-1])
+
+    return b"".join(parts)
 
 
-def _size(part: bytes | int, pages: JournalPages) -> int:
-    return pages.size(part) if isinstance(part, int) else len(part)
+def _size(part: bytes | int, pages: JournalPages) -> Reading[int]:
+    return (yield from pages.size(part)) if isinstance(part, int) else len(part)
 
 
-def _slice(part: bytes | int, pages: JournalPages, at: int, most: int) -> bytes:
-    return pages.part(part, at, most) if isinstance(part, int) else part[at : at + most]
+def _slice(part: bytes | int, pages: JournalPages, at: int, most: int) -> Reading[bytes]:
+    if isinstance(part, int):
+        return (yield from pages.part(part, at, most))
+
+    return part[at : at + most]
 
 
-def journal_events(pages: JournalPages, since: int, until: int) -> Iterator[Message]:
+def journal_events(pages: JournalPages, since: int, until: int) -> Iterator[Message | PageRead]:
     """Yield the events after `since`, one message each; empty for an event that is not sent."""
     for seq in range(since + 1, until + 1):
-        yield (seq,) if pages.size(seq) else ()
+        size = yield from pages.size(seq)
+        yield (seq,) if size else ()
 
 
 def history_batches(
     pages: JournalPages, since: int, until: int, most: int, clock: Clock
-) -> Iterator[Message]:
+) -> Iterator[Message | PageRead]:
     """Yield the events after `since` as `history.batch` messages, at least one."""
     while True:
-        seqs = pages.batch(since, until, most, BATCH_BYTES)
+        seqs = yield from pages.batch(since, until, most, BATCH_BYTES)
         since += len(seqs)
         frame = event_frame(HistoryBatch(events=(), has_more=since < until), clock)
         yield _filled(frame, b'"events":[', seqs)
@@ -253,7 +352,9 @@ def history_batches(
             return
 
 
-def single_batches(pages: JournalPages, since: int, until: int, clock: Clock) -> Iterator[Message]:
+def single_batches(
+    pages: JournalPages, since: int, until: int, clock: Clock
+) -> Iterator[Message | PageRead]:
     """Yield one `history.batch` per event, as clients of Hankweave expect; an empty one if none.
 
     A message is empty where an event is not sent.
@@ -265,7 +366,8 @@ def single_batches(pages: JournalPages, since: int, until: int, clock: Clock) ->
 
     found: int | None = None
     for seq in range(since + 1, until + 1):
-        if not pages.size(seq):
+        size = yield from pages.size(seq)
+        if not size:
             yield ()
             continue
 

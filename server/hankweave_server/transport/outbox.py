@@ -43,7 +43,8 @@ the middle holds one fragment and is evicted after `send_seconds`. Two problems 
 
 - Fairness. Making fragments costs CPU time. A thousand clients that catch up at once would keep the
   event loop busy, so all outboxes share the lock `turns`: one of them makes fragments at a time,
-  and at most about `TURN_BYTES` of them before the loop runs again.
+  and at most about `TURN_BYTES` of them before the loop runs again. An outbox whose next fragment
+  must be read from the disk waits for that without the lock.
 - Framing. WebSocket forbids a frame between two fragments of one message. Frames put in while a
   message is incomplete wait in the queue and go out before the next message of the stream. If the
   connection closes in the middle of a message, only a close frame may follow it.
@@ -57,11 +58,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import anyio
 
-from hankweave_server.transport.frames import Fragment
+from hankweave_server.transport.frames import Fragment, PageRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,10 @@ PASSED_BYTES = 256
 """The share of a turn that an event not sent to this client counts for."""
 
 
+Step: TypeAlias = Fragment | PageRead | None
+"""A fragment to be sent, a read that the next one needs, or work that produced no fragment."""
+
+
 class Outbox:
     """The send queue of one client; `put` may be called from anywhere in the event loop."""
 
@@ -152,7 +157,7 @@ class Outbox:
         self._room = anyio.Event()
         self._send_scope = anyio.CancelScope()
         self._turns = turns or anyio.Lock()
-        self._stream: Iterator[Fragment | None] | None = None
+        self._stream: Iterator[Step] | None = None
         self._is_inside_message = False
         """True after part of a message was sent: only its next fragment or a close may follow."""
         self._streamed = anyio.Event()
@@ -193,7 +198,7 @@ class Outbox:
         if self._is_leaving():
             raise ClientGone
 
-    async def stream(self, fragments: Iterator[Fragment | None]) -> None:
+    async def stream(self, fragments: Iterator[Step]) -> None:
         """Send fragments as the socket takes them; raise ClientGone.
 
         None stands for work that produced no fragment, so that long stretches of such work also end
@@ -258,15 +263,10 @@ class Outbox:
                 self._work = anyio.Event()
                 await self._work.wait()
 
-    async def _send_fragments(self, stream: Iterator[Fragment | None]) -> None:
+    async def _send_fragments(self, stream: Iterator[Step]) -> None:
         self._wire.buffer_little(True)
         async with self._turns:
-            is_over = self._write_some(stream)
-
-        if is_over:
-            self._stream = None
-            self._wire.buffer_little(False)
-            self._streamed.set()
+            read = self._write_some(stream)
 
         self._sending = True
         try:
@@ -277,25 +277,37 @@ class Outbox:
         finally:
             self._sending = False
 
-    def _write_some(self, stream: Iterator[Fragment | None]) -> bool:
-        """Write until the socket is full or the turn ends; return whether the stream has ended."""
+        if read is not None:
+            await read.finish()
+
+    def _write_some(self, stream: Iterator[Step]) -> PageRead | None:
+        """Write until the socket is full, or the turn or the stream ends.
+
+        Return the read that the next fragment needs, if it needs one.
+        """
         size = 0
         while size < TURN_BYTES:
             try:
-                fragment = next(stream)
+                step = next(stream)
             except StopIteration:
-                return True
+                self._stream = None
+                self._wire.buffer_little(False)
+                self._streamed.set()
+                return None
 
-            if fragment is None:
+            if isinstance(step, PageRead):
+                return step
+
+            if step is None:
                 size += PASSED_BYTES
                 continue
 
-            self._is_inside_message = not fragment.ends
-            size += len(fragment.payload)
-            if not self._wire.write_fragment(fragment):
-                return False
+            self._is_inside_message = not step.ends
+            size += len(step.payload)
+            if not self._wire.write_fragment(step):
+                return None
 
-        return False
+        return None
 
     async def _send_next(self) -> None:
         frame = self._queue.popleft()

@@ -37,12 +37,18 @@ class LongLine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerApi:
-    """The rest of the server as the transport sees it. Only `handle` may wait."""
+    """The rest of the server as the transport sees it.
+
+    Only `handle` and `history_page` may wait.
+    """
 
     handle: Callable[[Command, Caller], Awaitable[CommandAnswer]]
     """Execute one command; raises Refused if it cannot be done."""
     history_page: Callable[[int], Sequence[bytes | LongLine]]
-    """Some journal lines after a seq, oldest first: at least one if there is one."""
+    """Some journal lines after a seq, oldest first: at least one if there is one.
+
+    Blocks, and is called in a worker thread.
+    """
     last_seq: Callable[[], int]
     ready: Callable[[], ServerReady]
     snapshot: Callable[[], StateSnapshot]

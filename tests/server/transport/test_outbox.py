@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,8 +12,8 @@ import anyio.lowlevel
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from hankweave_server.transport.frames import Fragment
-from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits
+from hankweave_server.transport.frames import Fragment, JournalPages, fragments
+from hankweave_server.transport.outbox import TURN_BYTES, ClientGone, Outbox, OutboxLimits, Step
 from support.waiting import limited
 
 
@@ -264,3 +265,34 @@ async def test_a_stream_ends_when_the_server_does() -> None:
         await outbox.ended.wait()
 
     assert wire.closed == [1001]
+
+
+async def test_a_client_that_waits_for_the_disk_delays_no_other() -> None:
+    """Streams share their turns, but a read takes none; what follows it is sent in order."""
+    turns, may_read = anyio.Lock(), threading.Event()
+    slow, quick = HeldWire(), HeldWire()
+
+    def read(since: int) -> list[bytes]:
+        assert may_read.wait(60)
+        return [b"line"]
+
+    pages = JournalPages(read)
+
+    async def stream(wire: HeldWire, steps: Iterator[Step], group: anyio.abc.TaskGroup) -> None:
+        wire.opened.set()
+        outbox = Outbox(wire, OutboxLimits(), turns=turns)
+        group.start_soon(outbox.run)
+        await outbox.stream(steps)
+
+    with limited():
+        async with anyio.create_task_group() as group:
+            async with anyio.create_task_group() as clients:
+                clients.start_soon(stream, slow, fragments((b"a", 1, b"z"), pages), group)
+                await wait_all_tasks_blocked()
+                await stream(quick, fragments((b"quick",), pages), group)
+                assert (quick.out, slow.out) == ([b"quick"], [])
+                may_read.set()
+
+            group.cancel_scope.cancel()
+
+    assert slow.out == [b"alinez"]

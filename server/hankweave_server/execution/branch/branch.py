@@ -208,7 +208,8 @@ class Branching:
         Their commits name events of the original's journal.
         """
         known = self._ctx.checkpointer.known
-        for coordinate in inherited_coordinates(self._lines()):
+        found = await anyio.to_thread.run_sync(lambda: tuple(inherited_coordinates(self._lines())))
+        for coordinate in found:
             if (record := known.get(coordinate.checkpoint_sha)) is not None:
                 known[record.sha] = msgspec.structs.replace(record, coordinate=coordinate)
 
@@ -236,6 +237,7 @@ class Branching:
             )
 
     def _lines(self) -> Iterator[bytes]:
+        """Read the journal; only for worker threads."""
         for since in range(0, self._ctx.ledger.last_seq, PAGE):
             yield from self._ctx.ledger.history(since, PAGE)
 
@@ -361,7 +363,8 @@ class Branching:
     async def _tell(
         self, intent: BranchIntent, causes: tuple[int | str, ...], *, recovered: bool
     ) -> None:
-        if not (recovered and self._is_told(intent)):
+        told = recovered and await anyio.to_thread.run_sync(self._is_told, intent)
+        if not told:
             await self._ctx.ledger.record(
                 ExecutionBranched(
                     execution_path=intent.execution_path,
