@@ -409,7 +409,7 @@ export interface AssistantAction {
   toolName?: string;
   toolInput?: Record<string, unknown>;
   toolUseId?: string;
-  /** True if the call has effects outside the work tree, which no rollback undoes. */
+  /** True if the call may have effects outside the work tree, which no rollback undoes. */
   external?: boolean;
 }
 
@@ -2453,7 +2453,7 @@ export interface RollbackReport {
   skipped: KeptFile[];
   /** True if a crash interrupted it and the next start finished it. */
   recovered: boolean;
-  /** Tool calls since the target whose effects outside the work tree are not undone. */
+  /** Sentences about what was done outside the work tree since the target, and is not undone. */
   externalEffects?: string[];
   /** Only in a preview with `patch`. */
   diffs?: ForeseenDiff[];

@@ -403,7 +403,7 @@ class AssistantAction(EventData):
     tool_input: dict[str, object] | None = None
     tool_use_id: str | None = None
     external: bool = False
-    """True if the call has effects outside the work tree, which no rollback undoes."""
+    """True if the call may have effects outside the work tree, which no rollback undoes."""
 
 
 class ToolResult(EventData):

@@ -259,7 +259,7 @@ class RollbackReport(Value):
     recovered: bool
     """True if a crash interrupted it and the next start finished it."""
     external_effects: tuple[str, ...] = ()
-    """Tool calls since the target whose effects outside the work tree are not undone."""
+    """Sentences about what was done outside the work tree since the target, and is not undone."""
     diffs: tuple[ForeseenDiff, ...] = ()
     """Only in a preview with `patch`."""
     note: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +77,12 @@ class Layout:
     @property
     def state_directory(self) -> Path:
         return (self.private_folder or self.root) / STATE_DIRECTORY
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The folders whose files are the execution's own, the work tree first."""
+        resolved = os.path.realpath(self.work_tree)
+        return str(self.work_tree), resolved, str(self.state_directory)
 
     @property
     def removed_state(self) -> Path:

@@ -231,7 +231,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
     ):
         await idle(client)
         words = (await Shell(server, client)("preview", "--codon", "one")).stdout
-        assert "1 effects outside the work tree are not undone\n  mcp__mail__send of" in words
+        assert "What was done outside the work tree is not undone:\n  mcp__mail__send of" in words
 
 
 # --- confirmation ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Modules, in reading order:
 - `targets`: the checkpoint that a rollback means, and where work continues
 - `path_merge`: a three-way merge path by path, and its conflicts
 - `undo`: the undo and redo stacks, and people's edits that a rollback meets
+- `effects/`: what tool calls and commands may have done outside the work tree
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help
 - `limits`: limits of providers that pass by themselves, and when they end

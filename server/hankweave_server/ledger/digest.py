@@ -1,7 +1,7 @@
 """A digest of the journal, so that a start need not read a long one again.
 
 A start has to know where the lines of the journal are, which checkpoints they name and what each
-codon cost; a rollback, which tool calls had effects outside the work tree. The digest follows the
+codon cost; a rollback, which events tell of effects outside the work tree. The digest follows the
 journal event by event, and an orderly end saves it beside the journal, with the journal's size,
 times and inode. The next start uses it if all of these are unchanged: the kernel sets the change
 time (`ctime`) at every write, and no program can set it back. After a crash, or if another program
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,14 +19,14 @@ import msgspec
 from hankweave_protocol.events import StateTransition
 from hankweave_server import fsutil
 from hankweave_server.domain.checkpoint_records import OnRecord, RecordedCheckpoints
+from hankweave_server.domain.effects.recorded import RecordedEffects
 from hankweave_server.domain.validation import CodonKey, CostTally
 from hankweave_server.ledger.journal import Bookmarks, Journal
 
-VERSION = 1
+VERSION = 2
 
 _TRANSITION = b'"%s"' % StateTransition.TYPE.encode()
 _PRUNED = b'"checkpoint.pruned"'
-_EXTERNAL = b'"external":true'
 
 
 class _Facts(msgspec.Struct):
@@ -35,7 +34,7 @@ class _Facts(msgspec.Struct):
 
     checkpoints: RecordedCheckpoints
     costs: CostTally
-    external: list[int]
+    effects: RecordedEffects
 
 
 class _Saved(msgspec.Struct, array_like=True):
@@ -50,17 +49,17 @@ class _Saved(msgspec.Struct, array_like=True):
 class JournalDigest:
     """The facts that starts and rollbacks need from the lines of a journal."""
 
-    def __init__(self) -> None:
-        self._facts = _Facts(RecordedCheckpoints(), CostTally(), [])
+    def __init__(self, inside: tuple[str, ...] = ("/",)) -> None:
+        """`inside` are the paths that an effect elsewhere is not below (`Layout.inside`)."""
+        self._inside = inside
+        self._facts = _Facts(RecordedCheckpoints(), CostTally(), RecordedEffects())
         self._lines = 0
         self._fault: msgspec.MsgspecError | None = None
 
     def add(self, line: bytes) -> None:
         """Add the next line."""
         self._lines += 1
-        if _EXTERNAL in line:
-            self._facts.external.append(self._lines)
-
+        self._facts.effects.add(self._lines, line, self._inside)
         if self._fault is None and (_TRANSITION in line or _PRUNED in line):
             try:
                 self._facts.checkpoints.add(line)
@@ -76,9 +75,10 @@ class JournalDigest:
         """Return what each codon cost, in USD; raise MsgspecError for a line that is no event."""
         return self._sound().costs.result()
 
-    def external_after(self, seq: int) -> Sequence[int]:
-        """Return the events after `seq` that say that they had effects elsewhere."""
-        return [each for each in self._facts.external if each > seq]
+    @property
+    def effects(self) -> RecordedEffects:
+        """The events that tell of effects outside the work tree."""
+        return self._facts.effects
 
     def _sound(self) -> _Facts:
         if self._fault is not None:

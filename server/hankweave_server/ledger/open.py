@@ -127,7 +127,7 @@ def open_ledger(
 def _opened(
     layout: Layout, known_durable: int | None = None
 ) -> tuple[Journal, JournalRepair | None, JournalDigest]:
-    digest = JournalDigest()
+    digest = JournalDigest(layout.inside)
     marks = digest.load(layout.journal_digest, layout.journal)
     journal, cut = Journal.open(
         layout.journal, known_durable=known_durable, marks=marks, on_line=digest.add

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from hankweave_protocol.state import (
     Continuation,
     FailedCodon,
 )
+from hankweave_server.domain.effects.recorded import UNSEEN
 from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
@@ -532,3 +534,66 @@ async def test_a_redone_codon_of_a_loop_grows_the_plan_once(tmp_path: Path) -> N
 
 def _planned(execution: Path) -> list[str]:
     return [entry.codon_id for entry in state(execution).execution_plan]
+
+
+# --- Effects outside ------------------------------------------------------------------------------
+
+
+def calls(tool: str, number: int, **given: Any) -> dict[str, Any]:
+    """Return a step in which the agent reports a tool call."""
+    block = {"type": "tool_use", "id": f"t{number}", "name": tool, "input": given}
+    message = {"id": f"m{number}", "content": [block]}
+    return {"raw": json.dumps({"type": "assistant", "message": message})}
+
+
+async def test_what_was_done_outside_since_the_target_is_told(tmp_path: Path) -> None:
+    """Preview and report name writes, requests and pushes of tools, rigs and checks, and say once
+    that commands may have done more."""
+    hank = write_hank(
+        tmp_path / "hank",
+        THREE[0],
+        codon(
+            "two",
+            calls("Write", 1, file_path="/etc/motd", content="x"),
+            calls("WebFetch", 2, url="https://u:p@a.example/b?token=c"),
+            calls("mcp__hankweave__checkpoint_list", 3),
+            writes("b.txt", "two"),
+            rigSetup=[
+                {"type": "command", "command": {"run": "true || git push origin"}},
+                {"type": "command", "command": {"run": "true"}},
+            ],
+            checks=[{"run": "true || curl -d @b.txt https://c.example"}],
+        ),
+        codon("three", calls("Edit", 4, file_path="b.txt")),
+    )
+    execution = tmp_path / "execution"
+    async with running_server(hank, None, execution) as server, server.client() as client:
+        await idle(client)
+        last = await client.send(RollbackPreview(codon_id=CodonId("two"), checkpoint_type="end"))
+        preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
+        report = await client.send(to_codon("one", "end"))
+        await idle(client, "rollback-completed")
+
+    assert "externalEffects" not in last
+    assert preview["externalEffects"] == report["externalEffects"]
+    assert [each.partition(" (event")[0] for each in report["externalEffects"]] == [
+        "The rig of codon two may have acted elsewhere with git push to origin",
+        "Write of codon two may have changed /etc/motd",
+        "WebFetch of codon two may have sent a request to https://a.example/b",
+        "A check of codon two may have reached https://c.example with curl",
+        UNSEEN,
+    ]
+
+
+async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Path) -> None:
+    """An agent that is a plain program tells nothing, so the report says that."""
+    program = codon("two") | {"agent": {"type": "command", "command": ["true"]}}
+    hank = write_hank(tmp_path / "hank", THREE[0], program)
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
+
+    assert preview["externalEffects"] == [UNSEEN]

@@ -70,8 +70,8 @@ def check(ledger: Ledger, layout: Layout) -> None:
     assert ledger.digest.checkpoints() == on_record(lines)
     assert ledger.digest.costs() == recounted_costs(lines)
     external = [at for at, line in enumerate(lines, 1) if b'"external":true' in line]
-    assert list(ledger.digest.external_after(0)) == external
-    assert list(ledger.digest.external_after(external[0])) == external[1:]
+    assert ledger.digest.effects.after(0) == external
+    assert ledger.digest.effects.after(external[0]) == external[1:]
     assert ledger.history(0) == lines
     assert ledger.history(len(lines) - 3, 2) == lines[-3:-1]
 

@@ -74,7 +74,7 @@ def _print_more(count: int) -> None:
 
 def _print_outside(effects: Sequence[str]) -> None:
     if effects:
-        click.echo(f"{len(effects)} effects outside the work tree are not undone")
+        click.echo("What was done outside the work tree is not undone:")
 
     for effect in effects:
         click.echo(f"  {printable(effect)}")

@@ -43,6 +43,7 @@ from hankweave_server.agents.base import (
     UsageReported,
     WordReceived,
 )
+from hankweave_server.domain.effects import calls
 from hankweave_server.domain.limits import LimitFacts
 from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
 from hankweave_server.execution.codon.file_changes import (
@@ -54,7 +55,6 @@ from hankweave_server.execution.codon.file_changes import (
     picture,
 )
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
 
@@ -202,6 +202,7 @@ class EventRecorder:
         self._on_turn = on_turn
         """Called with the tokens of a message when they are counted."""
         self._news = FileChangeReporter(ctx)
+        self._inside = ctx.layout.inside
         self._run_id = run_id
         self._codon_id = codon_id
         self._costs = CodonCosts(run_id, codon_id, ctx.price)
@@ -428,7 +429,7 @@ class EventRecorder:
                 tool_name=call.name,
                 tool_input=readable(call.input),
                 tool_use_id=call.tool_use_id,
-                external=user_edits.is_external(call.name, call.input),
+                external=bool(calls.of_call(call.name, call.input, self._inside)),
             )
         )
 

@@ -8,6 +8,6 @@ Modules, in reading order:
 - `restoration`: restore the files to a checkpoint; also for the retry of a codon
 - `guard`: one rollback at a time, and no codon on half-restored files
 - `planner`: the checks and the preview: everything before the first file moves
-- `user_edits`: edits by people that a rollback would overwrite, and external effects
+- `user_edits`: edits by people that a rollback would overwrite
 - `events`: the events of a rollback, in Hankweave's order, and its report
 """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from hankweave_protocol import codec
 from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
@@ -19,6 +20,7 @@ from hankweave_protocol.records import Coordinate, ForeseenDiff, Movement, Rollb
 from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
 from hankweave_server.domain.history import (
     end_checkpoint,
     is_done,
@@ -34,6 +36,9 @@ from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.worktree.names import shown
+
+LISTED = 100
+"""Effects listed by name; of any more, only the number is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +220,29 @@ class RollbackPlanner:
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
-        """Name what was done outside the work tree since the target; nothing can revert it."""
-        return await user_edits.since(self._ctx.ledger, target.event_seq)
+        """Name what was done outside the work tree since the target; nothing can revert it.
+
+        The last line says that there may be more, if anything ran that can do more than was seen.
+        """
+        ctx, seq = self._ctx, target.event_seq
+        digest, plan = ctx.ledger.digest, ctx.state.execution_plan
+        listed: list[str] = []
+        is_unseen = digest.effects.last_command > seq
+        for number in digest.effects.after(seq):
+            for line in await ctx.ledger.lines(number - 1, 1):
+                try:
+                    event = codec.decode_event(line)
+                except msgspec.MsgspecError:
+                    listed.append("an event that cannot be read")
+                    continue
+
+                listed += deeds_in(event, plan, ctx.layout.inside)
+                is_unseen = is_unseen or is_plain_program(event, plan)
+
+        if len(listed) > LISTED:
+            listed[LISTED:] = [f"and {len(listed) - LISTED} more"]
+
+        return (*listed, UNSEEN) if is_unseen else tuple(listed)
 
     async def _foreseen(
         self, plan: RestorePlan, report: RollbackReport

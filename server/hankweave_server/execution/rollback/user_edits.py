@@ -1,13 +1,9 @@
-"""Find what a rollback would take from people, and what it cannot revert.
+"""Find what a rollback would take from people.
 
-User edits: while no agent works, whatever changes since the last checkpoint was changed by a
-person. Such edits are journaled with the SHA-256 of each file when a codon begins and when a person
-takes a checkpoint. A file belongs to the agent again once an agent or rig writes it. Content that a
+While no agent works, whatever changes since the last checkpoint was changed by a person. Such edits
+are journaled with the SHA-256 of each file when a codon begins and when a person takes a
+checkpoint. A file belongs to the agent again once an agent or rig writes it. Content that a
 rollback finds and that is in no checkpoint is also a user edit.
-
-External effects: a tool call that reaches outside the work tree cannot be reverted, so a rollback
-past one says so. An agent marks such a call itself, or calls a tool of an MCP server, which acts
-elsewhere by nature.
 """
 
 from __future__ import annotations
@@ -16,15 +12,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-import msgspec
-
 from hankweave_protocol import codec
-from hankweave_protocol.events import AssistantAction, Event
 from hankweave_protocol.records import KeptFile
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.model import RestorePlan
-from hankweave_server.ledger.writer import Ledger
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_within, shown
 
@@ -116,43 +108,3 @@ def sha256_of(descent: Descent, path: bytes) -> str:
 
     with open(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-LISTED = 100
-"""Effects listed by name; of any more, only the number is reported."""
-
-_ELSEWHERE = "mcp__"
-
-
-def is_external(tool_name: str, tool_input: dict[str, object]) -> bool:
-    """Return whether a tool call reaches outside, as far as its name or the agent says."""
-    return tool_name.startswith(_ELSEWHERE) or tool_input.get("external") is True
-
-
-async def since(ledger: Ledger, seq: int) -> tuple[str, ...]:
-    """Return the tool calls after `seq` that have effects outside the work tree, oldest first."""
-    found = ledger.digest.external_after(seq)
-    listed: list[str] = []
-    for number in found[:LISTED]:
-        listed += map(_named, await ledger.lines(number - 1, 1))
-
-    if len(found) > LISTED:
-        listed.append(f"and {len(found) - LISTED} more")
-
-    return tuple(listed)
-
-
-def _named(line: bytes) -> str:
-    try:
-        event = codec.decode_event(line)
-    except msgspec.MsgspecError:
-        return "an event that cannot be read"
-
-    return _described(event)
-
-
-def _described(event: Event) -> str:
-    if not isinstance(event.data, AssistantAction):
-        return f"event {event.seq}"
-
-    return f"{event.data.tool_name} of codon {event.data.codon_id} (event {event.seq})"

@@ -175,7 +175,7 @@ function Summary({ report }) {
       externalEffects.length > 0 &&
       html`
         <details>
-          <summary>What was done outside the work tree remains (${externalEffects.length})</summary>
+          <summary>What was done outside the work tree is not undone</summary>
       <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`
     }`;
 }
