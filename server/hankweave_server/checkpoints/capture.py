@@ -68,6 +68,9 @@ THREADS = 2
 FEW = 32
 """Up to this many files are read before threads could be started."""
 
+FREQUENT = frozenset({"tool", "turn"})
+"""Kinds of checkpoints that trust the stat data of files that a process may be writing to."""
+
 CHUNK = 64  # Files in one batch, unless its content is large.
 BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over early.
 
@@ -305,7 +308,7 @@ class Recording:
             meter.begin("scanning", "files")
             pending = self._look(request, parent)
             before = request.open_files()
-            pending += self._mapped_besides(pending, before)
+            pending += self._besides(pending, request, before)
             meter.begin("reading", "files", len(pending))
             capture = Capture(staging, parent, [file.path for file in pending])
             if len(pending) <= digests_up_to:
@@ -411,8 +414,10 @@ class Recording:
                 pending, descent, capture.staging, self._size_limit, capture.digests
             ):
                 match seen:
-                    case CapturedFile(digest, git_mode, signature, permissions, size):
-                        memory.scan.remember(file, signature, digest, git_mode, permissions)
+                    case CapturedFile(digest, git_mode, signature, permissions, size, has_writer):
+                        memory.scan.remember(
+                            file, signature, digest, git_mode, permissions, has_writer=has_writer
+                        )
                         if signature is None:
                             sizes[file.path] = size
                             skipped.append(Skipped(file.path, CAPTURED_ANYWAY))
@@ -425,12 +430,20 @@ class Recording:
 
                 meter.advance()
 
-    def _mapped_besides(
-        self, pending: Sequence[TrackedFile], opened: OpenFiles
+    def _besides(
+        self, pending: Sequence[TrackedFile], request: CheckpointRequest, opened: OpenFiles
     ) -> list[TrackedFile]:
         """Return the tracked files that may have changed although their stat data has not."""
+        files, doubted = self._memory.table.files, set(opened.mapped)
+        if request.kind not in FREQUENT:
+            doubted.update(file.path for file in self._memory.scan.held())
+
+        if request.before is not None:
+            touched = ((path, files.get(path)) for path in request.before.touched)
+            doubted.update(path for path, file in touched if file and not file.is_proof)
+
         known = {file.slot for file in pending}
-        tracked = (self._memory.table.files.get(path) for path in sorted(opened.mapped))
+        tracked = (files.get(path) for path in sorted(doubted))
         return [file for file in tracked if file is not None and file.slot not in known]
 
     def _being_written(self, opened: OpenFiles, capture: Capture) -> list[Skipped]:

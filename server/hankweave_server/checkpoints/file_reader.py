@@ -17,6 +17,7 @@ from hankweave_server.git.objects import STREAMED_FROM
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_reserved
+from hankweave_server.worktree.open_files import has_writer
 from hankweave_server.worktree.stat_index import Signature, signature_of
 
 ATTEMPTS = 3
@@ -44,6 +45,11 @@ class CapturedFile(NamedTuple):
     """None for a file that changed during each attempt: it must be read again."""
     permissions: int
     size: int
+    has_writer: bool | None = False
+    """Whether a process had it open for writing, so that stat data may not show what it writes.
+
+    None if that is unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ class FileReader:
     def _read_file(self, folder: int, name: bytes, *, is_last: bool) -> Observation | None:
         descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
         try:
+            # First: the stat data shows what is written by those who open the file later.
+            has_a_writer = has_writer(descriptor)
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return _refusal(status.st_mode)
@@ -116,9 +124,11 @@ class FileReader:
                 return FileRefused("too-large")
 
             if status.st_size >= STREAMED_FROM:
-                return self._read_in_a_stream(descriptor, status, is_last=is_last)
+                seen = self._read_in_a_stream(descriptor, status, is_last=is_last)
+            else:
+                seen = self._read_at_once(descriptor, status, is_last=is_last)
 
-            return self._read_at_once(descriptor, status, is_last=is_last)
+            return None if seen is None else seen._replace(has_writer=has_a_writer)
         finally:
             os.close(descriptor)
 

@@ -304,7 +304,7 @@ class Restorer(Checkout):
         elif not _is(seen, old):
             self._leave(path, "changed")
         else:
-            return Allowed(self._signature(path, seen))
+            return self._displaceable(path, seen)
 
         return None
 
@@ -324,9 +324,13 @@ class Restorer(Checkout):
         elif isinstance(seen, Vanished):
             return Allowed(None)
         else:
-            return Allowed(self._signature(path, seen))
+            return self._displaceable(path, seen)
 
         return None
+
+    def _displaceable(self, path: bytes, seen: CapturedFile | FileRefused) -> Allowed:
+        is_certain = isinstance(seen, CapturedFile) and seen.has_writer is False
+        return Allowed(self._signature(path, seen), is_certain=is_certain)
 
     def _signature(self, path: bytes, seen: CapturedFile | FileRefused) -> Signature | None:
         """Return the stat data of what was observed; as it is now if the observation has none."""

@@ -54,6 +54,7 @@ class CachedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: bytes
     git_mode: int
     permissions: int
+    is_proof: bool = False
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +89,12 @@ class ScanCache:
                 file = table.files.get(cached.path)
                 if file is not None:
                     table.hold(
-                        file, cached.signature, cached.digest, cached.git_mode, cached.permissions
+                        file,
+                        cached.signature,
+                        cached.digest,
+                        cached.git_mode,
+                        cached.permissions,
+                        is_proof=cached.is_proof,
                     )
 
 
@@ -131,7 +137,9 @@ def _remembered(files: Iterable[TrackedFile]) -> Iterator[CachedFile]:
         signature = file.signature
         git_mode, permissions, digest = file.captured
         if signature is not None and git_mode:
-            yield CachedFile(file.path, signature, digest, git_mode, permissions)
+            yield CachedFile(
+                file.path, signature, digest, git_mode, permissions, is_proof=file.is_proof
+            )
 
 
 def _block(value: object) -> bytes:
@@ -198,7 +206,7 @@ class FileObserver:
             return seen
 
         # A file read in the same tick as its last write may change again unnoticed.
-        if seen.signature.ctime_ns < self._now_ns() - RACY_WINDOW_NS:
+        if seen.has_writer is False and (seen.signature.ctime_ns < self._now_ns() - RACY_WINDOW_NS):
             self._seen[path] = seen
 
         return seen

@@ -40,7 +40,9 @@ Writing one file
 temporary file, outside the work tree where possible, which gets its final permissions and then
 takes its place in one system call. A reader or a crash sees the old or the new file, never half of
 one. What is displaced or removed is compared with the observation afterwards; if it is something
-else, it is put back, and the path counts as changed.
+else, it is put back, and the path counts as changed. Stat data is enough for this if no process
+could write to the file when it was captured (`Allowed.is_certain`). Otherwise the content is read
+and compared: a write through a mapping may move no time (see `worktree.scan`).
 
 Links
 -----
@@ -65,12 +67,14 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ClassVar, NamedTuple, ParamSpec
 
 from hankweave_server.fsutil import is_broken, is_full
+from hankweave_server.git.objects import STREAMED_FROM, HashOnly, digest_of
 from hankweave_server.git.trees import Entry
 from hankweave_server.meter import UNWATCHED, Meter
-from hankweave_server.worktree.dirfd import Descent, has_content
+from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent, has_content
 from hankweave_server.worktree.names import joined, parents_of
 from hankweave_server.worktree.stat_index import Signature, signature_of
 from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
@@ -90,6 +94,8 @@ class Allowed(NamedTuple):
     """The file or link that may go; None if nothing, or a folder, is there."""
     permissions: int | None = None
     """Set only these: the content is as wanted already."""
+    is_certain: bool = False
+    """Whether stat data would show any change of what was seen."""
 
 
 class Checkout(ABC):
@@ -200,7 +206,7 @@ class Checkout(ABC):
             return
 
         if allowed.seen is not None:
-            self._placing.remove(path, allowed.seen)
+            self._placing.remove(path, allowed.seen, partial(self._is_held, path, old, allowed))
             self._record(path, old, None)
 
         self._prune_above(path)
@@ -224,12 +230,26 @@ class Checkout(ABC):
             return
         else:
             content = self._content(path, new, seen)
+            is_held = partial(self._is_held, path, old, allowed)
             if isinstance(content, bytes):
-                status = self._placing.put_link(path, content, seen)
+                status = self._placing.put_link(path, content, seen, is_held)
             else:
-                status = self._placing.put_file(path, content, seen)
+                status = self._placing.put_file(path, content, seen, is_held)
 
         self._record(path, new, status, is_new=seen is None)
+
+    def _is_held(
+        self, path: bytes, old: Entry | None, allowed: Allowed, folder: int, name: bytes
+    ) -> bool:
+        """Return whether what was displaced from a path has the content that was captured there."""
+        if allowed.is_certain:
+            return True
+
+        return old is not None and digest_at(folder, name) == self._captured_digest(path, old)
+
+    def _captured_digest(self, path: bytes, old: Entry) -> bytes:
+        """Return the blob of the exact bytes that were captured."""
+        return old.digest
 
     def _signature_at(self, path: bytes) -> Signature | None:
         """Return the stat data of what is at a path; None for nothing and for a folder."""
@@ -261,3 +281,23 @@ class Checkout(ABC):
                     found.append(joined(folder, os.fsencode(entry.name)))
 
         return all(self._placing.remove_empty_folder(folder) for folder in reversed(found))
+
+
+def digest_at(folder: int, name: bytes) -> bytes | None:
+    """Return the blob of a file's exact content or of a link's target, as it is now."""
+    try:
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=folder)
+    except OSError as problem:
+        if problem.errno != errno.ELOOP:
+            raise
+
+        return digest_of("blob", os.readlink(name, dir_fd=folder))
+
+    try:
+        size = os.fstat(descriptor).st_size
+        if size >= STREAMED_FROM:
+            return HashOnly().streamed_blob(descriptor, size)
+
+        return digest_of("blob", os.read(descriptor, size + 1))
+    finally:
+        os.close(descriptor)

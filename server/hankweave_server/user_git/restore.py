@@ -156,6 +156,9 @@ class Restoring(Checkout):
 
         return NewFile(lambda: [content], len(content), self._wanted(path, seen, new))
 
+    def _captured_digest(self, path: bytes, old: Entry) -> bytes:
+        return self._exact_before.get(path, old.digest)
+
     def _record(
         self, path: bytes, entry: Entry, status: os.stat_result | None, *, is_new: bool = False
     ) -> None:

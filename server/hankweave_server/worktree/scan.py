@@ -41,9 +41,13 @@ and `_UNSETTLED`), so the next scan looks again.
 What stat data cannot show
 --------------------------
 Writes through a shared mapping update the times only when a clean page is first written. The
-caller finds mapped files through `open_files` and reads them in any case. A file that changes
-while it is being read is the reader's problem: it passes no signature to `remember`, so the file
-stays pending.
+reader therefore asks, before it reads a file, whether any process has it open for writing; a
+mapping counts until it ends. If none has, every later write moves the times, and the signature
+proves the content (`TrackedFile.is_proof`). Otherwise, or if the kernel cannot say, the signature
+is enough for the small checkpoints of an agent's work, which ask the agent's own processes for
+their mappings. All other checkpoints read the files in `held` again, and what a rollback replaces
+or removes counts as known only with a proof (`is_settled`). A file that changes while it is being
+read is the reader's problem: it passes no signature to `remember`, so the file stays pending.
 
 Links and a replaced work tree
 ------------------------------
@@ -117,6 +121,8 @@ class WorkTreeScan:
         self._racy: dict[int, bytes] = {}
         """Slots and paths of files that were read in the same clock tick as they were written."""
         self._racy_since = 0
+        self._held: dict[int, bytes] = {}
+        """Slots and paths of files that a process could write to when they were read."""
         self._watch: TreeWatch | None = None
         self._ruled: set[Folder] = set()
         """Folders with a `.gitignore`, which a watched scan compares in any case."""
@@ -231,6 +237,8 @@ class WorkTreeScan:
         digest: bytes | None = None,
         git_mode: int = 0,
         permissions: int = 0,
+        *,
+        has_writer: bool | None = False,
     ) -> None:
         """Record the result of reading a file that the last scan reported."""
         if signature is not None and signature.ctime_ns >= self._racy_since:
@@ -238,7 +246,21 @@ class WorkTreeScan:
         else:
             self._racy.pop(file.slot, None)
 
-        self.table.hold(file, signature, digest, git_mode, permissions)
+        if has_writer:
+            self._held[file.slot] = file.path
+        else:
+            self._held.pop(file.slot, None)
+
+        self.table.hold(
+            file, signature, digest, git_mode, permissions, is_proof=has_writer is False
+        )
+
+    def held(self) -> list[TrackedFile]:
+        """Return the files that a process could write to when they were last read."""
+        found = [(slot, self.table.files.get(path)) for slot, path in self._held.items()]
+        held = {slot: file for slot, file in found if file is not None and file.slot == slot}
+        self._held = {slot: self._held[slot] for slot in held}
+        return list(held.values())
 
     def settle(self) -> None:
         """Trust the stat data of files that were just read or written.
@@ -257,12 +279,16 @@ class WorkTreeScan:
                     self._racy.pop(file.slot, None)
 
     def is_settled(self, file: TrackedFile, status: os.stat_result) -> bool:
-        """Return whether the file is still as it was read, as far as stat data can show."""
-        return file.slot not in self._racy and file.signature == signature_of(status)
+        """Return whether stat data proves that the file is still as it was read."""
+        if file.slot in self._racy or not file.is_proof:
+            return False
+
+        return file.signature == signature_of(status)
 
     def settled_files(self) -> Iterator[TrackedFile]:
         """Return files whose stat data a later process can trust."""
-        return (file for file in self.table.files.values() if file.slot not in self._racy)
+        doubtful = self._racy.keys() | self._held.keys()
+        return (file for file in self.table.files.values() if file.slot not in doubtful)
 
     def _adopt_all(self, paths: Iterable[bytes]) -> None:
         for path in paths:

@@ -77,7 +77,8 @@ def signature_of(status: os.stat_result) -> Signature:
 
 SIGNATURE = struct.Struct("=qqqQI")
 _CAPTURED = struct.Struct("=HH20s")
-STRIDE = SIGNATURE.size + _CAPTURED.size
+_IS_PROOF_AT = SIGNATURE.size + _CAPTURED.size
+STRIDE = _IS_PROOF_AT + 1
 _NOTHING = bytes(STRIDE)
 _INODE = struct.Struct(f"=24xQ{STRIDE - 32}x")
 _MODE = struct.Struct("=I")
@@ -124,10 +125,17 @@ class Slots:
         )
         return found
 
-    def capture(self, slot: int, git_mode: int, permissions: int, digest: bytes) -> None:
+    def capture(
+        self, slot: int, git_mode: int, permissions: int, digest: bytes, *, is_proof: bool
+    ) -> None:
         _CAPTURED.pack_into(
             self.block, slot * STRIDE + SIGNATURE.size, git_mode, permissions, digest
         )
+        self.block[slot * STRIDE + _IS_PROOF_AT] = is_proof
+
+    def is_proof(self, slot: int) -> bool:
+        """Return whether the signature proves the content (see `TrackedFile.is_proof`)."""
+        return bool(self.block[slot * STRIDE + _IS_PROOF_AT])
 
 
 class Folder:
@@ -243,6 +251,14 @@ class TrackedFile:
     def captured(self) -> tuple[int, int, bytes]:
         """Git mode, permissions and digest; the mode is 0 if nothing was captured."""
         return self._slots.captured(self.slot)
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether an equal signature proves that the content is the same.
+
+        It does if no process could write to the file when it was read (see `scan`).
+        """
+        return self._slots.is_proof(self.slot)
 
 
 class TrackedFiles(Mapping[bytes, TrackedFile]):
@@ -408,6 +424,8 @@ class StatIndex:
         digest: bytes | None = None,
         git_mode: int = 0,
         permissions: int = 0,
+        *,
+        is_proof: bool = False,
     ) -> None:
         """Record what was read; mark the trees above as outdated if git would see a change."""
         mode_before, permissions_before, digest_before = self.slots.captured(file.slot)
@@ -426,7 +444,7 @@ class StatIndex:
             self.unproven.add(file.folder, file.name, file.slot)
 
         self.slots.sign(file.slot, signature)
-        self.slots.capture(file.slot, git_mode, permissions, digest)
+        self.slots.capture(file.slot, git_mode, permissions, digest, is_proof=is_proof)
 
     def holds(self, file: TrackedFile) -> bool:
         """Return whether the path is still tracked by the same entry."""

@@ -12,7 +12,8 @@ disks, creating and freeing all of them would cost ten times as much as writing 
 is removed is renamed to a temporary name in the same way.
 
 What was displaced shows what was replaced or removed; if that is not the file observed a moment
-before, it is put back. Where nothing was observed, the name must still be free (RENAME_NOREPLACE).
+before, or its content is not saved (`IsHeld`), it is put back. Where nothing was observed, the name
+must still be free (RENAME_NOREPLACE).
 
 A displaced file is reused only if nothing else can notice: it belongs to this user, has no other
 name and no extended attributes, and no process has it open, which a write lease proves (fcntl(2)).
@@ -53,6 +54,14 @@ _ZEROS = bytes(CHUNK)
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 T = TypeVar("T")
+
+IsHeld = Callable[[int, bytes], bool]
+"""Return whether the content of a name in an open folder is saved, so that it may go."""
+
+
+def _is_certain(folder: int, name: bytes) -> bool:
+    """Return that stat data is enough."""
+    return True
 
 
 class DisplacedFile(Exception):
@@ -96,7 +105,9 @@ class Spares:
         while self._idle:
             self._remove(self._idle.pop().name)
 
-    def put(self, folder: int, name: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
+    def put(
+        self, folder: int, name: bytes, new: NewFile, seen: Signature | None, is_held: IsHeld
+    ) -> os.stat_result:
         """Write a file and move it into place.
 
         `seen` is what was found there; None for nothing. Raises DisplacedFile, with nothing
@@ -114,27 +125,29 @@ class Spares:
                 self._remove(temporary)
                 raise
 
-            self._bring(temporary, folder, name, seen)
+            self._bring(temporary, folder, name, seen, is_held)
             return os.fstat(descriptor)
         finally:
             os.close(descriptor)
 
     def put_link(
-        self, folder: int, name: bytes, target: bytes, seen: Signature | None
+        self, folder: int, name: bytes, target: bytes, seen: Signature | None, is_held: IsHeld
     ) -> os.stat_result:
         """Make a symbolic link and move it into place, as `put` does with a file."""
         temporary = self._free_name()
         _anew(temporary, self._folder, partial(os.symlink, target, temporary, dir_fd=self._folder))
-        self._bring(temporary, folder, name, seen)
+        self._bring(temporary, folder, name, seen, is_held)
         return os.lstat(name, dir_fd=folder)
 
-    def take(self, folder: int, name: bytes, seen: Signature) -> None:
+    def take(self, folder: int, name: bytes, seen: Signature, is_held: IsHeld) -> None:
         """Take a file or link away, if it is the one that was seen.
 
         Raises DisplacedFile, with nothing changed, when something else is there, and
         FileNotFoundError when nothing is.
         """
-        _require_seen(folder, name, seen)
+        if not _is_seen(os.lstat(name, dir_fd=folder), seen):
+            raise DisplacedFile
+
         temporary = self._free_name()
         try:
             os.rename(name, temporary, src_dir_fd=folder, dst_dir_fd=self._folder)
@@ -142,14 +155,21 @@ class Spares:
             self._unused.append(temporary)
             raise
 
-        if not self._keep_if_seen(temporary, seen):
+        if not self._keep_if_seen(temporary, seen, is_held):
             self._put_back(temporary, folder, name)
             raise DisplacedFile
 
-    def _bring(self, temporary: bytes, folder: int, name: bytes, seen: Signature | None) -> None:
+    def _bring(
+        self,
+        temporary: bytes,
+        folder: int,
+        name: bytes,
+        seen: Signature | None,
+        is_held: IsHeld,
+    ) -> None:
         """Move a temporary file into place; it is removed if that fails."""
         if seen is not None and _exchanged(self._folder, temporary, folder, name):
-            if not self._keep_if_seen(temporary, seen):
+            if not self._keep_if_seen(temporary, seen, is_held):
                 if _exchanged(self._folder, temporary, folder, name):
                     self._remove(temporary)
                 else:
@@ -164,7 +184,9 @@ class Spares:
                 rename_to_free_name(self._folder, temporary, folder, name)
             else:
                 with contextlib.suppress(FileNotFoundError):
-                    _require_seen(folder, name, seen)
+                    found = os.lstat(name, dir_fd=folder)
+                    if not _may_go(folder, name, found, seen, is_held):
+                        raise DisplacedFile
 
                 os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=folder)
         except BaseException as problem:
@@ -176,10 +198,10 @@ class Spares:
 
         self._unused.append(temporary)
 
-    def _keep_if_seen(self, temporary: bytes, seen: Signature) -> bool:
-        """Take over what was displaced; return False, with nothing done, if it was not seen."""
+    def _keep_if_seen(self, temporary: bytes, seen: Signature, is_held: IsHeld) -> bool:
+        """Take over what was displaced; return False, with nothing done, if it may not go."""
         displaced = os.lstat(temporary, dir_fd=self._folder)
-        if not _is_seen(displaced, seen):
+        if not _may_go(self._folder, temporary, displaced, seen, is_held):
             return False
 
         if stat.S_ISREG(displaced.st_mode) and displaced.st_size < CHUNK:
@@ -296,10 +318,17 @@ def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes
     os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
 
-def _require_seen(folder: int, name: bytes, seen: Signature) -> None:
-    """Raise DisplacedFile when something else is there, FileNotFoundError when nothing is."""
-    if not _is_seen(os.lstat(name, dir_fd=folder), seen):
-        raise DisplacedFile
+def _may_go(
+    folder: int, name: bytes, status: os.stat_result, seen: Signature, is_held: IsHeld
+) -> bool:
+    """Return whether a file is the one that was seen, and its content is saved."""
+    if not _is_seen(status, seen):
+        return False
+
+    try:
+        return not has_content(status.st_mode) or is_held(folder, name)
+    except OSError:
+        return False
 
 
 def _is_seen(status: os.stat_result, seen: Signature) -> bool:
@@ -382,27 +411,35 @@ class Placing:
         """Folders that had to be made writable, and their previous permissions."""
         self.made: list[bytes] = []
 
-    def put_file(self, path: bytes, new: NewFile, seen: Signature | None) -> os.stat_result:
+    def put_file(
+        self, path: bytes, new: NewFile, seen: Signature | None, is_held: IsHeld = _is_certain
+    ) -> os.stat_result:
         """Put a file at a path; create its parents.
 
         `seen` is what was found there, None for nothing. Raises DisplacedFile, with nothing
-        changed, when something else has taken its place since.
+        changed, when something else has taken its place since, or `is_held` is false of it.
         """
-        return self._placed(path, lambda spares, folder, name: spares.put(folder, name, new, seen))
-
-    def put_link(self, path: bytes, target: bytes, seen: Signature | None) -> os.stat_result:
-        """Put a symbolic link at a path, as `put_file` does with a file."""
         return self._placed(
-            path, lambda spares, folder, name: spares.put_link(folder, name, target, seen)
+            path, lambda spares, folder, name: spares.put(folder, name, new, seen, is_held)
         )
 
-    def remove(self, path: bytes, seen: Signature) -> None:
+    def put_link(
+        self, path: bytes, target: bytes, seen: Signature | None, is_held: IsHeld = _is_certain
+    ) -> os.stat_result:
+        """Put a symbolic link at a path, as `put_file` does with a file."""
+        return self._placed(
+            path, lambda spares, folder, name: spares.put_link(folder, name, target, seen, is_held)
+        )
+
+    def remove(self, path: bytes, seen: Signature, is_held: IsHeld = _is_certain) -> None:
         """Remove the file or link that was seen; raise DisplacedFile when something else is there.
 
         A path where nothing is any more counts as removed.
         """
         with contextlib.suppress(FileNotFoundError):
-            self._placed(path, lambda spares, folder, name: spares.take(folder, name, seen))
+            self._placed(
+                path, lambda spares, folder, name: spares.take(folder, name, seen, is_held)
+            )
 
     def _placed(self, path: bytes, act: Callable[[Spares, int, bytes], T]) -> T:
         """Act with the spares; if they are on another disk, with one in the folder itself."""

@@ -65,14 +65,11 @@ When there is no watch
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import select
-import signal
 import stat
 import time
 from collections.abc import Container
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +94,7 @@ from hankweave_server.worktree.inotify import (
     WatchFailed,
     failure_of,
 )
+from hankweave_server.worktree.open_files import has_writer
 from hankweave_server.worktree.stat_index import Folder, StatIndex, Unproven, signature_of
 
 NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO
@@ -106,7 +104,6 @@ FILE_SHARE = 0.75
 """Part of a user's watches that the files of one work tree may take."""
 
 _BATCH = 32  # Files open at the same time during a proof: descriptors are scarce.
-_F_SETSIG = 10
 
 # From linux/magic.h and zfs. Others (network, overlay, FUSE) change files without local events.
 _FILE_SYSTEMS = {
@@ -342,7 +339,7 @@ class TreeWatch:
                     and signature == signature_of(status)
                     and stat.S_ISREG(status.st_mode)
                     and status.st_nlink == 1
-                    and _has_no_writer(descriptor)
+                    and has_writer(descriptor) is False
                 ):
                     proven.append((folder, name))
                 elif self._file_of.pop(watch, None) is not None:
@@ -450,20 +447,6 @@ def _unescaped(path: bytes) -> bytes:
         path = path.replace(b"\\" + code, bytes([int(code, 8)]))
 
     return path
-
-
-def _has_no_writer(descriptor: int) -> bool:
-    """Return whether no process has the file open for writing, by a descriptor or a mapping."""
-    try:
-        fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError:
-        return False  # A writer, or another user's file: leases are for owners.
-
-    with suppress(OSError):  # Somebody has broken the lease; closing the file ends it as well.
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-
-    return True
 
 
 def _user_watches() -> int:

@@ -6,6 +6,9 @@ import mmap
 import os
 from functools import partial
 
+import pytest
+
+from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import Skipped
 from hankweave_server.worktree.open_files import files_open_for_writing
 
@@ -86,3 +89,68 @@ def test_what_is_open_and_not_tracked_is_nobodys_concern(lab):
         made = lab.checkpoint("*.txt", open_files=looking(lab))
 
     assert made.skipped == ()
+
+
+def mapped(lab, name, size=mmap.PAGESIZE):
+    """Map a file that a small checkpoint reads while its first page is dirty, long after that."""
+    lab.write(name, "0" * size)
+    before = lab.checkpoint()
+    with (lab.tree / name).open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+
+    mapping[0] = ord("1")
+    lab.checkpoint(kind="tool")
+    lab.engine._memory.scan.settle()
+    return before, mapping
+
+
+@pytest.mark.parametrize("size", [mmap.PAGESIZE, 3 << 20])
+@pytest.mark.parametrize("then", ["still mapped", "unmapped", "restarted"])
+def test_a_rollback_loses_nothing_that_stat_data_does_not_show(lab, then, size):
+    """Any process may map a file; what it wrote unseen comes back with the undo."""
+    before, mapping = mapped(lab, "a", size)
+    seen = os.stat(lab.path("a"))
+    mapping[0] = ord("2")
+    if then == "unmapped":
+        mapping.close()
+    elif then == "restarted":
+        lab.reopen()
+
+    assert os.stat(lab.path("a")) == seen
+
+    lab.rollback(before.sha)
+
+    safety = next(facts.sha for facts in lab.engine.commits() if facts.kind == "safety")
+    assert lab.read("a")[:1] == b"0"
+    lab.rollback(safety)
+    assert lab.read("a") == b"2" + b"0" * (size - 1)
+
+
+def test_only_small_checkpoints_trust_the_stat_data_of_a_mapped_file(lab):
+    """The others read it again, though the process is no agent's and no time moves."""
+    _, mapping = mapped(lab, "a")
+    mapping[0] = ord("2")
+    kinds = {kind: lab.checkpoint(kind=kind).sha for kind in ("tool", "completed")}
+    mapping[0] = ord("3")
+    kinds["manual"] = lab.checkpoint(kind="manual").sha
+    held = {kind: lab.git("show", f"{sha}:a")[0] for kind, sha in kinds.items()}
+    assert held == {"tool": "1", "completed": "2", "manual": "3"}
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["replaced", "removed"])
+def test_what_is_written_unseen_after_the_safety_checkpoint_stays(lab, is_removed):
+    """The content is compared before it goes; the next safety checkpoint holds it."""
+    empty = lab.checkpoint()
+    before, mapping = mapped(lab, "a")
+    target = empty if is_removed else before
+    plan = lab.engine.plan_restore(target.sha, ("**",))
+    safety = lab.checkpoint(kind="safety", codon=None, before=plan)
+    mapping[0] = ord("2")
+
+    with pytest.raises(RestoreIncomplete) as incomplete:
+        lab.engine.restore(target.sha, safety.sha)
+
+    assert incomplete.value.unfinished == (Skipped(b"a", "changed"),)
+    assert lab.read("a")[:1] == b"2"
+    lab.rollback(target.sha)
+    assert lab.exists("a") != is_removed

@@ -15,7 +15,13 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.worktree import tree_writer
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.stat_index import Signature, signature_of
-from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Placing, Spares
+from hankweave_server.worktree.tree_writer import (
+    DisplacedFile,
+    IsHeld,
+    NewFile,
+    Placing,
+    Spares,
+)
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
 def test_an_error_that_is_no_other_disk_comes_out(lab, monkeypatch):
     """Errors other than EXDEV are raised without a second attempt."""
 
-    def broken(self, folder, name, new, seen):
+    def broken(self, folder, name, new, seen, is_held):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     lab.write("a", "one")
@@ -94,8 +100,8 @@ def test_a_folder_that_fills_in_the_last_moment_stays(lab, monkeypatch):
     safety = lab.checkpoint(kind="safety", codon=None)
     real = tree_writer.Placing.remove
 
-    def remove(self, path, seen):
-        real(self, path, seen)
+    def remove(self, path, seen, is_held):
+        real(self, path, seen, is_held)
         lab.write("d/late", "in the last moment")
 
     monkeypatch.setattr(tree_writer.Placing, "remove", remove)
@@ -112,8 +118,8 @@ def test_folders_that_somebody_else_removed_are_as_good_as_removed(lab, monkeypa
     safety = lab.checkpoint(kind="safety", codon=None)
     real = tree_writer.Placing.remove
 
-    def remove(self, path, seen):
-        real(self, path, seen)
+    def remove(self, path, seen, is_held):
+        real(self, path, seen, is_held)
         os.removedirs(lab.path("d/e"))
         os.makedirs(lab.tree, exist_ok=True)
 
@@ -186,14 +192,16 @@ class Place:
     def seen(self, name: str) -> Signature:
         return signature_of((self.tree / name).lstat())
 
-    def act(self, what: str, seen: Signature | None) -> None:
+    def act(
+        self, what: str, seen: Signature | None, is_held: IsHeld = lambda folder, name: True
+    ) -> None:
         """Write a file or link over `a`, or remove it."""
         if what == "file":
-            self.placing.put_file(b"a", NewFile(lambda: [b"restored"], 8, 0o644), seen)
+            self.placing.put_file(b"a", NewFile(lambda: [b"restored"], 8, 0o644), seen, is_held)
         elif what == "link":
-            self.placing.put_link(b"a", b"elsewhere", seen)
+            self.placing.put_link(b"a", b"elsewhere", seen, is_held)
         else:
-            self.placing.remove(b"a", seen)
+            self.placing.remove(b"a", seen, is_held)
 
     def contents(self) -> dict[str, bytes]:
         """Return all files, after removal of the temporary ones."""
@@ -227,6 +235,29 @@ def test_what_was_not_seen_is_neither_replaced_nor_removed(place, what, newer):
         place.act(what, seen)
 
     assert place.contents() == {"a": newer}
+
+
+@pytest.mark.parametrize("what", ["file", "link", "removal"])
+@pytest.mark.parametrize("is_readable", [True, False], ids=["other content", "unreadable"])
+def test_what_is_not_saved_is_put_back_whatever_its_stat_data_says(place, what, is_readable):
+    """The displaced content decides; if it cannot be read, it is not known to be saved."""
+    (place.tree / "a").write_bytes(b"old")
+    seen, asked = place.seen("a"), []
+
+    def is_held(folder, name):
+        if not is_readable:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+        descriptor = os.open(name, os.O_RDONLY, dir_fd=folder)
+        asked.append(os.read(descriptor, 10))
+        os.close(descriptor)
+        return False
+
+    with pytest.raises(DisplacedFile):
+        place.act(what, seen, is_held)
+
+    assert asked == [b"old"] * is_readable
+    assert place.contents() == {"a": b"old"}
 
 
 @pytest.mark.parametrize("what", ["file", "link"])

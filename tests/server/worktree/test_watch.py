@@ -293,7 +293,7 @@ def test_a_proof_gives_up_when_a_name_changed_meanwhile(tree, monkeypatch):
 def test_a_writer_that_breaks_the_lease_neither_fails_nor_kills_us(tree):
     """A lease is broken with a signal that does nothing, and its file is proven no more."""
     reader = os.open(tree.root / "a", os.O_RDONLY)
-    fcntl.fcntl(reader, watch_module._F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(reader, fcntl.F_SETSIG, signal.SIGURG)
     fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     with subprocess.Popen(["sh", "-c", f"echo 2 > '{tree.root}/a'"]) as writer:
         eventually_blocking(lambda: fcntl.fcntl(reader, fcntl.F_GETLEASE) == fcntl.F_UNLCK)
