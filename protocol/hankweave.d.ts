@@ -2277,6 +2277,19 @@ export interface ReportTotals {
   bytes: number;
 }
 
+/** A consequence of a rollback that it cannot prevent, or something to be decided about it. */
+export interface RestoreWarning {
+  /**
+   * `attributes`: attributes of a file are lost; `open-writer`: a program holds a file open that is
+   * replaced; `database`: a database may be damaged; `conversation`: it is not rewound.
+   */
+  kind: "attributes" | "conversation" | "database" | "open-writer";
+  /** The file, if it is about one. */
+  path: string | null;
+  /** For people: what it is, and what to do. */
+  sentence: string;
+}
+
 export interface ResultingState {
   currentRunId: string | null;
   runCount: number;
@@ -2414,6 +2427,7 @@ export interface RollbackPreview {
   direction?: "redo" | "undo";
   paths?: string[];
   keepEdits?: boolean;
+  rewindMemory?: boolean;
   /** Include unified diffs of the files it would change. */
   patch?: boolean;
 }
@@ -2461,6 +2475,7 @@ export interface RollbackReport {
   note?: string;
   /** Present if a list is incomplete; see `counts`. */
   totals?: ReportTotals;
+  warnings?: RestoreWarning[];
 }
 
 export interface RollbackRigCleanup {

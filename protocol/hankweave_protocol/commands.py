@@ -316,6 +316,7 @@ class RollbackPreview(AnsweredCommand[RollbackReport]):
     """The target is that of `rollback.undo` or `rollback.redo`."""
     paths: Paths | None = None
     keep_edits: bool = False
+    rewind_memory: bool = False
     patch: bool = False
     """Include unified diffs of the files it would change."""
 

@@ -213,6 +213,18 @@ class KeptFile(Value):
     reason: str
 
 
+class RestoreWarning(Value):
+    """A consequence of a rollback that it cannot prevent, or something to be decided about it."""
+
+    kind: Literal["attributes", "open-writer", "database", "conversation"]
+    """`attributes`: attributes of a file are lost; `open-writer`: a program holds a file open that
+    is replaced; `database`: a database may be damaged; `conversation`: it is not rewound."""
+    path: str | None
+    """The file, if it is about one."""
+    sentence: str
+    """For people: what it is, and what to do."""
+
+
 class ForeseenDiff(Value):
     """The changes of a rollback to one file, line by line."""
 
@@ -266,6 +278,7 @@ class RollbackReport(Value):
     """Information about the target, such as the run it was found in."""
     totals: ReportTotals | None = None
     """Present if a list is incomplete; see `counts`."""
+    warnings: tuple[RestoreWarning, ...] = ()
 
     @property
     def counts(self) -> ReportTotals:

@@ -19,6 +19,7 @@ from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted
 from hankweave_protocol.records import RollbackReport
+from hankweave_server.execution.rollback.warnings import CONVERSATION
 from support.command_line import Done, agreed, hankweave
 from support.running_server import (
     RunningServer,
@@ -119,6 +120,7 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
             "  a.txt  3 bytes",
             "1 files were removed",
             "  d/b.txt  3 bytes",
+            f"note: {CONVERSATION}",
             "2 files, 6 bytes in all",
         ]
         assert tree(shell.root) == BACK

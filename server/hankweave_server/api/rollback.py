@@ -69,6 +69,7 @@ class Rollbacks:
             direction=command.direction or "back",
             paths=paths,
             keep_edits=command.keep_edits,
+            rewind_memory=command.rewind_memory,
         )
         return await self._rollback.preview(journey, causes, patch=command.patch)
 

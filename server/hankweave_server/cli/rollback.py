@@ -178,7 +178,14 @@ def rollback(
     elif sha is not None and is_in_git(root := root_of(execution)):
         sha, codon, said = _step_target(root, None, sha)
 
-    foreseen = _previewed(sha, codon, kind, paths=paths, keep_edits=options.keep_edits)
+    foreseen = _previewed(
+        sha,
+        codon,
+        kind,
+        paths=paths,
+        keep_edits=options.keep_edits,
+        rewind_memory=rewind_memory,
+    )
     if said is not None:
         click.echo(said, err=options.as_json)
 

@@ -597,3 +597,54 @@ async def test_a_program_without_tool_calls_may_have_done_anything(tmp_path: Pat
         preview = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
 
     assert preview["externalEffects"] == [UNSEEN]
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
+async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path) -> None:
+    """Preview and report name file, process and program; a file that is kept has no warning."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        with (
+            (execution / "agentRoot" / "a.txt").open("r+"),
+            (execution / "agentRoot" / "c.txt").open(),
+        ):
+            target = {"codon_id": CodonId("one"), "checkpoint_type": "end"}
+            preview = await client.send(RollbackPreview(**target))
+            report = await client.send(to_codon("one", "end"))
+            await idle(client, "rollback-completed")
+
+    assert report["warnings"] == preview["warnings"]
+    (held,) = [each for each in report["warnings"] if each["kind"] == "open-writer"]
+    assert held["path"] == "a.txt"
+    assert f"process {os.getpid()}" in held["sentence"]
+
+
+async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path) -> None:
+    """The preview offers to rewind it; there is nothing to say where that is chosen, where only
+    files move, and where no agent has said anything."""
+    execution = tmp_path / "execution"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+
+        async def kinds(**fields: Any) -> list[str]:
+            target = {"codon_id": CodonId("one"), "checkpoint_type": "end"} | fields
+            preview = await client.send(RollbackPreview(**target))
+            return [each["kind"] for each in preview.get("warnings", ())]
+
+        assert await kinds() == ["conversation"]
+        assert await kinds(rewind_memory=True) == []
+        assert await kinds(paths=("a.txt",)) == []
+        assert await kinds(codon_id=CodonId("three")) == []
+        report = await client.send(to_codon("one", "end", rewind_memory=True))
+        await idle(client, "rollback-completed")
+        assert "warnings" not in report
+        assert await kinds(codon_id=None, checkpoint_type=None, direction="undo") == []

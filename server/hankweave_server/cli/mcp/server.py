@@ -212,6 +212,7 @@ class RolledBack(BaseModel):
     removed: Files
     kept: Files = Field(description="Not touched, because a person changed them last.")
     skipped: Files = Field(description="Could not be restored.")
+    warnings: list[str] = []
 
     @classmethod
     def of(cls, report: RollbackReport) -> RolledBack:
@@ -224,6 +225,10 @@ class RolledBack(BaseModel):
             removed=Files.of(report.removed, counts.removed),
             kept=Files.of(report.kept, counts.kept),
             skipped=Files.of(report.skipped, counts.skipped),
+            warnings=[
+                each.sentence if each.path is None else f"{each.path}: {each.sentence}"
+                for each in report.warnings
+            ],
         )
 
 

@@ -33,6 +33,10 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     )
     _print_left(f"files {verb} left unchanged", report.skipped, counts.skipped, with_reason=True)
     _print_outside(report.external_effects)
+    for warning in report.warnings:
+        about = "" if warning.path is None else f"{printable(warning.path)}: "
+        say(f"note: {about}{printable(warning.sentence)}", "yellow")
+
     total = counts.added + counts.updated + counts.removed
     click.echo(f"{total} files, {size_text(counts.bytes)} in all")
     if report.safety is not None:

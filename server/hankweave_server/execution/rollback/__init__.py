@@ -9,5 +9,6 @@ Modules, in reading order:
 - `guard`: one rollback at a time, and no codon on half-restored files
 - `planner`: the checks and the preview: everything before the first file moves
 - `user_edits`: edits by people that a rollback would overwrite
+- `warnings`: programs at work and conversations, which a rollback does not take care of
 - `events`: the events of a rollback, in Hankweave's order, and its report
 """

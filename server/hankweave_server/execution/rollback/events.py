@@ -36,6 +36,7 @@ from hankweave_protocol.records import (
     ForeseenDiff,
     KeptFile,
     Notice,
+    RestoreWarning,
     RollbackIntent,
     RollbackReport,
     TouchedFile,
@@ -292,6 +293,7 @@ def report_of(
     skipped: Iterable[Skipped] = (),
     conflicts: Iterable[KeptFile] = (),
     effects: tuple[str, ...] = (),
+    warnings: tuple[RestoreWarning, ...] = (),
     recovered: bool,
 ) -> RollbackReport:
     """Return the report of a restore; `skipped` are the paths that its plan had excluded."""
@@ -310,6 +312,7 @@ def report_of(
             recovered=recovered,
             external_effects=effects,
             note=intent.note,
+            warnings=warnings,
         )
     )
 

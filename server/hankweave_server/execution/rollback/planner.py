@@ -32,7 +32,7 @@ from hankweave_server.domain.history import (
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback import user_edits
+from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.worktree.names import shown
@@ -114,6 +114,16 @@ class RollbackPlanner:
                 recovered=False,
                 external_effects=await self.effects_since(request.target.place),
                 note=request.target.note,
+                warnings=await warnings.of_rollback(
+                    self._ctx,
+                    plan,
+                    kept,
+                    direction=request.direction,
+                    passed=()
+                    if request.moves_files_only
+                    else [entry.codon.codon_id for entry in request.target.passed],
+                    rewinds=request.rewinds,
+                ),
             )
         )
         if not patch:

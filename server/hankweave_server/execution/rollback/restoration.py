@@ -31,7 +31,7 @@ from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.execution.archive import ArchiveReturn
 from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback import user_edits
+from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
 from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
@@ -269,6 +269,14 @@ class Restoration:
             )
 
         effects = await self._planner.effects_since(intent.place or intent.target.coordinate)
+        warned = await warnings.of_rollback(
+            ctx,
+            plan,
+            intent.keep,
+            direction=intent.direction,
+            passed=() if intent.to_run is None else intent.codons_to_process,
+            rewinds=intent.rewind_memory,
+        )
         try:
             restored = await self._restore(intent, present or intent.safety.sha)
             archived = await self._archives.go_along(intent)
@@ -294,6 +302,7 @@ class Restoration:
             skipped=(*plan.kept, *lost),
             conflicts=user_edits.listed({*intent.keep, *map(os.fsencode, intent.edits)}),
             effects=effects,
+            warnings=warned,
             recovered=recovered,
         )
         batch = self._story.whole(intent, report, archived)

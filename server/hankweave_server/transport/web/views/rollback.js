@@ -12,6 +12,8 @@ const BEHIND = {
   message: "The execution has moved on since this was opened.",
   hint: "Close this dialog, check the current state, and decide again.",
 };
+const AHEAD =
+  "The agents' conversations stay ahead of the files; the next agent is told what was rolled back. To rewind them too, tick “Agents and sentinels also forget what came after”.";
 const AT_FIRST = 200;
 
 /**
@@ -79,7 +81,7 @@ export function RollbackDialog({ session, target, onClose }) {
     ${
       report !== null &&
       html`
-      <${Summary} report=${report} />
+      <${Summary} report=${report} rewinds=${!isWhole || options.rewindMemory} />
       ${
         !target.direction &&
         html`<fieldset>
@@ -146,8 +148,8 @@ export function RollbackDialog({ session, target, onClose }) {
   <//>`;
 }
 
-function Summary({ report }) {
-  const { skipped, externalEffects = [] } = report;
+function Summary({ report, rewinds }) {
+  const { skipped, externalEffects = [], warnings = [] } = report;
   const counts = countsOf(report);
   const unlisted = counts.skipped - skipped.length;
   return html`
@@ -159,6 +161,15 @@ function Summary({ report }) {
       <p class="warn">
         ${plural(counts.conflicts, "file")} of these ${counts.conflicts === 1 ? "was" : "were"} changed by a person since an agent last wrote ${counts.conflicts === 1 ? "it" : "them"}.
       </p>`}
+    ${warnings
+      .filter((each) => each.kind !== "conversation" || !rewinds)
+      .map(
+        ({ kind, path, sentence }) => html`
+          <p class="warn" key=${sentence}>
+            ${path && html`<span class="path">${visible(path)}</span>: `}
+            ${kind === "conversation" ? AHEAD : visible(sentence)}
+          </p>`,
+      )}
     ${
       counts.skipped > 0 &&
       html`

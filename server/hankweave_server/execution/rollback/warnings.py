@@ -1,0 +1,96 @@
+"""Say what a rollback does not take care of: programs at work, and the agents' conversations."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import anyio.to_thread
+
+from hankweave_protocol.ids import CodonId
+from hankweave_protocol.records import Movement, RestoreWarning
+from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.history import session_of, thread
+from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.worktree.dirfd import FILE_FLAGS
+from hankweave_server.worktree.open_files import Writer, has_writer, writers_of
+
+NAMED = 20
+"""Writers listed by name; of any more, only the number is reported."""
+
+FEW = 5000
+"""Up to this many files, the kernel is asked about each, in microseconds, before every process of
+the machine is."""
+
+CONVERSATION = (
+    "The agents' conversations stay ahead of the files; the next agent is told what was rolled "
+    "back. To rewind them too: --rewind-memory (rewindMemory)."
+)
+
+
+async def of_rollback(
+    ctx: ExecutionContext,
+    plan: RestorePlan,
+    keep: Collection[bytes],
+    *,
+    direction: Movement,
+    passed: Collection[CodonId],
+    rewinds: bool,
+) -> tuple[RestoreWarning, ...]:
+    """Return the warnings of a rollback by this plan.
+
+    `passed` are the codons that it goes back through: none if only files move.
+    """
+    replaced = [entry.path for entry in (*plan.updated, *plan.removed) if entry.path not in keep]
+    found: list[RestoreWarning] = []
+    if replaced:
+        writers = await anyio.to_thread.run_sync(_writers, replaced, ctx.layout.work_tree)
+        found += _of_writers(writers)
+
+    if direction == "back" and not rewinds and _has_conversation(ctx, passed):
+        found.append(RestoreWarning(kind="conversation", path=None, sentence=CONVERSATION))
+
+    return tuple(found)
+
+
+def _has_conversation(ctx: ExecutionContext, passed: Collection[CodonId]) -> bool:
+    return any(
+        entry.codon.codon_id in passed and session_of(entry.codon) is not None
+        for entry in thread(ctx.state)
+    )
+
+
+def _writers(paths: list[bytes], work_tree: Path) -> tuple[Writer, ...]:
+    """Return the processes that can write to these files without opening them again."""
+    if len(paths) <= FEW:
+        paths = [path for path in paths if _may_have_writer(work_tree, path)]
+
+    return writers_of(paths, work_tree)
+
+
+def _may_have_writer(work_tree: Path, path: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(os.path.join(os.fsencode(work_tree), path), FILE_FLAGS)
+        try:
+            return has_writer(descriptor) is not False
+        finally:
+            os.close(descriptor)
+
+    return False
+
+
+def _of_writers(writers: tuple[Writer, ...]) -> Iterator[RestoreWarning]:
+    for each in writers[:NAMED]:
+        holds = "has it mapped" if each.is_mapping else "has it open for writing"
+        yield RestoreWarning(
+            kind="open-writer",
+            path=os.fsdecode(each.path),
+            sentence=f"{each.program} (process {each.pid}) {holds}: what it writes from the "
+            "rollback on goes to the old file and is lost. Close it first, or restart it after.",
+        )
+
+    if len(writers) > NAMED:
+        more = f"{len(writers) - NAMED} more programs have files open that the rollback replaces."
+        yield RestoreWarning(kind="open-writer", path=None, sentence=more)
