@@ -151,6 +151,7 @@ export interface Events {
   "journal.repaired": JournalRepaired;
   "state.recovered": StateRecovered;
   "hank.changed": HankChanged;
+  "history.identified": HistoryIdentified;
   "data.changed": DataChanged;
   "info": Info;
   "error": ErrorEvent;
@@ -1860,6 +1861,22 @@ export interface HankChanged {
 export interface HistoryBatch {
   events: AnyEvent[];
   hasMore: boolean;
+}
+
+export type HistoryFinding =
+  | "moved"
+  | "copied"
+  | "other-project"
+  | "gone"
+  | "adopted"
+  | "relocated";
+
+/** A start found that the history of a project (`--workspace`) is not just where it was. */
+export interface HistoryIdentified {
+  finding: HistoryFinding;
+  message: string;
+  /** The folder with another history that was left as it is. */
+  keptAt?: string;
 }
 
 /** A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`). */

@@ -177,6 +177,20 @@ class HankChanged(EventData):
     current_hash: str
 
 
+HistoryFinding = Literal["moved", "copied", "other-project", "gone", "adopted", "relocated"]
+"""What a start can find about the history of a project, besides that it continues."""
+
+
+class HistoryIdentified(EventData):
+    """A start found that the history of a project (`--workspace`) is not just where it was."""
+
+    TYPE: ClassVar[str] = "history.identified"
+    finding: HistoryFinding
+    message: str
+    kept_at: str | None = None
+    """The folder with another history that was left as it is."""
+
+
 class DataChanged(EventData):
     """The execution's data was replaced by other data, at a person's explicit request."""
 
@@ -1069,6 +1083,7 @@ EVENTS: Registry[EventData] = Registry(
     JournalRepaired,
     StateRecovered,
     HankChanged,
+    HistoryIdentified,
     DataChanged,
     Info,
     ErrorEvent,

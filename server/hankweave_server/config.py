@@ -229,6 +229,7 @@ _ALL = (
     ),
     Setting("outputDirectory", _path, None, "Directory for copies of output files.", "--output"),
     Setting("executionBaseDir", _path, Path("~/.hankweave-executions"), "Directory of executions."),
+    Setting("stateDir", _path, None, "Directory for the histories of projects.", "--state-dir"),
     Setting(
         "dataHashTimeLimit",
         _integer(1),

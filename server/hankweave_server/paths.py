@@ -8,13 +8,11 @@ from pathlib import Path
 
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state_directory import (
+    REMOVED_STATE,
     STATE_DIRECTORY,
     existing_private_folder,
-    private_folder_of,
 )
 
-REMOVED_STATE = ".hankweave.removing"
-"""The name of `.hankweave` while an execution is being removed, so that no start resumes it."""
 SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
@@ -27,7 +25,7 @@ class Layout:
     root: Path
     work_tree: Path
     private_folder: Path | None = None
-    """The folder of the state directory, if that is not the root; see `with_private_folder`."""
+    """The folder of the state directory, if that is not the root; see `state_directory`."""
 
     @classmethod
     def of_execution(cls, root: Path) -> Layout:
@@ -36,15 +34,6 @@ class Layout:
     @classmethod
     def in_place(cls, workspace: Path) -> Layout:
         return cls(workspace, workspace, existing_private_folder(workspace))
-
-    @classmethod
-    def with_private_folder(cls, workspace: Path) -> Layout:
-        """Return the layout of a project with its state directory outside of the project.
-
-        For machines where agents can be confined to the project, but not kept out of a part of it.
-        The folder is found by the project's path alone: an agent could change a pointer.
-        """
-        return cls(workspace, workspace, private_folder_of(workspace))
 
     @property
     def is_in_place(self) -> bool:

@@ -74,6 +74,10 @@ class RunSettings:
     execution: Path | None = None
     workspace: Path | None = None
     """A user's own project: the work tree is the directory itself."""
+    state_folder: Path | None = None
+    """Where the state of a project is kept; None: where it is, or where agents cannot reach it."""
+    adopted_state: Path | None = None
+    """A state directory that the project takes as its own."""
     executions_root: Path = DEFAULT_ROOT
     port: int = 0
     """0 lets the system choose."""

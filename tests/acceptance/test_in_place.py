@@ -21,7 +21,7 @@ from hankweave_protocol.commands import CodonNext, CodonRedo, RollbackToCodon
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import HankChanged, ServerIdle
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.state_directory import private_folder_of
+from hankweave_protocol.state_directory import MARKER, private_folder_of
 from support.command_line import hankweave
 from support.running_server import (
     RunningServer,
@@ -93,7 +93,8 @@ class Project:
     def files(self) -> dict[str, bytes]:
         """Return all files except git's and the server's."""
         found = tree(self.root)
-        return {n: c for n, c in found.items() if not n.startswith((".git/", f"{OURS}/"))}
+        ours = (".git/", f"{OURS}/", f"{MARKER}/")
+        return {n: c for n, c in found.items() if not n.startswith(ours)}
 
 
 def still(folder: Path) -> dict[str, tuple[str, int, int]]:
@@ -329,11 +330,14 @@ async def test_what_the_project_ignores_is_neither_kept_nor_touched(project: Pro
     }
 
 
-async def test_a_project_in_a_larger_repository_obeys_its_rules(tmp_path: Path) -> None:
+async def test_a_project_in_a_larger_repository_obeys_its_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files that a parent `.gitignore` hides are omitted.
 
     The parent repository is not written, and its git shows nothing of the server.
     """
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state-home"))
     outer = Project(tmp_path / "mono")
     outer.begin()
     outer.write(".gitignore", "node_modules/\n/packages/app/dist\n*.log\n")
@@ -672,7 +676,8 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
 ) -> None:
     """Rollback and undo restore files exactly, across disks; a kill loses nothing.
 
-    Nothing of the server's is ever in the project, and commands find the state by its path.
+    Of the server's, only the marker is in the project, hidden from its git, and commands find the
+    state by its path.
     """
     project.begin()
     project.write("src/a.py", "1")
@@ -689,7 +694,8 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
         assert project.files() == before
         await client.undo()
         assert project.files() == changed
-        assert sorted(os.listdir(project.root)) == sorted({*names, "src"} - {"changed.txt"})
+        assert sorted(os.listdir(project.root)) == sorted({*names, "src", MARKER} - {"changed.txt"})
+        assert MARKER not in project.git("status", "--porcelain", "--untracked-files=all")
         server.kill()
         await server.ended()
 
@@ -704,6 +710,7 @@ async def test_state_outside_of_the_project_does_all_that_state_inside_does(
     cleanup = partial(hankweave, "cleanup", "-e", str(project.root), "--yes", code=0)
     await anyio.to_thread.run_sync(cleanup)
     assert not apart.exists()
+    assert not (project.root / MARKER).exists()
     assert project.files() == before
 
 

@@ -166,7 +166,7 @@ def open_shadow(workspace_root: Path) -> Backend:
         raise WorkspaceMissing(f"There is no folder {root}.", "Name a folder that exists.")
 
     try:
-        return Shadow(_layout_of(root))
+        return Shadow(_layout_of(root).root)
     except Stop as stop:
         raise CheckpointError(stop.message, stop.hint or "") from None
 
@@ -181,12 +181,17 @@ def _layout_of(root: Path) -> Layout:
 class Shadow:
     """The backend that keeps checkpoints in a shadow repository."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._server = EphemeralServer(layout.root, founds=True)
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._server = EphemeralServer(root, founds=True)
         self._lock = threading.Lock()
         # Also ends the server of a manager that is never closed: at collection or interpreter exit.
         self._ending = weakref.finalize(self, self._server.end)
+
+    @property
+    def _layout(self) -> Layout:
+        """Where the state is now: the first start of a server may put it somewhere else."""
+        return _layout_of(self._root)
 
     def create(self, step: int, message: str) -> Checkpoint | None:
         label = label_of(step, message)
@@ -243,7 +248,7 @@ class Shadow:
 
         if len(found) != 1:
             raise UnknownCheckpoint(
-                f"{commit!r} matches {len(found) or 'no'} checkpoints of {self._layout.root}.",
+                f"{commit!r} matches {len(found) or 'no'} checkpoints of {self._root}.",
                 "list_checkpoints() returns the full hash of each.",
             )
 
@@ -284,11 +289,11 @@ class Shadow:
     # --- access to the server ------------------------------------------------------------------
 
     def _differs_from(self, sha: Sha) -> bool:
-        page = look(self._layout.root, lambda calls: calls.diff(sha, limit=1))
+        page = look(self._root, lambda calls: calls.diff(sha, limit=1))
         return page.stats.files > 0
 
     def _served(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        return self._server.do(lambda: at_server(self._layout.root, work))
+        return self._server.do(lambda: at_server(self._root, work))
 
     def _apart(self, work: Callable[[], T]) -> T:
         """Run work in a fresh thread, one call at a time: the client needs its own event loop."""

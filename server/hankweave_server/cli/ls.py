@@ -45,6 +45,7 @@ from hankweave_server.local.catalog import (
     state_folder_of,
 )
 from hankweave_server.local.executions import executions_root
+from hankweave_server.local.project_state import forget, remove_place
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
@@ -117,13 +118,14 @@ def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
         meta = _meta_in(state)
         in_place = meta is not None and meta.in_place
         freed = 0
+        if in_place:
+            forget(layout)
+
         if not in_place and _is_known(root, state, managed=managed):
             freed += sum(remove(part) for part in _parts_of(root))
 
         freed += _remove_state(state)
-        if layout.private_folder is not None:
-            freed += remove(layout.private_folder)
-
+        remove_place(layout)
         stays = tuple(sorted(os.listdir(root)))
         if in_place or stays:
             return Removed(freed, () if in_place else stays)

@@ -48,6 +48,7 @@ from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid
 from hankweave_server.ledger.history import has_past
 from hankweave_server.local import executions
+from hankweave_server.local.project_state import settle
 from hankweave_server.local.reader import on_files
 from hankweave_server.paths import Layout
 from hankweave_server.settings import RunSettings
@@ -159,6 +160,7 @@ def pipeline(
         return
 
     telling.refuse_where_it_cannot()
+    layout = settle(executions.located_in(layout.root)).layout
     hank = hank_loading.read(_compiled(layout, meant))
     begin_at = _beginning(layout, hank, before, from_step, restart=restart)
     _announce(before, begin_at, quiet=quiet)

@@ -193,6 +193,19 @@ class Interrupts:
 @click.option(
     "--workspace", "-w", type=click.Path(path_type=Path), help="Project to work in, in place."
 )
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the history of a project in this directory, outside of the project; one that "
+    "exists moves there.",
+)
+@click.option(
+    "--adopt-state",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Continue the history in this directory: that of a project that was moved, or a copy.",
+)
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="Port. Default: any free port.")
 @click.option("--headless", is_flag=True, help="Exit when the plan ends, with the run's exit code.")
 @click.option(
@@ -389,7 +402,7 @@ def _serve_on(
     teller: Teller | None,
 ) -> ExitCode:
     clock = SystemClock()
-    chosen = _made_room(chosen, settings, clock)
+    chosen = executions.settled(_made_room(chosen, settings, clock))
     _confirm_hank(chosen.layout, loaded, settings)
     notice = InterruptNotice()
     drawn = teller is None and is_drawn(settings)

@@ -38,6 +38,7 @@ from hankweave_server.local.executions import (
     ExecutionChanges,
     take_hank,
 )
+from hankweave_server.local.project_state import record_beginning
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
 
@@ -83,6 +84,9 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
     if (current := opened.ledger.state.current_run_id) is not None:
         make_run_folder(opened.layout, current)
 
+    if opened.layout.is_in_place:
+        record_beginning(opened.layout, opened.ledger.state.initial_checkpoint)
+
     # The hank counts as known only once the plan that follows it is recorded.
     await opened.ledger.flush()
     take_hank(opened.layout, opened.hank, opened.settings)
@@ -114,6 +118,9 @@ async def _announce(opened: OpenedExecution, past: StartFindings) -> None:
 
 async def _announce_changes(opened: OpenedExecution, found: ExecutionChanges) -> None:
     ledger = opened.ledger
+    if found.history is not None:
+        await ledger.record(found.history)
+
     if found.hank_hash is not None:
         log.warning("hank.json has changed since this execution began")
         await ledger.record(

@@ -226,6 +226,8 @@ def _of_server(data: EventData) -> LogLine | None:
             return _warning(
                 f"Recovery: the state was restored from {source}{': ' if found else ''}{found}"
             )
+        case events.HistoryIdentified(message=message):
+            return _warning(message)
         case events.DataChanged(current_path=path):
             return _warning(f"The data has changed: {path}")
         case events.StoreRepaired():

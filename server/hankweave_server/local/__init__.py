@@ -5,6 +5,8 @@ Reading changes nothing.
 Modules, in reading order:
 
 - `executions`: which execution directory a command line means
+- `project_history`: whose history a project has: the decision, and what it is made from
+- `project_state`: the state of a project put in its place, identified and marked
 - `targeting`: which execution a command means if it names none, and what needs consent
 - `catalog`: what the files of an execution tell, for lists
 - `reader`: answers from the server if one runs, else from its files

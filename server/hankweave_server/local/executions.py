@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,15 +19,17 @@ import click
 import msgspec
 
 from hankweave_protocol import instants
-from hankweave_protocol.events import DataChanged
+from hankweave_protocol.events import DataChanged, HistoryIdentified
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_protocol.state_directory import state_directory_of
+from hankweave_protocol.state_directory import marker_of, private_folder_of, state_directory_of
 from hankweave_server import config, fsutil
 from hankweave_server.clock import Clock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank
+from hankweave_server.local.project_history import LocatedHistory, locate
+from hankweave_server.local.project_state import SettledHistory, record, settle
 from hankweave_server.paths import Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
@@ -35,6 +38,13 @@ from hankweave_server.worktree.data_source import DisplacedData
 
 def layout_in(workspace: Path) -> Layout:
     """Return the layout of a project, changing nothing; raise Stop if it is not one."""
+    return located_in(workspace).layout
+
+
+def located_in(
+    workspace: Path, state_folder: Path | None = None, adopted: Path | None = None
+) -> LocatedHistory:
+    """Find the history of a project, changing nothing; raise Stop if it is not one."""
     root = workspace.expanduser().absolute()
     if not root.is_dir():
         raise Stop(
@@ -54,21 +64,26 @@ def layout_in(workspace: Path) -> Layout:
                 hint=f"Serve it with `hankweave run --execution {folder}`.",
             )
 
-    return _out_of_reach(Layout.in_place(root))
+    return _history_of(root, state_folder, adopted)
 
 
-def _out_of_reach(layout: Layout) -> Layout:
-    """Return the layout with a private folder if agents could reach the state of a new project.
+def _history_of(root: Path, state_folder: Path | None, adopted: Path | None) -> LocatedHistory:
+    if state_folder is not None:
+        state_folder = Path(os.path.realpath(state_folder))
+        if state_folder.is_relative_to(root):
+            raise Stop(
+                f"{state_folder} is in the project {root}, where agents can change it.",
+                ExitCode.USAGE,
+                hint="Name a directory outside of the project with --state-dir.",
+            )
 
-    A project keeps the layout that it has.
-    """
-    if layout.state_directory.is_dir() or _configured(_CONFINEMENT) == "none":
-        return layout
+    is_private = private_folder_of(root).is_dir() or _is_in_reach()
+    return locate(root, state_folder=state_folder, is_private=is_private, adopted=adopted)
 
-    if probe().level is not Level.LANDLOCK:
-        return layout
 
-    return Layout.with_private_folder(layout.root)
+def _is_in_reach() -> bool:
+    """Return whether agents could reach a state in their project."""
+    return _configured(_CONFINEMENT) != "none" and probe().level is Level.LANDLOCK
 
 
 def _refuse_too_much(root: Path) -> None:
@@ -132,6 +147,10 @@ class ChosenExecution:
     source: Path | None
     set_aside: tuple[str, ...] = ()
     """The names under which the former execution there was set aside."""
+    located: LocatedHistory | None = None
+    """The history of a project, as it was found."""
+    settled: SettledHistory | None = None
+    """The same in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +161,7 @@ class ExecutionChanges:
     """The former hash, if the hank has changed."""
     data: DataChanged | None = None
     set_aside: tuple[str, ...] = ()
+    history: HistoryIdentified | None = None
     displaced: DisplacedData | None = None
     """What the work tree had in place of the link to the data."""
 
@@ -158,7 +178,8 @@ def choose(settings: RunSettings, clock: Clock) -> ChosenExecution:
     limit = timedelta(seconds=settings.data_hash_seconds)
     data_hash = None if source is None else data_source.data_hash(source, limit)
     if settings.workspace is not None:
-        return ChosenExecution(layout_in(settings.workspace), data_hash, source)
+        located = located_in(settings.workspace, settings.state_folder, settings.adopted_state)
+        return ChosenExecution(located.layout, data_hash, source, located=located)
 
     if settings.execution is not None:
         return _chosen_by_name(settings, settings.execution, data_hash, source)
@@ -180,8 +201,19 @@ def _chosen_by_name(
     _refuse_foreign(root, settings)
     layout = data_source.layout_of(root)
     former = data_source.read_meta(layout)
+    located = None
+    if layout.is_in_place and not settings.new:
+        located = _history_of(root.resolve(), settings.state_folder, settings.adopted_state)
+        layout = located.layout
+    elif settings.adopted_state is not None:
+        raise Stop(
+            f"{root} is not a project, so it cannot adopt the history of one.",
+            ExitCode.USAGE,
+            hint="Name the project with --workspace.",
+        )
+
     if not settings.new or not layout.state_directory.is_dir():
-        return ChosenExecution(layout, data_hash, source)
+        return ChosenExecution(layout, data_hash, source, located=located)
 
     _require_force(layout, settings)
     if source is None and former is not None and former.read_only_source_resolved_data_path:
@@ -190,6 +222,25 @@ def _chosen_by_name(
         data_hash = data_source.data_hash(source, timedelta(seconds=settings.data_hash_seconds))
 
     return ChosenExecution(layout, data_hash, source)
+
+
+def settled(chosen: ChosenExecution) -> ChosenExecution:
+    """Put the history of a project in its place; raise Stop if a server is in the way."""
+    if chosen.located is None:
+        return chosen
+
+    done = settle(chosen.located)
+    return replace(chosen, layout=done.layout, settled=done)
+
+
+def refuse_misplaced(root: Path) -> None:
+    """Raise Stop for a project whose history has to be found by a start."""
+    if marker_of(root) is not None:
+        raise Stop(
+            f"The history of {root} is not at its place: the project was moved or copied.",
+            ExitCode.NO_INPUT,
+            hint=f"A start finds it: hankweave run --workspace {shlex.quote(str(root))}",
+        )
 
 
 def _require_force(layout: Layout, settings: RunSettings) -> None:
@@ -228,6 +279,7 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
     if state_directory_of(root).is_dir():
         return
 
+    refuse_misplaced(root)
     if Layout.of_execution(root).removed_state.is_dir():
         raise Stop(
             f"{root} is only partly removed: a cleanup was interrupted there.",
@@ -275,6 +327,11 @@ def prepare(
     A changed hank is reported, but recorded in the metadata only by `take_hank`.
     """
     layout = chosen.layout
+    history = None
+    if chosen.settled is not None:
+        record(chosen.settled)
+        history = chosen.settled.note
+
     layout.work_tree.mkdir(exist_ok=True)
     layout.rig_archive.mkdir(exist_ok=True)
     for folder in (layout.runs, layout.sentinel_outputs, layout.sentinel_history):
@@ -289,7 +346,7 @@ def prepare(
 
         displaced = _restore_link(layout, clock)
         data_source.write_meta(layout, _founded(chosen, hank, settings, now))
-        return ExecutionChanges(set_aside=chosen.set_aside, displaced=displaced)
+        return ExecutionChanges(set_aside=chosen.set_aside, history=history, displaced=displaced)
 
     if data_source.is_foreign(layout):
         fsutil.keep_original(layout.meta)
@@ -307,6 +364,7 @@ def prepare(
         hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
         data=_changed_data(former, meta),
         set_aside=chosen.set_aside,
+        history=history,
         displaced=_restore_link(layout, clock),
     )
 

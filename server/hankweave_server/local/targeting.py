@@ -129,6 +129,7 @@ def require_execution(root: Path) -> None:
     if state_directory_of(root).is_dir():
         return
 
+    executions.refuse_misplaced(root)
     outer = executions.enclosing(root)
     where = (
         "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."

@@ -217,6 +217,9 @@ def _of_server(data: EventData) -> EventLine | None:
         case events.HankChanged():
             text = "hank.json has changed since this execution began"
             return EventLine(text, severity="warning")
+        case events.HistoryIdentified(finding=finding, message=message):
+            is_calm = finding in ("moved", "adopted", "relocated")
+            return EventLine(message, severity="info" if is_calm else "warning")
         case events.StateRecovered(source=source):
             return EventLine(f"state.json was recovered from: {source}")
         case events.ServerDegraded(message=message):

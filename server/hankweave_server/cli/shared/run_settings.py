@@ -131,6 +131,7 @@ KEYS = {
     "model": "model",
     "anthropic_base_url": "anthropicBaseUrl",
     "output": "outputDirectory",
+    "state_dir": "stateDir",
     "shim_idle_timeout": "shimIdleTimeout",
     "idle_timeout": "idleTimeout",
     "max_cost": "budget.maxDollars",
@@ -286,6 +287,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         data_is_implied=is_implied,
         execution=given["execution"],
         workspace=given["workspace"],
+        adopted_state=given["adopt_state"],
         executions_root=executions.executions_root(),
         headless=given["headless"],
         unattended=not sys.stdout.isatty(),
@@ -328,6 +330,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
     profile = found["confinement"]
     persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value
+    state_folder = found["stateDir"].value
     return replace(
         settings,
         port=_value(found, "port", int),
@@ -343,6 +346,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         max_time=_optional(found, "budget.maxTimeSeconds", float),
         max_wait=_optional(found, "maxWait", float),
         output=output.absolute() if isinstance(output, Path) else None,
+        state_folder=state_folder.absolute() if isinstance(state_folder, Path) else None,
         idle_seconds=idle if is_above_hank else None,
         default_idle_seconds=idle,
         ignore_rig_failures=_value(found, "ignoreRigFailures", bool),
@@ -358,6 +362,12 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
     if given["workspace"] is not None and (given["execution"] is not None or given["new"]):
         raise click.UsageError("--workspace excludes --execution and --new.")
+
+    for option in ("state_dir", "adopt_state"):
+        if given[option] is not None and given["workspace"] is None and given["execution"] is None:
+            raise click.UsageError(
+                f"--{option.replace('_', '-')} is for a project: name it with --workspace."
+            )
 
     if given["begin_at"] is not None and given["no_autostart"]:
         raise click.UsageError("--from and --no-autostart exclude each other.")

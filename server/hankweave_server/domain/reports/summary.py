@@ -55,6 +55,7 @@ _INCIDENTS = (
     events.CodonWarning,
     events.ExecutionOrigin,
     events.HankChanged,
+    events.HistoryIdentified,
     events.JournalRepaired,
     events.ServerDegraded,
     events.ServerResumed,
