@@ -8,9 +8,11 @@ import shlex
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 import hankweave_server
+from hankweave_protocol import commands
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_server.cli.app import PLACES, cli
@@ -18,9 +20,18 @@ from hankweave_server.local.server_session import for_a_person
 
 SERVER = Path(hankweave_server.__file__).parent
 ROOMS = ("domain", "api", "execution", "checkpoints", "ledger")
+FIELDS = {
+    field.encode_name
+    for each in vars(commands).values()
+    if isinstance(each, type) and issubclass(each, msgspec.Struct)
+    for field in msgspec.structs.fields(each)
+    if not field.encode_name.islower()
+}
+"""Fields of commands that are no words: `checkpointSha`, for example."""
+
 WIRE = re.compile(
-    "|".join(rf"\b{re.escape(name)}\b" for name in [*COMMANDS.names, *EVENTS.names])
-    + r"|\bonRunning\b|\brewindMemory\b|\bmax(Age|Count|Bytes)\w*\b|\bautoRestart\b"
+    "|".join(rf"\b{re.escape(name)}\b" for name in [*COMMANDS.names, *EVENTS.names, *FIELDS])
+    + r"|\bmax(Age|Count|Bytes)\w*\b"
 )
 
 

@@ -119,7 +119,7 @@ class Explorer:
         if command.keep_edits:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                "merge keeps the edits of people; keepEdits does not go with it.",
+                "A merge keeps the edits of people in any case.",
                 path="$.data.keepEdits",
             )
 

@@ -276,7 +276,7 @@ class Looks:
                 ErrorCode.FILE_TOO_LARGE,
                 f"{command.path!r} has {found.size} bytes; one answer carries {MAX_RANGE}.",
                 path="$.data.length",
-                hint="Read it in ranges: give a length, and each reply's nextOffset as offset.",
+                hint="Read it in ranges: give a length, and go on where each reply ends.",
             )
 
         content, encoding = _as_text(found.data)
@@ -335,7 +335,7 @@ class Looks:
             case _:
                 raise Refused(
                     ErrorCode.INVALID_COMMAND,
-                    "Name one moment: either checkpointSha or seq.",
+                    "Name one moment: either a checkpoint or the seq of an event.",
                     path="$.data",
                 )
 

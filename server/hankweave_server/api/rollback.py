@@ -227,6 +227,6 @@ def _as_rollback(command: RollbackPreview) -> RollbackCommand:
         case _:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
-                "A preview takes one target: checkpointSha, or codonId and checkpointType.",
+                "A preview takes one target: a checkpoint, or a codon and its kind of checkpoint.",
                 path="$.data",
             )

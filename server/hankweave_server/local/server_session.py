@@ -57,6 +57,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"onRunning: stop", "--stop"),
     (r"onRunning: pause", "--pause"),
     (r"rewindMemory", "--rewind-memory"),
+    (r"keepEdits: true", "--keep-edits"),
     (r"autoRestart", "--restart"),
     (r"maxAgeSeconds", "--max-age"),
     (r"maxCount", "--max-count"),

@@ -254,7 +254,7 @@ class Explorations:
             if command.codon_id is not None:
                 raise Refused(
                     ErrorCode.INVALID_COMMAND,
-                    "codonId and checkpointSha exclude each other.",
+                    "A codon and a checkpoint exclude each other.",
                     path="$.data.codonId",
                 )
 
