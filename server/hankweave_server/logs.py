@@ -1,21 +1,24 @@
 """server.log: one readable line for each action of the server.
 
-structlog creates the entries, the standard library's rotating handler writes the file. The format
-is Hankweave's: `2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`; or, for programs, one
-JSON object per line. A message is always a single line, whatever it quotes.
+structlog creates the entries, the standard library's rotating handler writes the file, in a thread
+of its own, so that the event loop does not wait for the disk. The format is Hankweave's:
+`2025-01-04T12:00:00.000Z [INFO] Beginning codon: observe#0`; or, for programs, one JSON object per
+line. A message is always a single line, whatever it quotes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import logging
 import os
+import queue
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from logging.handlers import RotatingFileHandler
+from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,12 @@ from hankweave_server.fsutil import PRIVATE_FILE
 
 MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
+
+QUEUED = 10_000
+"""Entries that may wait for the disk; whoever logs more than that waits, too."""
+
+FLUSH_SECONDS = 1.0
+"""How long the end of the process waits for a disk that does not answer."""
 
 FILES = "hankweave.files"
 """The logger of changed files: its lines are DEBUG, but are written at level info, too."""
@@ -97,6 +106,43 @@ def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
     )
 
 
+class _Queue(QueueHandler):
+    """Passes entries to the thread that formats and writes them."""
+
+    queue: queue.Queue[logging.LogRecord | None]
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        if record.args:  # They may change before the entry is written.
+            record = copy.copy(record)
+            record.msg, record.args = record.getMessage(), None
+
+        return record
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self.queue.put(record)
+
+    def flush(self) -> None:
+        """Wait until everything is written, but not long."""
+        with self.queue.all_tasks_done:
+            self.queue.all_tasks_done.wait_for(self._is_done, FLUSH_SECONDS)
+
+    def _is_done(self) -> bool:
+        return not self.queue.unfinished_tasks
+
+
+class _Writer(QueueListener):
+    queue: queue.Queue[logging.LogRecord | None]
+
+    def enqueue_sentinel(self) -> None:
+        self.queue.put(None)
+
+
+def flush() -> None:
+    """Write what was logged until now, before the process ends without an orderly end."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 @contextmanager
 def server_log(
     path: Path,
@@ -107,7 +153,7 @@ def server_log(
 ) -> Iterator[None]:
     """Send everything logged to the file while the context lasts; its folder must exist.
 
-    `clean` removes secrets from an entry's text.
+    `clean` removes secrets from an entry's text. Everything is written when the context ends.
     """
     handler = _PrivateRotatingHandler(
         path, maxBytes=MAX_BYTES, backupCount=BACKUPS, encoding="utf-8"
@@ -120,15 +166,18 @@ def server_log(
         )
     )
     _configure()
-    root = logging.getLogger()
-    root.addHandler(handler)
+    root, entries = logging.getLogger(), queue.Queue[logging.LogRecord | None](QUEUED)
+    queued, writer = _Queue(entries), _Writer(entries, handler)
+    writer.start()
+    root.addHandler(queued)
     root.setLevel(level)
     logging.getLogger(FILES).setLevel(logging.DEBUG if level <= logging.INFO else level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)  # Its debug lines are about selectors.
     try:
         yield
     finally:
-        root.removeHandler(handler)
+        root.removeHandler(queued)
+        writer.stop()
         handler.close()
 
 
@@ -142,7 +191,9 @@ def _configure() -> None:
 
 
 def _stamp(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event["timestamp"] = instants.to_text(datetime.now(UTC))
+    record = event.get("_record")  # Of a library's entry, which is stamped in the writer's thread.
+    moment = datetime.now(UTC) if record is None else datetime.fromtimestamp(record.created, UTC)
+    event["timestamp"] = instants.to_text(moment)
     return event
 
 

@@ -6,14 +6,19 @@ import errno
 import json
 import logging
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from hankweave_server.agents.agent_log import AgentLog
 from hankweave_server.clock import SystemClock
-from hankweave_server.logs import server_log
+from hankweave_server.logs import flush, server_log
 from hankweave_server.transport.traffic_log import TrafficLog
 
 Switch = Callable[[bool], None]
@@ -93,25 +98,80 @@ async def test_the_traffic_log_says_how_many_frames_are_missing(
     assert len(reported) == 1
 
 
-def test_server_log_says_how_many_lines_are_missing(tmp_path: Path) -> None:
+def test_server_log_says_how_many_lines_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Callers see no error, and no lost line appears later in the wrong place."""
     path, log = tmp_path / "server.log", logging.getLogger("hankweave.test")
-    with server_log(path):
-        handler = logging.getLogger().handlers[-1]
-        assert isinstance(handler, logging.FileHandler)
-        log.warning("before")
-        for text in ("lost", "lost as well"):
-            if handler.stream is not None:
-                handler.stream.close()
 
-            handler.stream = Path("/dev/full").open("w")  # noqa: SIM115  # the handler closes it
-            log.warning(text)
+    def full(handler: logging.FileHandler) -> TextIO:
+        return Path("/dev/full").open("w")
+
+    with server_log(path):
+        log.warning("before")
+        flush()
+        (writer,) = _file_handlers(path)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(writer), "_open", full)
+            writer.close()
+            for text in ("lost", "lost as well"):
+                log.warning(text)
+
+            flush()
 
         log.warning("after")
 
     lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
     assert lines == [
         "before",
-        ("2 lines are missing here: they could not be written to the disk"),
+        "2 lines are missing here: they could not be written to the disk",
         "after",
+    ]
+
+
+def test_the_caller_of_server_log_does_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries are written in their order, as they were when they were logged; none is lost."""
+    path, log = tmp_path / "server.log", logging.getLogger("hankweave.test")
+    goes_on, facts = threading.Event(), ["first"]
+    emit = RotatingFileHandler.emit
+
+    def slow(handler: RotatingFileHandler, record: logging.LogRecord) -> None:
+        assert goes_on.wait(60)
+        emit(handler, record)
+
+    monkeypatch.setattr(RotatingFileHandler, "emit", slow)
+    with server_log(path):
+        log.warning("%s", facts)
+        facts[0] = "changed"
+        for number in range(500):
+            log.warning("%d", number)
+
+        assert path.read_text() == ""
+        goes_on.set()
+
+    lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
+    assert lines == ["['first']", *map(str, range(500))]
+
+
+def test_what_was_logged_before_the_process_gives_up_is_in_server_log(tmp_path: Path) -> None:
+    """`kill` and `fence` leave no time for an orderly end."""
+    path = tmp_path / "server.log"
+    program = (
+        "import pathlib, sys; from hankweave_server.daemon.shutdown import kill\n"
+        "from hankweave_server.logs import server_log\n"
+        "with server_log(pathlib.Path(sys.argv[1])): kill('a test')"
+    )
+    assert subprocess.run([sys.executable, "-c", program, path], check=False).returncode == 1
+    assert "Forced to stop: a test" in path.read_text()
+
+
+def _file_handlers(path: Path) -> list[logging.FileHandler]:
+    """Return the open handlers of a file."""
+    found = (reference() for reference in logging._handlerList)  # type: ignore[attr-defined]
+    return [
+        each
+        for each in found
+        if isinstance(each, logging.FileHandler) and each.baseFilename == str(path)
     ]

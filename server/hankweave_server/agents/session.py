@@ -316,6 +316,8 @@ class Session:
         """Ids of unanswered permission requests; each of them holds the clock."""
         self._timed_out: TimedOut | None = None
         self._log_fault: OSError | None = None
+        self._log_thread = anyio.CapacityLimiter(1)
+        """Only one thread at a time appends to the log, in the order of the output."""
 
     @property
     def pid(self) -> int:
@@ -523,10 +525,16 @@ class Session:
         await self._deliver(list(self._conversation.hear(signals)))
 
     async def _keep(self, entries: list[bytes], timestamp: str) -> None:
-        """Write lines to the log; if that fails, end the agent, and `signals` raises the error."""
-        if self._log_fault is None:
+        """Write lines to the log; if that fails, end the agent, and `signals` raises the error.
+
+        They are in the log before anyone hears what they say, and even if the reader is cancelled.
+        """
+        if self._log_fault is None and entries:
             try:
-                self._log.append(entries, timestamp)
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(
+                        self._log.append, entries, timestamp, limiter=self._log_thread
+                    )
             except OSError as error:
                 self._log_fault = error
                 await self._process.end()

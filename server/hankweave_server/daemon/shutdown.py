@@ -20,7 +20,7 @@ from anyio.abc import TaskStatus
 
 from hankweave_server.errors import ExitCode
 from hankweave_server.execution.runner import Runner
-from hankweave_server.logs import logger
+from hankweave_server.logs import flush, logger
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.runtime_lock.lock_file import LockLost
 
@@ -77,6 +77,7 @@ class StopSwitch:
             os._exit(self.exit_code)  # Everything is recorded; remaining threads only read.
 
         log.error("The shutdown took too long; the next start recovers")
+        flush()
         self._lock.abandon()
         os._exit(ExitCode.SOFTWARE)
 
@@ -197,6 +198,7 @@ def let_go_of_closed_terminal() -> None:
 def kill(reason: str) -> None:
     """Exit at once; agents die with this process, and the next start recovers."""
     log.error("Forced to stop: %s", reason)
+    flush()
     os._exit(ExitCode.FAILED)
 
 
@@ -213,4 +215,5 @@ def fence(lost: LockLost) -> None:
     log.error("The runtime lock is lost: %s", lost)
     hint = "" if lost.hint is None else f"\n  hint: {lost.hint}"
     os.write(2, f"hankweave: {lost}{hint}\n".encode())
+    flush()
     os._exit(ExitCode.SOFTWARE)

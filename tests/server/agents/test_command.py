@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import sys
+import threading
 from datetime import timedelta
 
+import anyio
 import pytest
 
 from hankweave_server.agents import agent_log
@@ -48,6 +50,59 @@ async def test_a_plain_program_is_a_whole_agent(a_task, hear) -> None:
         ("stdout", "the prompt"),
         ("stderr", "oops"),
     }
+
+
+async def test_the_event_loop_does_not_wait_for_the_log(a_task, hear, monkeypatch) -> None:
+    """Lines are written in a thread, one batch at a time, and before anyone hears of them."""
+    append, threads = agent_log.AgentLog.append, set()
+
+    def noted(log, lines, timestamp) -> None:
+        threads.add(threading.current_thread())
+        append(log, lines, timestamp)
+
+    monkeypatch.setattr(agent_log.AgentLog, "append", noted)
+    task = a_task()
+    script = "for n in 1 2 3; do echo $n; echo $n >&2; done"
+    with limited():
+        async with CommandAgent(("sh", "-c", script)).start(task) as session:
+            logged = [
+                '"stdout"' in task.log_path.read_text()
+                async for signal in session.signals()
+                if isinstance(signal, PlainOutput)
+            ]
+
+    assert threads
+    assert threading.main_thread() not in threads
+    assert logged == [True] * 3
+
+
+async def test_what_an_agent_has_said_is_logged_when_its_caller_is_cancelled(
+    a_task, monkeypatch
+) -> None:
+    """The end of the session waits for a slow disk, and the lines that were read are in the log."""
+    append, begun, goes_on = agent_log.AgentLog.append, threading.Event(), threading.Event()
+
+    def slow(log, lines, timestamp) -> None:
+        begun.set()
+        assert goes_on.wait(60)
+        append(log, lines, timestamp)
+
+    monkeypatch.setattr(agent_log.AgentLog, "append", slow)
+    task = a_task(limits=AgentLimits(kill_grace=timedelta(0)))
+
+    async def run() -> None:
+        async with CommandAgent(("sh", "-c", "echo said; exec sleep 600")).start(task) as session:
+            async for _ in session.signals():
+                pass
+
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await anyio.to_thread.run_sync(begun.wait)
+            tasks.cancel_scope.cancel()
+            goes_on.set()
+
+    assert '"said"' in task.log_path.read_text()
 
 
 async def test_stream_json_is_understood_and_logged_raw(a_task, hear) -> None:
