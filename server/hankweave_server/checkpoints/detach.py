@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,23 @@ class DetachedRef:
     was: Sha
     now: Sha | None
     """The checkpoint that it names now; None if the ref was removed."""
+
+
+class DetachedRefs:
+    """The refs that are not reported yet: the engine's thread adds them, another thread takes them.
+
+    Each is taken once, whatever comes between the two threads.
+    """
+
+    def __init__(self) -> None:
+        self._refs: deque[DetachedRef] = deque()
+
+    def add(self, ref: DetachedRef) -> None:
+        self._refs.append(ref)
+
+    def take(self) -> tuple[DetachedRef, ...]:
+        """Return those that were added since the last call."""
+        return tuple(self._refs.popleft() for _ in range(len(self._refs)))
 
 
 def set_aside(quarantine: Path, ref: str, target: Sha) -> None:

@@ -16,7 +16,7 @@ from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.checkpoints import commit_message, repo_init
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges, PendingChanges, Recording
 from hankweave_server.checkpoints.contents import Contents, Verification
-from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, set_aside
+from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, DetachedRefs, set_aside
 from hankweave_server.checkpoints.diff import Comparing, Ranges
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
@@ -95,8 +95,8 @@ class CheckpointEngine:
         """Leftovers of a crash in the repository that were removed when it was opened."""
         self.recorded: frozenset[Sha] = frozenset()
         """Checkpoints that the journal lists: entry points into a history with gaps."""
-        self.detached: tuple[DetachedRef, ...] = ()
-        """Refs that were moved since the caller last asked, because their targets are lost."""
+        self.detached = DetachedRefs()
+        """Refs that were moved because their targets are lost; may be taken in any thread."""
         self.layout = layout
         self._place = place
         self._wal = wal
@@ -823,7 +823,7 @@ class CheckpointEngine:
         else:
             self._repo.point_branch(run_id, newest)
 
-        self.detached += (DetachedRef(ref, lost, newest),)
+        self.detached.add(DetachedRef(ref, lost, newest))
         return newest
 
     def _is_doubted(self) -> None:

@@ -24,7 +24,6 @@ from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges
 from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
-from hankweave_server.checkpoints.detach import DetachedRef
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.gc import Pruned
@@ -317,11 +316,6 @@ class CheckpointStore:
 
         overwritten = self._engine.names_in_epoch(target.coordinate.memory_epoch)
         return self._sessions.of_checkpoint(overwritten)
-
-    def _take_detached(self) -> tuple[DetachedRef, ...]:
-        """Return the refs that were moved off lost commits since the last call."""
-        moved, self._engine.detached = self._engine.detached, ()
-        return moved
 
     # --- restore -------------------------------------------------------------------------------
 

@@ -341,7 +341,7 @@ class Checkpointer(CheckpointStore):
                 )
             )
 
-        if moved := self._take_detached():
+        if moved := self._engine.detached.take():
             await self._ledger.record(
                 StoreRepaired(repair=StoreRepair(moved_refs=moved_refs(moved)))
             )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from tests.server.checkpoints.conftest import EVERYTHING, Lab
 
 from hankweave_protocol.ids import RunId, Sha
+from hankweave_server.checkpoints.detach import DetachedRef, DetachedRefs
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.repair import NoRepository, repository_source
@@ -217,3 +220,25 @@ def _lose_index(pack: Path) -> None:
     index = pack.with_suffix(".idx")
     index.chmod(0o600)
     index.write_bytes(index.read_bytes()[:100])
+
+
+def test_each_detached_ref_is_reported_once_however_two_threads_interleave() -> None:
+    """A checkpoint that moves a ref can run while the event loop reports an earlier one."""
+    refs, taken, count = DetachedRefs(), list[DetachedRef](), 50_000
+
+    def move() -> None:
+        for number in range(count):
+            refs.add(DetachedRef(str(number), Sha("0" * 40), None))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread = threading.Thread(target=move)
+        thread.start()
+        while thread.is_alive():
+            taken.extend(refs.take())
+    finally:
+        sys.setswitchinterval(interval)
+
+    taken.extend(refs.take())
+    assert [int(ref.ref) for ref in taken] == list(range(count))
