@@ -503,8 +503,12 @@ class ShadowRepo:
         _, added, removed = patch.line_stats
         return LineDiff(added, removed, patch.data if patch_wanted else b"")
 
-    def write_index(self, tree: Sha) -> None:
-        """Write the index stock git compares the work tree with, durably."""
+    def write_index(self, tree: Sha, check: Callable[[], None] = lambda: None) -> None:
+        """Write the index stock git compares the work tree with, durably.
+
+        `check` is called before each step that takes long, and before the new index gets its name;
+        an exception that it raises leaves the index unchanged.
+        """
         if not self._loose_are_whole():
             raise ShadowRepositoryError("A tree of the shadow repository is damaged.")
 
@@ -514,9 +518,12 @@ class ShadowRepo:
             try:
                 temporary.unlink(missing_ok=True)
                 index = pygit2.Index(str(temporary))
+                check()
                 index.read_tree(self._repo[tree].peel(pygit2.Tree))
+                check()
                 index.write()
                 temporary.chmod(PRIVATE_FILE)  # It was created according to the umask.
+                check()
                 flush_and_rename([StagedFile(temporary, self.path / "index")])
             finally:
                 temporary.unlink(missing_ok=True)

@@ -5,6 +5,9 @@ waits for it: it is written a moment after HEAD has moved, through a repository 
 engine, and once more when the server ends. It contains no stat data: git compares contents once,
 and then maintains the stat data itself. A crash in between leaves an older index, which the next
 start brings up to date.
+
+A write that is cancelled ends before its next step, and whoever cancels it waits for that: when the
+server gives up its lock, none of its threads can write to the store any more.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from hankweave_server.fsutil import replace
@@ -24,10 +28,11 @@ MARKER = "hankweave-index"
 """Contains the tree that the index was last written for."""
 
 
-def bring_up_to_date(layout: Layout) -> bool:
+def bring_up_to_date(layout: Layout, check: Callable[[], None]) -> bool:
     """Write the index for HEAD unless it was written for the same tree; return whether it was.
 
-    Raises InsufficientSpace, ShadowRepositoryError and OSError with the index unchanged.
+    Raises InsufficientSpace, ShadowRepositoryError, OSError, and what `check` raises between two
+    steps, with the index unchanged.
     """
     marker, index = layout.shadow_repository / MARKER, layout.shadow_repository / "index"
     with disk_faults(layout.root):
@@ -43,7 +48,7 @@ def bring_up_to_date(layout: Layout) -> bool:
                 return False
 
             marker.unlink(missing_ok=True)
-            repo.write_index(commit.tree)
+            repo.write_index(commit.tree, check)
             replace(marker, tree)
             return True
         except KeyError:
@@ -106,7 +111,7 @@ class GitIndex:
 
     async def _attempt(self) -> Exception | None:
         try:
-            await anyio.to_thread.run_sync(self._write, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(self._write)
         except (InsufficientSpace, ShadowRepositoryError, OSError) as error:
             return error
 
@@ -114,4 +119,4 @@ class GitIndex:
 
     def _write(self) -> None:
         self._require_lock()
-        bring_up_to_date(self._layout)
+        bring_up_to_date(self._layout, anyio.from_thread.check_cancelled)
