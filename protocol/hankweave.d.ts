@@ -704,6 +704,8 @@ export interface CheckpointRollback {
   report: RollbackReport | null;
   direction?: Movement;
   reason?: string;
+  /** The number of paths that could not be restored. */
+  exceptions?: number;
 }
 
 /**
@@ -2292,6 +2294,7 @@ export interface ReportTotals {
   skipped: number;
   /** Of the added, updated and removed files. */
   bytes: number;
+  cannotRestore?: number;
 }
 
 /** A consequence of a rollback that it cannot prevent, or something to be decided about it. */
@@ -2396,9 +2399,11 @@ export interface RollbackCompleted {
   operationId?: string;
   direction?: Movement;
   reason?: string;
+  /** The number of paths that could not be restored; see `report.cannotRestore`. */
+  exceptions?: number;
 }
 
-/** A rollback has begun but could not finish; the next start repeats it. */
+/** A rollback has begun but could not finish: the disk is full, or it was given up. */
 export interface RollbackFailed {
   target: Coordinate;
   message: string;
@@ -2493,6 +2498,8 @@ export interface RollbackReport {
   /** Present if a list is incomplete; see `counts`. */
   totals?: ReportTotals;
   warnings?: RestoreWarning[];
+  /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
+  cannotRestore?: UnrestoredPath[];
 }
 
 export interface RollbackRigCleanup {
@@ -3194,6 +3201,17 @@ export interface TreeFile {
 export interface TreeStats {
   files: number;
   bytes: number;
+}
+
+/** A path that a rollback could not restore, or will not be able to. */
+export interface UnrestoredPath {
+  path: string;
+  /** The name of the error, such as `EPERM`; empty if the file changed meanwhile. */
+  errno: string;
+  /** What is in the way, and what to do about it. */
+  sentence: string;
+  /** False if only permissions are not as in the checkpoint. */
+  contentDiffers?: boolean;
 }
 
 /** A fault in state.json that prevents a resume. */

@@ -941,6 +941,8 @@ class RollbackCompleted(EventData):
     operation_id: str | None = None
     direction: Movement = "back"
     reason: str | None = None
+    exceptions: int = 0
+    """The number of paths that could not be restored; see `report.cannotRestore`."""
 
 
 class CheckpointRollback(EventData):
@@ -960,6 +962,8 @@ class CheckpointRollback(EventData):
     """Null if `rollback.completed` with the same operation id follows: it has the report."""
     direction: Movement = "back"
     reason: str | None = None
+    exceptions: int = 0
+    """The number of paths that could not be restored."""
 
 
 class RollbackTold(EventData):
@@ -976,7 +980,7 @@ class RollbackTold(EventData):
 
 
 class RollbackFailed(EventData):
-    """A rollback has begun but could not finish; the next start repeats it."""
+    """A rollback has begun but could not finish: the disk is full, or it was given up."""
 
     TYPE: ClassVar[str] = "rollback.failed"
     target: Coordinate

@@ -247,6 +247,19 @@ class ReportTotals(Value):
     skipped: int
     bytes: int
     """Of the added, updated and removed files."""
+    cannot_restore: int = 0
+
+
+class UnrestoredPath(Value):
+    """A path that a rollback could not restore, or will not be able to."""
+
+    path: str
+    errno: str
+    """The name of the error, such as `EPERM`; empty if the file changed meanwhile."""
+    sentence: str
+    """What is in the way, and what to do about it."""
+    content_differs: bool = True
+    """False if only permissions are not as in the checkpoint."""
 
 
 class RollbackReport(Value):
@@ -279,6 +292,13 @@ class RollbackReport(Value):
     totals: ReportTotals | None = None
     """Present if a list is incomplete; see `counts`."""
     warnings: tuple[RestoreWarning, ...] = ()
+    cannot_restore: tuple[UnrestoredPath, ...] = ()
+    """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
+
+    @property
+    def leaves_files_different(self) -> bool:
+        """Whether a file has not the content of the target, so that nothing may rely on it."""
+        return any(each.content_differs for each in self.cannot_restore)
 
     @property
     def counts(self) -> ReportTotals:
@@ -295,6 +315,7 @@ class RollbackReport(Value):
             conflicts=len(self.conflicts),
             skipped=len(self.skipped),
             bytes=sum(file.bytes for file in touched),
+            cannot_restore=len(self.cannot_restore),
         )
 
 

@@ -13,6 +13,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_SUCH_SESSION = 3
     """Architect's code for an argument that names something missing."""
+    WITH_EXCEPTIONS = 3
+    """A rollback was done, but for paths that could not be restored; as in restic."""
     BAD_DATA = 65
     NO_INPUT = 66
     UNAVAILABLE = 69

@@ -75,6 +75,7 @@ class Control:
         self, command: CheckpointCreate, causes: tuple[int | str, ...]
     ) -> CheckpointRecord:
         """Take a `manual` checkpoint of what is tracked at this moment."""
+        self._ctx.guard.refuse_checkpoint()
         run = newest_run(self._ctx.state)
         if run is None:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")

@@ -13,7 +13,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import Direction, RollbackReport, Travel
-from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
+from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.context import ExecutionContext
@@ -101,15 +101,6 @@ class Rollbacks:
                 f"The rollback was interrupted: {error}.",
                 hint="Free some space; the server then completes the rollback, at the "
                 "latest when it starts again; rollback.completed confirms it.",
-            ) from None
-        except RestoreIncomplete as error:
-            raise Refused(
-                ErrorCode.INTERNAL_ERROR,
-                (
-                    f"The rollback is incomplete: {len(error.unfinished)} paths could not be "
-                    "restored."
-                ),
-                hint="The next start of the server completes it; see the rollback.failed event.",
             ) from None
 
     # --- targets -------------------------------------------------------------------------------

@@ -322,8 +322,8 @@ def _materialise(
         )
         report = materialising.run()
 
-    if materialising.unfinished:
-        raise RestoreIncomplete(report, materialising.unfinished)
+    if report.unrestored:
+        raise RestoreIncomplete(report.unrestored)
 
 
 def _copy(source: Path, copy: Path) -> None:

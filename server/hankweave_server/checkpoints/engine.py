@@ -22,7 +22,6 @@ from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
     PathNotInCheckpoint,
-    RestoreIncomplete,
 )
 from hankweave_server.checkpoints.gc import Housekeeping, Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
@@ -67,6 +66,7 @@ from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 from hankweave_server.wal import StagedFile, WriteAheadLog
+from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
 from hankweave_server.worktree.watch import WatchState
@@ -563,9 +563,9 @@ class CheckpointEngine:
         """Take the work tree from the safety checkpoint to the target, and flush it.
 
         With `detaches`, HEAD is detached at the target by the same flush. May be repeated after a
-        crash, with the same or a newer safety checkpoint. Raises RestoreIncomplete when a path
-        holds what neither checkpoint has, InsufficientSpace or ShadowRepositoryError when the disk
-        failed; changes made by then stay.
+        crash, with the same or a newer safety checkpoint. Paths that cannot be changed are in the
+        report. Raises InsufficientSpace or ShadowRepositoryError when the disk failed; changes made
+        by then stay.
         """
         goal, start = self._snapshot(target), self._snapshot(safety)
         with (
@@ -587,15 +587,23 @@ class CheckpointEngine:
             )
             report = materialising.run()
             meter.begin("flushing", "files")
-            if detaches and not materialising.unfinished:
+            if detaches:
                 self._repo.detach(target, flush_also=self.layout.work_tree)
             else:
                 sync_filesystem(self.layout.work_tree)
 
-        if materialising.unfinished:
-            raise RestoreIncomplete(report, materialising.unfinished)
-
         return report
+
+    def obstacles(self, plan: RestorePlan) -> tuple[Skipped, ...]:
+        """Return the paths that a restore by this plan will probably be unable to change."""
+        with disk_faults(self.layout.root), self._memory.descent.fresh() as descent:
+            obstacles = Obstacles(descent)
+            found = ((path, obstacles.at(path)) for path in sorted(plan.touched))
+            return tuple(
+                Skipped(path, obstacle.kind, obstacle.errno)
+                for path, obstacle in found
+                if obstacle is not None
+            )
 
     # Merges
 

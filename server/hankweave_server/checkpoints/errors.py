@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
+from hankweave_server.checkpoints.model import Damage, Skipped
 
 
 class CheckpointNotFound(Exception):
@@ -35,12 +35,8 @@ class CheckpointDamaged(Exception):
 
 
 class RestoreIncomplete(Exception):
-    """A restore left paths that are neither as in the target nor as in the safety checkpoint.
+    """A new work tree could not take all files of its checkpoint."""
 
-    The rest of the target stands. A new safety checkpoint and a second restore finish the work.
-    """
-
-    def __init__(self, report: RestoreReport, unfinished: tuple[Skipped, ...]) -> None:
-        super().__init__(f"{len(unfinished)} path(s) could not be restored")
-        self.report = report
-        self.unfinished = unfinished
+    def __init__(self, unrestored: tuple[Skipped, ...]) -> None:
+        super().__init__(f"{len(unrestored)} path(s) could not be restored")
+        self.unrestored = unrestored

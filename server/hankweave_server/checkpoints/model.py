@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.worktree.open_files import OpenFiles
+
+L = TypeVar("L", bound="PathEntry | Skipped")
 
 NO_CODON = CodonId("-")
 """Placeholder for the codon in commit messages that concern none (initial, manual, safety)."""
@@ -70,11 +72,15 @@ class Skipped:
     they changed, or while a process of an agent had them open for writing.
 
     Reasons of a restore: those, and `in-the-way` (a folder that holds files no checkpoint has),
-    `changed` (neither as in the safety checkpoint nor as in the target), `os-error`.
+    `changed` (neither as in the safety checkpoint nor as in the target), `damaged` (the target's
+    content cannot be read), `permissions` (only they could not be set), `os-error` (the system
+    refused the change), or the obstacle, if known (`worktree.obstacles`).
     """
 
     path: bytes
     reason: str
+    errno: int = 0
+    """Why the system refused to change the path; 0 if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,25 @@ class RestoreReport:
     """Paths left alone because the caller asked for it."""
     skipped: tuple[Skipped, ...]
     """Paths left alone because they were not captured, here or there."""
+    unrestored: tuple[Skipped, ...] = ()
+    """Paths that are not as in the target, because of a change meanwhile or a refusal."""
+
+    def continued(self, paths: frozenset[bytes], then: RestoreReport) -> RestoreReport:
+        """Return the report of this restore and of a second one, of paths that it had left."""
+        others = tuple(left for left in self.unrestored if left.path not in paths)
+        return RestoreReport(
+            added=_by_path(self.added, then.added),
+            updated=_by_path(self.updated, then.updated),
+            removed=_by_path(self.removed, then.removed),
+            kept=_by_path(self.kept, then.kept),
+            skipped=_by_path(self.skipped, then.skipped),
+            unrestored=_by_path(others, then.unrestored),
+        )
+
+
+def _by_path(first: tuple[L, ...], then: tuple[L, ...]) -> tuple[L, ...]:
+    found = {each.path: each for each in (*first, *then)}
+    return tuple(found[path] for path in sorted(found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 The caller first takes a safety checkpoint, which captures every path that the plan will touch
 (`CheckpointRequest.before`). `git.checkout` then changes the paths at which the two commits differ;
 its introduction explains what makes that safe. `_differences` finds the paths whose content
-differs, and `_mode_differences` those whose permissions do. A path that is neither as in the safety
-checkpoint nor as in the target is listed in `unfinished`, and the engine raises RestoreIncomplete:
-a new safety checkpoint and a second restore finish the work. A repetition after a crash may use the
-same safety checkpoint or a newer one.
+differs, and `_mode_differences` those whose permissions do. A path that is not as in the target
+afterwards is reported as `unrestored`: what has changed meanwhile (a new safety checkpoint and a
+second restore finish the work), and what the system refused to change, with the errno and, if it
+can be found, the obstacle. A repetition after a crash may use the same safety checkpoint or a newer
+one.
 
 Paths that could not be captured (pipes, unreadable files), that the target's manifest or ignore
 rules protect, or that the caller wants to keep are left alone and reported as skipped or kept.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -36,7 +37,13 @@ from hankweave_server.checkpoints.file_reader import (
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
 from hankweave_server.checkpoints.worktree_index import FileObserver
-from hankweave_server.git.checkout import Allowed, Changes, Checkout
+from hankweave_server.git.checkout import (
+    OS_ERROR,
+    PERMISSIONS,
+    Allowed,
+    Changes,
+    Checkout,
+)
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import (
     FOLDER,
@@ -51,6 +58,7 @@ from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import is_within, joined, parents_of
+from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.scan import WorkTreeScan
 from hankweave_server.worktree.stat_index import Signature, signature_of
 from hankweave_server.worktree.tree_writer import NewFile
@@ -156,7 +164,7 @@ class _Tally:
     removed: list[PathEntry] = field(default_factory=list)
     kept: list[PathEntry] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    unfinished: list[Skipped] = field(default_factory=list)
+    unrestored: dict[bytes, Skipped] = field(default_factory=dict)
 
     def report(self) -> RestoreReport:
         def in_order(entries: list[PathEntry]) -> tuple[PathEntry, ...]:
@@ -168,6 +176,7 @@ class _Tally:
             removed=in_order(self.removed),
             kept=in_order(self.kept),
             skipped=tuple(sorted(self.skipped, key=lambda item: item.path)),
+            unrestored=tuple(self.unrestored[path] for path in sorted(self.unrestored)),
         )
 
 
@@ -203,12 +212,8 @@ class Restorer(Checkout):
         self._tally = _Tally()
         self._is_verified = is_verified
 
-    @property
-    def unfinished(self) -> tuple[Skipped, ...]:
-        return tuple(self._tally.unfinished)
-
     def run(self) -> RestoreReport:
-        """Perform the restore; paths that failed are in `unfinished`. Nothing is flushed.
+        """Perform the restore and report on each path. Nothing is flushed.
 
         Raises KeyError before the first change if a blob that is written cannot be read.
         """
@@ -217,7 +222,16 @@ class Restorer(Checkout):
             self._contents.require_readable(self._written(changes))
 
         self.apply(changes)
+        self._find_obstacles()
         return self._tally.report()
+
+    def _find_obstacles(self) -> None:
+        """Say of each path that the system refused to change what was in the way, if it shows."""
+        obstacles, unrestored = Obstacles(self._descent), self._tally.unrestored
+        for path, refused in unrestored.items():
+            found = obstacles.at(path) if refused.reason == OS_ERROR else None
+            if found is not None:
+                unrestored[path] = replace(refused, reason=found.kind)
 
     def _written(self, changes: Changes) -> Iterator[bytes]:
         """Yield the blobs that the plan has not read: their paths changed after it was made."""
@@ -268,8 +282,8 @@ class Restorer(Checkout):
 
         return found
 
-    def _leave(self, path: bytes, reason: str) -> None:
-        self._tally.unfinished.append(Skipped(path, reason))
+    def _leave(self, path: bytes, reason: str, number: int = 0) -> None:
+        self._tally.unrestored.setdefault(path, Skipped(path, reason, number))
 
     def _obstructed(self, path: bytes, obstacle: bytes) -> None:
         match self._observer.at(obstacle):
@@ -405,7 +419,10 @@ class Restorer(Checkout):
             return
 
         if stat.S_IMODE(status.st_mode) & 0o777 != permissions:
-            self._placing.set_permissions(path, permissions)
+            try:
+                self._placing.set_permissions(path, permissions)
+            except OSError as problem:
+                self._refused(path, problem, PERMISSIONS)
 
 
 def _is(seen: CapturedFile, entry: Entry) -> bool:

@@ -342,6 +342,10 @@ class CheckpointStore:
 
         return planned
 
+    async def obstacles(self, plan: RestorePlan) -> tuple[Skipped, ...]:
+        """Return the paths that a restore by this plan will probably be unable to change."""
+        return await self._run(self._engine.obstacles, plan)
+
     async def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
         """Return, line by line, what a restore by this plan would do to the present files."""
         return await self._run(self._engine.foresee, plan)

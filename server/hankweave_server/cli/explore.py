@@ -31,7 +31,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.output import pictures
-from hankweave_server.cli.output.rollback_report import draw_report
+from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.cli.output.text import console, say, span
 from hankweave_server.cli.remote import (
     ask,
@@ -508,6 +508,8 @@ def adopt(
         draw_report(done, foreseen=False)
         option = "" if execution is None else f" -e {shlex.quote(str(root))}"
         click.echo(f"`hankweave undo{option}` reverts it.")
+
+    end_with_exceptions(done)
 
 
 @click.command()

@@ -23,7 +23,7 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
-from hankweave_server.cli.output.rollback_report import draw_report
+from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.show import as_text
@@ -153,6 +153,7 @@ def rollback(
 
     Everything that a rollback overwrites or removes is saved in a safety checkpoint first, and
     `hankweave undo` restores it. With --path, only these files are restored, and no run ends.
+    Paths that cannot be changed are named and left as they are; the exit code is 3 then.
 
     \b
     hankweave rollback --to-step implement
@@ -376,6 +377,8 @@ def _go(
         print_json(done)
     else:
         draw_report(done, foreseen=False)
+
+    end_with_exceptions(done)
 
 
 async def _foreseen(

@@ -26,7 +26,6 @@ from hankweave_protocol.records import StateValidation
 from hankweave_server import __version__, fsutil
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.app import App, OpenedExecution
-from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.domain.liveness import PreviousOwner
 from hankweave_server.domain.validation import corrected, validate
 from hankweave_server.errors import ExitCode, Stop
@@ -178,13 +177,6 @@ async def _validate(app: App, opened: OpenedExecution, pruned: frozenset[Sha]) -
 def _refusing_what_cannot_be_restored() -> Iterator[None]:
     try:
         yield
-    except RestoreIncomplete as error:
-        raise Stop(
-            f"The files cannot be restored to the execution's current checkpoint: {error}.",
-            ExitCode.BAD_DATA,
-            hint="Nothing is lost: the safety checkpoint contains the previous files. "
-            "See server.log, then start again.",
-        ) from None
     except Refused as refused:
         raise Stop(
             f"The files cannot be restored to the execution's current checkpoint: {refused}",

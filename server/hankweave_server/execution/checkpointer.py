@@ -245,13 +245,15 @@ class Checkpointer(CheckpointStore):
         conflicts_in: Path | None,
         label: str,
         causes: tuple[int | str, ...],
+        kind: CheckpointKind = "manual",
+        codon_name: str = "Merge",
     ) -> MergeOutcome:
         """Merge `theirs` into `ours`, and record the result; raises as `merged`."""
         event_seq = await self._ledger.catch_up(insists=False)
         request = CheckpointRequest(
-            kind="manual",
+            kind=kind,
             codon_id=ours.coordinate.codon_id,
-            codon_name="Merge",
+            codon_name=codon_name,
             run_id=ours.coordinate.run_id,
             timestamp=self._clock.now(),
             duration_ms=None,

@@ -170,9 +170,9 @@ def _of_rollback(data: EventData) -> LogLine | None:
         case events.RollbackProgress(message=message):
             return _debug(f"Rollback {data.current_step}/{data.total_steps}: {message}")
         case events.RollbackCompleted(checkpoint=sha, report=report):
-            return _info(f"Rolled back to {sha[:12]}{_counts(report)}; run {data.to_run}")
+            return _rolled_back(f"Rolled back to {sha[:12]}", report, f"; run {data.to_run}")
         case events.CheckpointRollback(checkpoint=sha, report=report) if report is not None:
-            return _info(f"Files rolled back to {sha[:12]}{_counts(report)}")
+            return _rolled_back(f"Files rolled back to {sha[:12]}", report)
         case events.RollbackFailed(message=message):
             return LogLine(logging.ERROR, f"Rollback failed: {message}")
         case events.CheckpointPartial(checkpoint=where):
@@ -203,12 +203,17 @@ def _of_rollback(data: EventData) -> LogLine | None:
             return None
 
 
-def _counts(report: RollbackReport | None) -> str:
+def _rolled_back(what: str, report: RollbackReport | None, more: str = "") -> LogLine:
     if report is None:
-        return ""
+        return _info(what + more)
 
     counts = report.counts
-    return f": {counts.added} added, {counts.updated} updated, {counts.removed} removed"
+    what += f": {counts.added} added, {counts.updated} updated, {counts.removed} removed{more}"
+    if not report.cannot_restore:
+        return _info(what)
+
+    left = " ".join(each.sentence for each in report.cannot_restore)
+    return _warning(f"{what}. {counts.cannot_restore} paths could not be restored: {left}")
 
 
 def _of_server(data: EventData) -> LogLine | None:

@@ -50,6 +50,7 @@ import msgspec
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import (
     CodonExecution,
     FailedCodon,
@@ -80,8 +81,10 @@ from hankweave_server.execution.archive import Archives
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
+from hankweave_server.execution.rollback.intents import standing
 from hankweave_server.execution.rollback.planner import RollbackRequest
-from hankweave_server.execution.rollback.rollback import Rollback, standing
+from hankweave_server.execution.rollback.rollback import Rollback
+from hankweave_server.execution.rollback.unrestored import in_one
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.runs import Runs, new_run
 
@@ -119,13 +122,14 @@ class Recovery:
         finished = await self._rollback.finish_interrupted()
         await Archives(self._ctx).finish_interrupted()
         # Needed even after a finished rollback, which may have moved files alone.
-        rolled_back = await self._undo_broken_work()
+        undone = await self._undo_broken_work()
+        await self._leave_to_clients_if_different(undone or finished)
         return Recovered(
             crashed_run=crashed_run,
             crashed_codon=crashed_codon,
             adopted=len(adopted),
             finished_rollback=finished is not None,
-            rolled_back=rolled_back,
+            rolled_back=undone is not None,
         )
 
     async def begin_if_new(
@@ -248,17 +252,17 @@ class Recovery:
             run_id=run.run_id, from_status=lifecycle.status_of(codon), codon=failed
         )
 
-    async def _undo_broken_work(self) -> bool:
+    async def _undo_broken_work(self) -> RollbackReport | None:
         """Roll the files back to the last success if a codon was cut short by its server's end.
 
         This is judged by the record and not by what this start found: a start may itself be killed.
         """
         if not self._ends_in_broken_work():
-            return False
+            return None
 
         if not self._ctx.checkpointer.known:
             await self._ctx.ledger.record(_nothing_to_go_back_to())
-            return False
+            return None
 
         known = dict(self._ctx.checkpointer.known)
         why = "The server ended while the codon was running."
@@ -267,18 +271,30 @@ class Recovery:
                 target = last_success(self._ctx.state, known)
             except Refused as refusal:
                 await self._tell_degraded(refusal.message)
-                return False
+                return None
 
             try:
-                await self._rollback.perform(RollbackRequest(target, reason=why, after_crash=True))
+                request = RollbackRequest(target, reason=why, after_crash=True)
+                return await self._rollback.perform(request)
             except Refused as refusal:
                 if refusal.code is not ErrorCode.CHECKPOINT_DAMAGED:
                     raise
 
                 await self._tell_degraded(refusal.message)
                 del known[target.checkpoint.sha]  # An older success may be intact.
-            else:
-                return True
+
+    async def _leave_to_clients_if_different(self, report: RollbackReport | None) -> None:
+        """Start no codon by itself on files that a rollback could not restore, or has not."""
+        if report is not None and report.leaves_files_different:
+            why = in_one(report.cannot_restore, report.counts.cannot_restore)
+        elif self._ctx.guard.is_half_restored:
+            why = "A rollback was given up; `hankweave rollback` restores the files."
+        else:
+            return
+
+        await self._runner.leave_to_clients(
+            f"The plan does not go on by itself; the next start goes on. {why}"
+        )
 
     async def _tell_degraded(self, reason: str) -> None:
         """Journal, in Hankweave's words, that files could not go back to where they should."""

@@ -32,7 +32,6 @@ from hankweave_protocol.state import (
     State,
     TerminalCodon,
 )
-from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
 from hankweave_server.domain.history import (
     attempts_made,
@@ -48,7 +47,7 @@ from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.post_codon import AftermathFailed, PostCodon
 from hankweave_server.execution.resume import Loops
-from hankweave_server.execution.rollback.restoration import Restoration
+from hankweave_server.execution.rollback.restoration import NotAsBefore, Restoration
 from hankweave_server.execution.runs import Runs, snapshot_of
 from hankweave_server.ledger.disk_space import RETRY_SECONDS
 
@@ -359,7 +358,7 @@ class Runner:
         if wish.is_retry:
             try:
                 standing_rig = await self._restoration.before_retry(wish.codon_id)
-            except (Refused, RestoreIncomplete) as fault:
+            except (Refused, NotAsBefore) as fault:
                 await self._cannot_be_retried(wish, fault)
                 return
 
@@ -600,6 +599,12 @@ class Runner:
         ledger = self._ctx.ledger
         ledger.leave(self._snapshot_of(ledger.state, is_rolling_back=False), causes=causes)
         ledger.leave(ServerIdle(reason="rollback-completed", message=ROLLED_BACK))
+
+    async def leave_to_clients(self, sentence: str) -> None:
+        """Start nothing at the start of the server; one that ends with its plan ends as failed."""
+        self.begins_by_itself = False
+        self.outcome = Outcome.FAILED
+        await self.idle("codon-failed", sentence)
 
     async def idle(self, reason: IdleReason, message: str) -> None:
         await self._ctx.ledger.record(ServerIdle(reason=reason, message=message))

@@ -53,8 +53,10 @@ it.
 
 Errors
 ------
-A fault of one path is reported and the others are still done (`_attempt`). A fault of the disk
-itself ends the run; the changes made by then stay, and a repetition continues.
+A fault of one path is reported with its errno, and the others are still done (`_attempt`): the path
+may be immutable, a mount point, on a read-only mount, or in a folder where this user may not write.
+A fault that every other path would meet too (`_ends_all`: a full or broken disk, no descriptors)
+ends the run; the changes made by then stay, and a repetition continues.
 
 Read `Checkout.apply` first, then `_remove` and `_bring`, which change one path each, then
 `_attempt`.
@@ -83,6 +85,10 @@ Changes = Mapping[bytes, tuple[Entry | None, Entry | None]]
 """What was captured and what is wanted, for each path at which they differ."""
 
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+OS_ERROR = "os-error"
+PERMISSIONS = "permissions"
+"""Why a path is not as wanted: the system refused the change, or only that of its permissions."""
 
 P = ParamSpec("P")
 
@@ -156,8 +162,8 @@ class Checkout(ABC):
         """Return whether a folder stays although it is empty."""
 
     @abstractmethod
-    def _leave(self, path: bytes, reason: str) -> None:
-        """Report a path that is not as wanted because of a change or failure."""
+    def _leave(self, path: bytes, reason: str, number: int = 0) -> None:
+        """Report a path that is not as wanted because of a change or failure, with its errno."""
 
     @abstractmethod
     def _settle_folders(self) -> None:
@@ -195,10 +201,14 @@ class Checkout(ABC):
         except self._unreadable:
             self._leave(path, "damaged")
         except OSError as problem:
-            if is_full(problem) or is_broken(problem) or problem.errno in _OUT_OF_DESCRIPTORS:
-                raise
+            self._refused(path, problem)
 
-            self._leave(path, "os-error")
+    def _refused(self, path: bytes, problem: OSError, reason: str = OS_ERROR) -> None:
+        """Report that the system refused to change a path; raise what ends the whole run."""
+        if _ends_all(problem):
+            raise problem
+
+        self._leave(path, reason, problem.errno or 0)
 
     def _remove(self, path: bytes, old: Entry) -> None:
         allowed = self._allowed(path, old, None)
@@ -214,7 +224,14 @@ class Checkout(ABC):
     def _prune_above(self, path: bytes) -> None:
         """Remove the folders that the removal emptied, up to one that is to be kept."""
         for folder in parents_of(path):
-            if self._keeps_folder(folder) or not self._placing.remove_empty_folder(folder):
+            if self._keeps_folder(folder):
+                return
+
+            try:
+                if not self._placing.remove_empty_folder(folder):
+                    return
+            except OSError as problem:
+                self._refused(folder, problem)
                 return
 
     def _bring(self, path: bytes, old: Entry | None, new: Entry) -> None:
@@ -224,7 +241,11 @@ class Checkout(ABC):
 
         seen = allowed.seen
         if allowed.permissions is not None:
-            status = self._placing.set_permissions(path, allowed.permissions)
+            try:
+                status = self._placing.set_permissions(path, allowed.permissions)
+            except OSError as problem:
+                self._refused(path, problem, PERMISSIONS)
+                return
         elif seen is None and not self._clear_folder(path):
             self._obstructed(path, path)
             return
@@ -301,3 +322,11 @@ def digest_at(folder: int, name: bytes) -> bytes | None:
         return digest_of("blob", os.read(descriptor, size + 1))
     finally:
         os.close(descriptor)
+
+
+def _ends_all(problem: OSError) -> bool:
+    """Return whether the fault is not one of a path, so that a repetition must continue later."""
+    if problem.errno == errno.EROFS:
+        return False  # A mount may be read-only in the middle of the tree.
+
+    return is_full(problem) or is_broken(problem) or problem.errno in _OUT_OF_DESCRIPTORS

@@ -11,6 +11,7 @@ content for the workspace's folder and its former content elsewhere.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -55,8 +56,8 @@ class Restored:
 
     seen: dict[bytes, SeenFile] = field(default_factory=dict)
     """The files now at the paths that were to be written."""
-    unfinished: list[bytes] = field(default_factory=list)
-    """Paths with neither the old nor the new content: another program changed them."""
+    unfinished: dict[bytes, str] = field(default_factory=dict)
+    """Paths that are not as wanted, and why: the system's words, or nothing if they changed."""
 
 
 class Restoring(Checkout):
@@ -114,8 +115,9 @@ class Restoring(Checkout):
     def _turn(self, path: bytes) -> tuple[bool, bytes]:
         return not _is_attributes(path), path
 
-    def _leave(self, path: bytes, reason: str) -> None:
-        self._done.unfinished.append(path)
+    def _leave(self, path: bytes, reason: str, number: int = 0) -> None:
+        why = f"{os.strerror(number)}, {errno.errorcode.get(number, number)}" if number else ""
+        self._done.unfinished.setdefault(path, why)
 
     def _keeps_folder(self, path: bytes) -> bool:
         return not is_in(path, self._folder)
@@ -219,12 +221,15 @@ class Restoring(Checkout):
     def _settle_folders(self) -> None:
         for folder in self._placing.made:
             if folder in self._permissions:
-                self._placing.set_permissions(folder, self._permissions[folder])
+                self._attempt(folder, self._set_folder_mode, folder, self._permissions[folder])
 
         for folder, before in self._placing.opened_up.items():
-            status = self._descent.status(folder)
-            if status is not None and stat.S_ISDIR(status.st_mode):
-                self._placing.set_permissions(folder, before)
+            self._attempt(folder, self._set_folder_mode, folder, before)
+
+    def _set_folder_mode(self, path: bytes, permissions: int) -> None:
+        status = self._descent.status(path)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            self._placing.set_permissions(path, permissions)
 
 
 def _is_attributes(path: bytes) -> bool:
@@ -339,8 +344,10 @@ def write_index(place: OpenWorkspace, index: IndexFile) -> None:
 _NO_NAMES = frozenset({b"", b".", b".."})
 
 
-def move(place: OpenWorkspace, intent: Intent, captured: WorkspaceCaptured | None) -> list[bytes]:
-    """Execute an intent durably; return the paths that another program changed meanwhile.
+def move(
+    place: OpenWorkspace, intent: Intent, captured: WorkspaceCaptured | None
+) -> dict[bytes, str]:
+    """Execute an intent durably; return the paths that could not be restored, and why.
 
     `captured` is the scan that the intent is based on; after a crash it is None, and files are read
     again. Raises RepositoryBusy, with nothing changed, or RollbackIncomplete if another program has

@@ -169,17 +169,24 @@ def tell_of(captured: WorkspaceCaptured) -> None:
             warnings.warn(f"{_shown(paths)} {why}.", CheckpointWarning, stacklevel=5)
 
 
-def tell_unfinished(paths: Iterable[bytes], what_was_done: str) -> None:
-    left = sorted(paths)
-    if left:
-        raise RollbackIncomplete(
-            (
-                f"{what_was_done}, except for files that have changed since they were captured: "
-                f"{_shown(left)}."
-            ),
-            "They were left unchanged; `undo()` reverts the rest.",
-            tuple(os.fsdecode(path) for path in left),
-        )
+def tell_unfinished(left: Mapping[bytes, str], what_was_done: str) -> None:
+    """Raise RollbackIncomplete for paths that could not be restored, with why, if there are any."""
+    if not left:
+        return
+
+    parts = [f"{_shown([path])} ({why})" for path, why in sorted(left.items()) if why]
+    if len(parts) > 5:
+        parts = [*parts[:5], f"{len(parts) - 5} more"]
+
+    changed = [path for path, why in left.items() if not why]
+    if changed:
+        parts.append(f"files that have changed since they were captured: {_shown(changed)}")
+
+    raise RollbackIncomplete(
+        f"{what_was_done}, except for {', and '.join(parts)}.",
+        "They were left unchanged; `undo()` reverts the rest.",
+        tuple(os.fsdecode(path) for path in sorted(left)),
+    )
 
 
 def _shown(paths: Iterable[bytes]) -> str:

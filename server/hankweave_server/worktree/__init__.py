@@ -17,6 +17,7 @@ Modules, in reading order:
 - `file_modes`: permissions that differ from the usual ones
 - `open_files`: files that processes have open for writing
 - `tree_writer`: files, links and folders, put in their places
+- `obstacles`: what keeps files from being changed: attributes, mounts, rights of the folder
 - `rigs`: rig copies and rig commands
 - `data_source`: the data of an execution: linked or copied, identified by hash
 - `archive`: moves between the work tree and the archive, one rename each

@@ -135,7 +135,8 @@ class Spares:
     ) -> os.stat_result:
         """Make a symbolic link and move it into place, as `put` does with a file."""
         temporary = self._free_name()
-        _anew(temporary, self._folder, partial(os.symlink, target, temporary, dir_fd=self._folder))
+        create = partial(os.symlink, target, temporary, dir_fd=self._folder)
+        self._made(temporary, create)
         self._bring(temporary, folder, name, seen, is_held)
         return os.lstat(name, dir_fd=folder)
 
@@ -240,7 +241,15 @@ class Spares:
 
         name = self._unused.pop()
         create = partial(os.open, name, _CREATE, 0o600, dir_fd=self._folder)
-        return name, _anew(name, self._folder, create)
+        return name, self._made(name, create)
+
+    def _made(self, name: bytes, create: Callable[[], T]) -> T:
+        """Create a temporary file or link; its name is free again if that fails."""
+        try:
+            return _anew(name, self._folder, create)
+        except OSError:
+            self._unused.append(name)
+            raise
 
     def _free_name(self) -> bytes:
         """Return a name without a file; remove a displaced file if all names have one."""
@@ -265,7 +274,9 @@ class Spares:
         return None
 
     def _remove(self, temporary: bytes) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        # One that may not be removed is tried again when its name is used, and by `sweep`; it is no
+        # fault of the path that has been restored.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             os.unlink(temporary, dir_fd=self._folder)
 
         self._unused.append(temporary)
@@ -465,8 +476,7 @@ class Placing:
 
     def sweep(self) -> None:
         """Remove the temporary files of a restore that a crash interrupted."""
-        with contextlib.suppress(PermissionError):
-            self._spares.sweep()
+        self._spares.sweep()
 
     def clear(self) -> None:
         """Remove the temporary files of this restore."""
@@ -482,7 +492,7 @@ class Placing:
             try:
                 os.rmdir(name, dir_fd=folder)
             except OSError as problem:
-                if problem.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY):
+                if problem.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     return False
 
                 if problem.errno != errno.ENOENT:

@@ -11,8 +11,8 @@ from hankweave_protocol.commands import RollbackPreview, RollbackToCheckpoint, R
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.records import RollbackReport
 from hankweave_server.api.rollback import Rollbacks
-from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
-from hankweave_server.checkpoints.model import Damage, RestoreReport, Skipped
+from hankweave_server.checkpoints.errors import CheckpointDamaged
+from hankweave_server.checkpoints.model import Damage
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
@@ -64,17 +64,6 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
     refused = await refusal(made)
     assert refused.code is ErrorCode.INSUFFICIENT_SPACE
     assert "rollback.completed" in (refused.hint or "")
-
-
-async def test_paths_that_could_not_be_restored_are_counted() -> None:
-    """The reply has the number of paths, and its hint names the event that lists them."""
-    nothing = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
-    left = (Skipped(b"a", "changed"), Skipped(b"b", "changed"))
-    made, _ = rollbacks(RestoreIncomplete(nothing, left))
-    refused = await refusal(made)
-    assert refused.code is ErrorCode.INTERNAL_ERROR
-    assert "2 paths" in refused.message
-    assert "rollback.failed" in (refused.hint or "")
 
 
 async def test_no_path_at_all_is_refused() -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,135 +17,24 @@ import pytest
 
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
-    EventData,
     FileUpdated,
     Info,
     RollbackCompleted,
-    RollbackFailed,
 )
 from hankweave_protocol.ids import CodonId, Sha
-from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.transitions import TravelsForgotten
 from hankweave_server import fsutil
-from hankweave_server.agents.scripted.adapter import ScriptedAgent
-from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.errors import CheckpointDamaged, RestoreIncomplete
+from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import Damage
-from hankweave_server.clock import SystemClock
 from hankweave_server.domain import targets
-from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.execution.context import ExecutionContext, HankRecord
-from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort, Restoration
-from hankweave_server.execution.rollback.rollback import Rollback
-from hankweave_server.execution.runner import Runner
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.hank.load import load
 from hankweave_server.ledger import writer
-from hankweave_server.ledger.writer import Ledger
-from hankweave_server.paths import Layout
 from support.copies import copy_execution
+from support.rollback_room import Room, a_room, served
 from support.running_server import journal
-from support.scripted_hank import codon, write_hank
-from support.waiting import eventually, limited
-
-
-@dataclass
-class Room:
-    """A new execution with one file in its initial checkpoint, whose text has changed since."""
-
-    ctx: ExecutionContext
-    engine: CheckpointEngine
-    runner: Runner
-    rollback: Rollback
-    recovery: Recovery
-
-    @property
-    def file(self) -> Path:
-        return self.ctx.layout.work_tree / "a.txt"
-
-    @property
-    def journey(self) -> RollbackRequest:
-        known = self.ctx.checkpointer.known
-        return RollbackRequest(targets.last_success(self.ctx.state, known))
-
-    @property
-    def is_intended(self) -> bool:
-        return self.ctx.layout.rollback_intent.exists()
-
-    async def told(self, kind: type[EventData]) -> list[EventData]:
-        await self.ctx.ledger.flush()
-        events = journal(self.ctx.layout.root)
-        return [event.data for event in events if isinstance(event.data, kind)]
-
-    async def failures(self) -> list[str]:
-        await self.ctx.ledger.flush()
-        events = journal(self.ctx.layout.root)
-        return [event.data.message for event in events if isinstance(event.data, RollbackFailed)]
-
-
-@asynccontextmanager
-async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
-    write_hank(tmp_path / "hank", codon("one"))
-    layout = Layout.of_execution(tmp_path / "execution")
-    layout.work_tree.mkdir(parents=True)
-    (layout.work_tree / "a.txt").write_text("first")
-    async with served(tmp_path) as room:
-        room.file.write_text("second")
-        yield room
-
-
-@asynccontextmanager
-async def served(tmp_path: Path) -> AsyncIterator[Room]:
-    """Open the execution in this folder; what a crash left of it is not recovered yet."""
-    hank = tmp_path / "hank" / "hank.json"
-    layout, clock = Layout.of_execution(tmp_path / "execution"), SystemClock()
-    engine = CheckpointEngine.open(layout)
-    ledger = await Ledger.open(layout, clock)
-    loaded = load(hank)
-    ctx = ExecutionContext(
-        layout=layout,
-        clock=clock,
-        ledger=ledger,
-        checkpointer=Checkpointer(engine, ledger, clock),
-        hank=loaded,
-        recorded=HankRecord(loaded.hank, ledger.redactor),
-        agent_for=lambda codon: ScriptedAgent(),
-        started_monotonic=clock.monotonic(),
-    )
-    runner = Runner(ctx, autostart=False)
-    rollback = Rollback(ctx, runner)
-    try:
-        with limited():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(ledger.run)
-                tasks.start_soon(ledger.space.watch)
-                ledger.space.be_patient()
-                recovery = Recovery(ctx, runner, rollback, frozenset())
-                await ctx.checkpointer.load()
-                if not ctx.state.runs:
-                    await recovery.begin_if_new()
-
-                yield Room(ctx, engine, runner, rollback, recovery)
-                ledger.space.give_up()
-                await ledger.aclose()
-                tasks.cancel_scope.cancel()
-    finally:
-        engine.close()
-
-
-def written_meanwhile(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write to the file right after its safety checkpoint is taken."""
-    take = room.ctx.checkpointer.take
-
-    async def then_written(*words: Any, **more: Any) -> CheckpointRecord:
-        made = await take(*words, **more)
-        room.file.write_text("third, by somebody else")
-        monkeypatch.setattr(room.ctx.checkpointer, "take", take)
-        return made
-
-    monkeypatch.setattr(room.ctx.checkpointer, "take", then_written)
+from support.waiting import eventually
 
 
 def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
@@ -163,38 +50,17 @@ def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], boo
     monkeypatch.setattr(room.engine, "restore", maybe)
 
 
-async def test_a_file_that_changes_under_a_rollback_is_named_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The unsaved file stays, the failure is recorded, and no codon runs."""
-    async with a_room(tmp_path) as room:
-        written_meanwhile(room, monkeypatch)
-        with pytest.raises(RestoreIncomplete):
-            await room.rollback.perform(room.journey)
+async def cut_short(room: Room, monkeypatch: pytest.MonkeyPatch) -> RollbackRequest:
+    """Leave a rollback as a full disk does, with its intent; return the request."""
+    journey = room.journey
+    with monkeypatch.context() as patch:
+        full(room, patch, until=lambda: False)
+        with pytest.raises(CutShort):
+            await room.rollback.perform(journey)
 
-        assert room.file.read_text() == "third, by somebody else"
-        assert room.is_intended
-        assert room.ctx.guard.is_half_restored
-        (message,) = await room.failures()
-        assert "'a.txt' (changed)" in message
-
-
-async def test_the_second_try_saves_what_it_found_and_comes_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The unsaved edit is in a safety checkpoint; then the file is restored."""
-    async with a_room(tmp_path) as room:
-        written_meanwhile(room, monkeypatch)
-        with pytest.raises(RestoreIncomplete):
-            await room.rollback.perform(room.journey)
-
-        report = await room.rollback.finish_interrupted()
-        assert report is not None
-        assert report.recovered
-        assert room.file.read_text() == "first"
-        assert not room.is_intended
-        assert not room.ctx.guard.is_half_restored
-        assert await room.rollback.finish_interrupted() is None
+    assert room.is_intended
+    assert room.ctx.guard.is_half_restored
+    return journey
 
 
 async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
@@ -203,18 +69,14 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
     """The rollback is given up and reported, its intent is kept under another name, no file is
     changed, and no codon runs until a rollback to another target succeeds."""
     async with a_room(tmp_path) as room:
-        written_meanwhile(room, monkeypatch)
-        journey = room.journey
-        with pytest.raises(RestoreIncomplete):
-            await room.rollback.perform(journey)
-
+        journey = await cut_short(room, monkeypatch)
         del room.ctx.checkpointer.known[journey.sha]
         assert await room.rollback.finish_interrupted() is None
         assert not room.is_intended
         assert len(list(room.ctx.layout.state_directory.glob("rollback.intent.given-up-*"))) == 1
         assert "safety checkpoint" in (await room.failures())[-1]
         assert room.ctx.guard.is_half_restored
-        assert room.file.read_text() == "third, by somebody else"
+        assert room.file.read_text() == "second"
 
 
 async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(

@@ -434,6 +434,7 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
         *named,
         *([f"  and {more} more"] if more else []),
         *([f"  {counts.conflicts} of these were edited by people"] * bool(counts.conflicts)),
+        *([f"  {counts.cannot_restore} paths cannot be restored"] * bool(counts.cannot_restore)),
     )
 
 
@@ -443,4 +444,6 @@ def _count(report: RollbackReport) -> str:
 
 
 def _told(report: RollbackReport) -> str:
-    return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}. Press u to undo."
+    left = report.counts.cannot_restore
+    but = f", {left} paths could not be restored (see the log)" if left else ""
+    return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}{but}. Press u to undo."

@@ -213,6 +213,9 @@ class RolledBack(BaseModel):
     kept: Files = Field(description="Not touched, because a person changed them last.")
     skipped: Files = Field(description="Could not be restored.")
     warnings: list[str] = []
+    cannot_restore: list[str] = Field(
+        default=[], description="Left as they were because the system refused, with the reason."
+    )
 
     @classmethod
     def of(cls, report: RollbackReport) -> RolledBack:
@@ -229,6 +232,7 @@ class RolledBack(BaseModel):
                 each.sentence if each.path is None else f"{each.path}: {each.sentence}"
                 for each in report.warnings
             ],
+            cannot_restore=[each.sentence for each in report.cannot_restore[:NAMED]],
         )
 
 

@@ -169,7 +169,9 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
         case events.RollbackStarted(to_checkpoint=sha, checkpoint_type=kind):
             return EventLine(f"rolling back to {sha[:12]} ({kind})")
         case events.RollbackCompleted(report=report):
-            return EventLine(f"rolled back{'' if report is None else f': {_counts(report)}'}")
+            return _rolled_back(report)
+        case events.CheckpointRollback(report=report) if report and report.cannot_restore:
+            return _rolled_back(report)
         case events.CheckpointSecret(checkpoint=where):
             return EventLine(secrets_text(data), where.codon_id, severity="warning")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
@@ -202,6 +204,19 @@ def secrets_text(flagged: events.CheckpointSecret) -> str:
         f"checkpoint {flagged.checkpoint.checkpoint_sha[:12]} holds a secret: {first.rule} in "
         f"{first.path}:{first.line}{others} (hankweave redact removes it)"
     )
+
+
+def _rolled_back(report: RollbackReport | None) -> EventLine:
+    if report is None:
+        return EventLine("rolled back")
+
+    text = f"rolled back: {_counts(report)}"
+    if not report.cannot_restore:
+        return EventLine(text)
+
+    left, first = report.counts.cannot_restore, report.cannot_restore[0].sentence
+    text += f"; {left} paths could not be restored, first: {first}"
+    return EventLine(text, severity="warning")
 
 
 def _counts(report: RollbackReport) -> str:

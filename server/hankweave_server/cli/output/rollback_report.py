@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -9,6 +10,7 @@ import click
 from hankweave_protocol.records import KeptFile, RollbackReport, TouchedFile
 from hankweave_server.cli.output.pictures import print_patch
 from hankweave_server.cli.output.text import say, size_text
+from hankweave_server.errors import ExitCode
 from hankweave_server.plain_text import printable
 
 
@@ -32,6 +34,7 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
         f"edits by people {verb} overwritten or removed", lost, counts.conflicts - counts.kept
     )
     _print_left(f"files {verb} left unchanged", report.skipped, counts.skipped, with_reason=True)
+    _print_exceptions(report, foreseen=foreseen)
     _print_outside(report.external_effects)
     for warning in report.warnings:
         about = "" if warning.path is None else f"{printable(warning.path)}: "
@@ -69,6 +72,24 @@ def _print_left(
         click.echo(f"  {printable(file.path)}{reason}")
 
     _print_more(total - len(files))
+
+
+def _print_exceptions(report: RollbackReport, *, foreseen: bool) -> None:
+    total = report.counts.cannot_restore
+    if total:
+        could = "cannot" if foreseen else "could not"
+        say(f"{total} paths {could} be restored; all others {'can' if foreseen else 'were'}", "red")
+
+    for each in report.cannot_restore:
+        click.echo(f"  {printable(each.sentence)}")
+
+    _print_more(total - len(report.cannot_restore))
+
+
+def end_with_exceptions(report: RollbackReport) -> None:
+    """End the command with exit code 3 if a rollback could not restore every path."""
+    if report.cannot_restore:
+        sys.exit(ExitCode.WITH_EXCEPTIONS)
 
 
 def _print_more(count: int) -> None:

@@ -67,6 +67,7 @@ from hankweave_server.execution.branch.location import (
 )
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
+from hankweave_server.execution.rollback.unrestored import exceptions_of, in_one
 from hankweave_server.git.errors import InsufficientSpace, free_bytes
 from hankweave_server.hank.attempts import agent_of
 from hankweave_server.ledger.batch import Entry
@@ -98,10 +99,10 @@ def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
                 hint=f"First: {damages[0].kind} {damages[0].sha}. `hankweave fsck --repair` "
                 "restores what can be found.",
             )
-        case RestoreIncomplete(unfinished=unfinished):
-            first = os.fsdecode(unfinished[0].path)
+        case RestoreIncomplete(unrestored=unrestored):
+            found = exceptions_of(unrestored)
             return _not_there(
-                f"{draft.final} cannot store all files of the branch; the first is {first!r}."
+                f"{draft.final} cannot store all files of the branch. {in_one(found, len(found))}"
             )
         case Interrupted():
             return Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.")

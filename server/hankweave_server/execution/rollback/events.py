@@ -56,6 +56,7 @@ from hankweave_server.domain.history import (
 )
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import reentered_by
+from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.listing import first_of
@@ -313,6 +314,7 @@ def report_of(
             external_effects=effects,
             note=intent.note,
             warnings=warnings,
+            cannot_restore=exceptions_of(restored.unrestored),
         )
     )
 
@@ -327,6 +329,7 @@ def shortened(report: RollbackReport) -> RollbackReport:
         kept=first_of(report.kept),
         conflicts=first_of(report.conflicts),
         skipped=first_of(report.skipped),
+        cannot_restore=first_of(report.cannot_restore),
     )
     if short.counts == report.counts:
         return report
@@ -372,6 +375,7 @@ def _checkpoint_rollback(intent: RollbackIntent, report: RollbackReport) -> Chec
         report=report if intent.to_run is None else None,
         direction=intent.direction,
         reason=intent.reason,
+        exceptions=report.counts.cannot_restore,
     )
 
 
@@ -388,6 +392,7 @@ def _completed(intent: RollbackIntent, to_run: RunId, report: RollbackReport) ->
         operation_id=intent.operation_id,
         direction=intent.direction,
         reason=intent.reason,
+        exceptions=report.counts.cannot_restore,
     )
 
 

@@ -2,8 +2,9 @@
 
 Between rollbacks, codons run. While one is in progress, most commands are refused and no codon
 starts; one that runs is stopped or frozen by the rollback itself. A rollback that could not finish
-leaves the files half restored, and no codon may start until one does. Once the server stops,
-neither begins.
+leaves the files half restored, and no codon may start until one does. Nor may a checkpoint of them
+be acknowledged, because the rollback would not be finished any more. Once the server stops, neither
+begins.
 """
 
 from __future__ import annotations
@@ -81,6 +82,15 @@ class TreeGuard:
                 ErrorCode.ROLLBACK_IN_PROGRESS,
                 "A rollback is incomplete; codons cannot run on partly restored files.",
                 hint="Roll back again, or restart the server to complete the rollback.",
+            )
+
+    def refuse_checkpoint(self) -> None:
+        """Refuse a checkpoint that a client asks for while files are half restored."""
+        if self._is_half_restored:
+            raise Refused(
+                ErrorCode.ROLLBACK_IN_PROGRESS,
+                "A rollback is incomplete; a checkpoint would hold partly restored files.",
+                hint="Free disk space and wait for rollback.completed, or roll back again.",
             )
 
     def _refuse_in_rollback(self, message: str) -> None:

@@ -34,6 +34,7 @@ from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
+from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.git.errors import InsufficientSpace
 from hankweave_server.worktree.names import shown
 
@@ -100,14 +101,17 @@ class RollbackPlanner:
         plan = await self.plan(request.sha, request.paths, left, causes)
         found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
         kept = frozenset(found) if request.keep_edits else frozenset[bytes]()
+        obstacles = await self._ctx.checkpointer.obstacles(plan)
+        in_the_way = tuple(each for each in obstacles if each.path not in kept)
+        stays = kept.union(each.path for each in in_the_way)
         report = shortened(
             RollbackReport(
                 target=request.target.checkpoint.coordinate,
                 source=self.now(),
                 safety=None,
-                added=touched(entry for entry in plan.added if entry.path not in kept),
-                updated=touched(entry for entry in plan.updated if entry.path not in kept),
-                removed=touched(entry for entry in plan.removed if entry.path not in kept),
+                added=touched(entry for entry in plan.added if entry.path not in stays),
+                updated=touched(entry for entry in plan.updated if entry.path not in stays),
+                removed=touched(entry for entry in plan.removed if entry.path not in stays),
                 kept=user_edits.listed(kept),
                 conflicts=user_edits.listed(found),
                 skipped=left_alone(plan.kept),
@@ -124,6 +128,7 @@ class RollbackPlanner:
                     else [entry.codon.codon_id for entry in request.target.passed],
                     rewinds=request.rewinds,
                 ),
+                cannot_restore=exceptions_of(in_the_way),
             )
         )
         if not patch:

@@ -7,6 +7,7 @@ that. `rollback` explains the protocol.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -17,31 +18,42 @@ import anyio.to_thread
 import msgspec
 
 from hankweave_protocol import codec, instants
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Info, RollbackFailed
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
 from hankweave_protocol.state import Run
-from hankweave_server.checkpoints.errors import RestoreIncomplete
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.checkpoints.store import IntentOf
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
+from hankweave_server.domain.path_merge import Policy
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
+from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.archive import ArchiveReturn
 from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
 from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
+from hankweave_server.execution.rollback.unrestored import in_one, may_come_right
+from hankweave_server.git.checkout import OS_ERROR
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
+from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import DATA_SOURCE
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.names import meant_by, shown
 
+log = logger(__name__)
+
 Causes = tuple[int | str, ...]
 
+NOTHING = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
+
+ATTEMPTS = 3
+"""How often files that change while they are restored are saved and restored again."""
 
 FEW = 1000
 """Up to this many files, a restore takes so little time that its beginning is told with its end."""
@@ -52,6 +64,13 @@ class CutShort(InsufficientSpace):
 
     The intent stays, and `Rollback.finish_when_there_is_room` continues.
     """
+
+
+class NotAsBefore(Exception):
+    """Files could not be restored to what an attempt of a codon needs; all others are."""
+
+    def __init__(self, report: RollbackReport) -> None:
+        super().__init__(in_one(report.cannot_restore, report.counts.cannot_restore))
 
 
 class Restoration:
@@ -69,7 +88,7 @@ class Restoration:
         Sessions are rewound too if the attempt began inside the codon's work: not every agent can
         drop the later part of its conversation. User edits made since then stay. Returns the
         checkpoint of the rig that is in place then. The runner calls this between two codons.
-        Raises Refused and RestoreIncomplete.
+        Raises Refused, and NotAsBefore if the content of a file could not be restored.
         """
         return await self._ctx.ledger.space.insist(
             partial(self._before_retry, codon_id), is_short=is_for_want_of_room
@@ -94,8 +113,10 @@ class Restoration:
                 plan = await self._planner.plan(request.sha, None)
                 if not plan.changes_nothing or request.rewinds:
                     intent = await self.prepare(request, plan)
-                    await self.perform(intent, plan)
+                    report = await self.perform(intent, plan)
                     await self.forget(intent)
+                    if report.leaves_files_different:
+                        raise NotAsBefore(report)
             finally:
                 self._ctx.ledger.write_now()
 
@@ -257,8 +278,9 @@ class Restoration:
         """Carry out an intent: restore everything, and record it as one batch; `forget` comes next.
 
         `present` is the checkpoint that holds the files as they are, if not the intent's own.
-        `afterwards` queues what is published with the batch, behind it. Raises RestoreIncomplete
-        or CutShort with the intent kept and `rollback.failed` recorded.
+        `afterwards` queues what is published with the batch, behind it. Paths that cannot be
+        restored are exceptions of the report. Raises CutShort with the intent kept and
+        `rollback.failed` recorded.
         """
         ctx, moments = self._ctx, (*causes, *_moments_of(intent))
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
@@ -278,7 +300,8 @@ class Restoration:
             rewinds=intent.rewind_memory,
         )
         try:
-            restored = await self._restore(intent, present or intent.safety.sha)
+            restored = await self._restore(intent, present or intent.safety.sha, paths_of(intent))
+            intent, restored = await self._tried_again(intent, restored, is_first=present is None)
             archived = await self._archives.go_along(intent)
             lost = await self._rewind_sessions(intent)
             if intent.to_run is None and (
@@ -287,7 +310,7 @@ class Restoration:
                 await self._settle(intent)
         except Exception as error:
             ctx.guard.leave(half_restored=True)
-            if isinstance(error, RestoreIncomplete) or is_for_want_of_room(error):
+            if is_for_want_of_room(error):
                 await self._record_failure(intent, error, causes)
 
             if isinstance(error, InsufficientSpace):
@@ -305,6 +328,9 @@ class Restoration:
             warnings=warned,
             recovered=recovered,
         )
+        if report.leaves_files_different:
+            intent = msgspec.structs.replace(intent, auto_restart=False)
+
         batch = self._story.whole(intent, report, archived)
         run_id = intent.to_run or intent.from_run
         ctx.ledger.leave(*batch, run_id=run_id, causes=moments)
@@ -312,23 +338,92 @@ class Restoration:
         await ctx.ledger.catch_up(insists=True)
         return report
 
-    async def _restore(self, intent: RollbackIntent, present: Sha) -> RestoreReport:
+    async def _restore(
+        self, intent: RollbackIntent, present: Sha, paths: frozenset[bytes] | None
+    ) -> RestoreReport:
         target, keep = intent.target.sha, frozenset(intent.keep)
         with self.watching() as meter:
             report = await self._ctx.checkpointer.restore(
                 target,
                 present,
-                paths_of(intent),
+                paths,
                 keep,
                 meter,
                 detaches=intent.to_run is not None,
             )
 
-        await self._restore_data_link(report)
-        return report
+        unlinked = await self._restore_data_link()
+        if unlinked is None:
+            return report
 
-    async def _restore_data_link(self, report: RestoreReport) -> None:
-        """Recreate the link to the data, which no checkpoint holds; raise RestoreIncomplete."""
+        return dataclasses.replace(report, unrestored=(*report.unrestored, unlinked))
+
+    async def _tried_again(
+        self, intent: RollbackIntent, restored: RestoreReport, *, is_first: bool
+    ) -> tuple[RollbackIntent, RestoreReport]:
+        """Restore again what changed meanwhile, each time after another safety checkpoint of it.
+
+        If `is_first`, the safety checkpoint of the intent gets the newer content too, so that an
+        undo returns to it. What still cannot be restored after a few attempts is left as it is.
+        """
+        for _ in range(ATTEMPTS):
+            again = frozenset(left.path for left in restored.unrestored if may_come_right(left))
+            if not again:
+                break
+
+            try:
+                plan = await self.plan_again(intent, again)
+                newer = await self.save(plan, intent.from_run)
+                if is_first:
+                    intent = await self._with_newer(intent, newer.sha, plan.touched)
+            except (Refused, InsufficientSpace) as refusal:
+                log.warning("Changed files cannot be saved and restored again: %s", refusal)
+                break
+
+            done = await self._restore(intent, newer.sha, again)
+            restored = restored.continued(again, done)
+
+        return intent, restored
+
+    async def _with_newer(
+        self, intent: RollbackIntent, newer: Sha, paths: frozenset[bytes]
+    ) -> RollbackIntent:
+        """Return the intent with a safety checkpoint that has these paths as in a newer one."""
+        merged = await self._ctx.checkpointer.merge(
+            intent.safety.sha,
+            intent.safety,
+            newer,
+            paths=paths,
+            policy=Policy.THEIRS,
+            conflicts_in=None,
+            kind="safety",
+            codon_name=BEFORE_ROLLBACK,
+            label=f"before rollback to {intent.target.sha[:12]}; with files that changed meanwhile",
+            causes=(),
+        )
+        if merged.record is None:
+            return intent
+
+        intent = msgspec.structs.replace(intent, safety=merged.record)
+        await self._ctx.checkpointer.write_intent(codec.encode(intent))
+        return intent
+
+    async def plan_again(
+        self, intent: RollbackIntent, paths: frozenset[bytes] | None
+    ) -> RestorePlan:
+        """Return what is still to be done of a rollback, or of some paths of it; raise Refused."""
+        sha, state = intent.target.sha, self._ctx.state
+        if sha not in self._ctx.checkpointer.known:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                f"A rollback to {sha[:12]} was interrupted, and that checkpoint no longer exists.",
+            )
+
+        left = () if intent.to_run is None else leftovers(state, intent.codons_to_process)
+        return await self._planner.plan(sha, paths, left)
+
+    async def _restore_data_link(self) -> Skipped | None:
+        """Recreate the link to the data, which no checkpoint holds; return it if that fails."""
         layout, now = self._ctx.layout, instants.epoch_ms(self._ctx.clock.now())
         try:
             displaced = await anyio.to_thread.run_sync(data_source.restore_link, layout, now)
@@ -336,11 +431,12 @@ class Restoration:
             if is_for_want_of_room(error):
                 raise
 
-            unfinished = Skipped(os.fsencode(DATA_SOURCE), "os-error")
-            raise RestoreIncomplete(report, (unfinished,)) from error
+            return Skipped(os.fsencode(DATA_SOURCE), OS_ERROR, error.errno or 0)
 
         if displaced is not None:
             await self._ctx.ledger.post(Info(message=displaced.sentence))
+
+        return None
 
     async def _rewind_sessions(self, intent: RollbackIntent) -> tuple[Skipped, ...]:
         """Restore the sessions of agents and sentinels; return those that could not be restored."""
@@ -371,8 +467,7 @@ class Restoration:
         if is_for_want_of_room(error):
             self._ctx.ledger.space.note(error)
 
-        message = _unfinished(error) if isinstance(error, RestoreIncomplete) else _cut_short(error)
-        failure = RollbackFailed(target=intent.target.coordinate, message=message)
+        failure = RollbackFailed(target=intent.target.coordinate, message=_cut_short(error))
         self._ctx.ledger.leave(failure, causes=causes)
         await self._ctx.ledger.settle()
 
@@ -397,12 +492,4 @@ def _run_left(ctx: ExecutionContext) -> Run:
 def _cut_short(error: Exception) -> str:
     return (
         f"The rollback was interrupted: {error}. It will be completed when disk space is available."
-    )
-
-
-def _unfinished(error: RestoreIncomplete) -> str:
-    first = error.unfinished[0]
-    return (
-        f"{len(error.unfinished)} paths could not be restored, first "
-        f"{os.fsdecode(first.path)!r} ({first.reason}); the next start will retry."
     )

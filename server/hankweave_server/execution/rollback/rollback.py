@@ -8,7 +8,8 @@ can fill up, and a person can edit a file at any time. Three properties must hol
 1. Nothing is lost. Every byte that a rollback overwrites or deletes is in a checkpoint first.
 2. To clients a rollback has either happened or not. The files on disk may be half restored, but no
    codon ever runs on them.
-3. A rollback that has started is finished, or is set aside explicitly with an error.
+3. A rollback that has started is finished, or is set aside explicitly with an error. If the system
+   refuses to change some paths, it is finished with exceptions: they are named, with their errors.
 
 The solution is an intent file, as in a redo log:
 
@@ -29,12 +30,16 @@ after `quiesce`, is the one that is carried out.
 `restore` changes a path only if its content is what the safety checkpoint or the target has.
 Content that no checkpoint holds is therefore never overwritten, and every step is idempotent: doing
 it again finds the target's content and changes nothing. So recovery never needs to know how far the
-restore got.
+restore got. What has changed meanwhile, such as a log that grows, is saved and restored again, a
+few times. Paths that cannot be restored are left as they are, so an undo leaves them alone as well;
+`unrestored` has the sentences, and no codon starts by itself while the content of one differs.
 
 The commit point is the journal batch. `has_happened` looks for it, because the intent file alone
 cannot tell. This is what a start does (`finish_interrupted`) after a crash
 
 - before the intent: nothing has moved, and there is no safety checkpoint either.
+- after the intent, with a checkpoint, a codon or another rollback in the journal behind it: that
+  was acknowledged, and is not taken back. The intent is set aside without touching a file.
 - after the intent, before the batch: take another safety checkpoint, since the files may be the
   target's, the old ones, or a person's work since the crash. Restore from there to the target and
   record the batch with `recovered: true`.
@@ -46,12 +51,12 @@ cannot tell. This is what a start does (`finish_interrupted`) after a crash
   of the log, so a power cut can bring it back long after. The batch is then found in the journal,
   which is searched from the moment that the rollback left.
 
-Two failures do not end the process. If some paths cannot be restored, or the disk is full, the
-intent stays, `rollback.failed` is recorded, and `TreeGuard.is_half_restored` keeps codons from
-starting. `finish_when_there_is_room` retries after a full disk. For the rest, the user rolls back
-to something else, or the next start retries, and refuses to serve if it fails too. If the target
-itself is lost or damaged, no start could ever finish: the intent is renamed (`.given-up-...`) and
-an error names the safety checkpoint.
+An intent is for a crash, and for a full disk, which does not end the process: the intent stays,
+`rollback.failed` is recorded, `TreeGuard.is_half_restored` keeps codons from starting and clients
+from taking checkpoints, and `finish_when_there_is_room` retries. If the target itself is lost or
+damaged, no start could ever finish: the intent is renamed (`.given-up-...`), as is one that was
+overtaken, and an error names the safety checkpoint. So is an intent that an earlier version left
+because of a single path (`intents.overtaken`).
 
 Variants: an undo is a rollback to the safety checkpoint of the rollback that it undoes. A rollback
 of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
@@ -59,7 +64,8 @@ move files (a retry may rewind sessions, too), HEAD stays on its branch, and a s
 after the restore keeps the restored content from passing for people's edits.
 
 Read `Rollback.perform` first, then `Restoration.prepare` and `perform` in `restoration`, then
-`finish_interrupted` and `has_happened`. `planner` has the checks, `events` builds the batch.
+`finish_interrupted`, and `has_happened` and `overtaken` in `intents`. `planner` has the checks,
+`events` builds the batch.
 """
 
 from __future__ import annotations
@@ -70,92 +76,40 @@ from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
-from hankweave_protocol import codec
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, RollbackFailed
-from hankweave_protocol.ids import RunId
+from hankweave_protocol.events import CheckpointRollback, RollbackFailed
 from hankweave_protocol.records import Notice, RollbackIntent, RollbackReport
-from hankweave_protocol.state import State
-from hankweave_server.checkpoints.errors import RestoreIncomplete
-from hankweave_server.checkpoints.model import RestorePlan, RestoreReport
-from hankweave_server.domain import undo
-from hankweave_server.domain.history import run_named, thread
+from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.history import thread
 from hankweave_server.domain.targets import RollbackTarget
-from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.codon.run import CodonRun, Halt
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
+from hankweave_server.execution.rollback.intents import (
+    Overtaken,
+    has_event,
+    has_happened,
+    is_in_journal,
+    overtaken,
+    standing,
+)
 from hankweave_server.execution.rollback.planner import (
     RollbackPlanner,
     RollbackRequest,
     refuse_half_a_rewind,
 )
-from hankweave_server.execution.rollback.restoration import Causes, Restoration, paths_of
+from hankweave_server.execution.rollback.restoration import NOTHING, Causes, Restoration, paths_of
+from hankweave_server.execution.rollback.unrestored import in_one
 from hankweave_server.execution.runner import ROLLED_BACK, Runner
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.logs import logger
-from hankweave_server.paths import Layout
 
 log = logger(__name__)
-
-PAGE = 1000
-"""Journal lines searched at once for the events of a rollback."""
-
-NOTHING = RestoreReport(added=(), updated=(), removed=(), kept=(), skipped=())
 
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts to finish: each takes a safety checkpoint and records its result."""
 
 _LOST = (ErrorCode.CHECKPOINT_NOT_FOUND, ErrorCode.CHECKPOINT_DAMAGED)
-
-
-def standing(layout: Layout) -> RollbackIntent | None:
-    """Return the intent of the rollback that was cut short; None if there is none."""
-    try:
-        data = layout.rollback_intent.read_bytes()
-    except FileNotFoundError:
-        return None
-
-    return codec.decode_value(RollbackIntent, data)
-
-
-async def has_happened(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
-    """Return whether the rollback is in the journal, so that nothing may be restored again.
-
-    The removal of an intent is not flushed, so one that a power cut brings back may be long over:
-    its rollback may have been forgotten by the state, and any number of events may follow.
-    """
-    state = ctx.state
-    return (
-        undo.is_told(state, intent.operation_id)
-        or (intent.to_run not in (None, intent.from_run) and _has_begun(state, intent.to_run))
-        or await is_in_journal(ctx, intent)
-    )
-
-
-def _has_begun(state: State, run_id: RunId | None) -> bool:
-    """Return whether the run is in the state; do not ask for a run that was taken over."""
-    return run_named(state, run_id) is not None
-
-
-async def is_in_journal(ctx: ExecutionContext, intent: RollbackIntent) -> bool:
-    """Return whether the rollback's last event is in the journal."""
-    last = CheckpointRollback.TYPE if intent.to_run is None else RollbackCompleted.TYPE
-    return await has_event(ctx, intent, last)
-
-
-async def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: str) -> bool:
-    """Return whether an event of this type about the rollback is in the journal."""
-    operation = f'"operationId":"{intent.operation_id}"'.encode()
-    name = f'"type":"{event_type}"'.encode()
-    since = 0 if intent.source is None else intent.source.event_seq
-    while lines := await ctx.ledger.lines(since, PAGE):
-        if any(operation in line and name in line for line in lines):
-            return True
-
-        since += len(lines)
-
-    return False
 
 
 class Rollback:
@@ -179,7 +133,8 @@ class Rollback:
     async def perform(self, request: RollbackRequest, causes: Causes = ()) -> RollbackReport:
         """Roll back; raise Refused if nothing was touched.
 
-        Raises RestoreIncomplete or CutShort with the intent kept and `rollback.failed` recorded.
+        Paths that cannot be restored are exceptions of the report. Raises CutShort with the intent
+        kept and `rollback.failed` recorded.
         """
         refuse_half_a_rewind(request)
         with self._rolling_back(causes):
@@ -206,14 +161,15 @@ class Rollback:
                         ),
                     )
 
-                if intent.to_run is not None and not request.after_crash:
+                is_asked = intent.to_run is not None and not request.after_crash
+                if is_asked or report.leaves_files_different:
                     self._runner.begins_by_itself = False
 
         # No command is refused meanwhile: a client that has seen the events may send one.
         await self._restoration.forget(intent)
         if intent.to_run is not None and not has_idled:
             await self._ctx.ledger.record(self._runner.snapshot(), causes=causes)
-            await self._continue(intent)
+            await self._continue(intent, report)
 
         return report
 
@@ -252,11 +208,14 @@ class Rollback:
         )
         return intent, report
 
-    async def _continue(self, intent: RollbackIntent) -> None:
+    async def _continue(self, intent: RollbackIntent, report: RollbackReport) -> None:
         if self._runner.is_busy or self._ctx.guard.is_rolling_back:
             return  # Another client was first; its command reports for itself.
 
-        if intent.auto_restart:
+        if report.leaves_files_different:
+            why = in_one(report.cannot_restore, report.counts.cannot_restore)
+            await self._runner.idle("rollback-completed", f"{ROLLED_BACK} {why}")
+        elif intent.auto_restart:
             await self._runner.start_next_if_any()
         else:
             await self._runner.idle("rollback-completed", ROLLED_BACK)
@@ -347,18 +306,17 @@ class Rollback:
 
             try:
                 intent = standing(self._ctx.layout)
-                await ledger.space.insist(
+                report = await ledger.space.insist(
                     self.finish_interrupted,
                     is_short=is_for_want_of_room,
                     longest_pause=LONGEST_PAUSE,
                 )
-            except (Refused, RestoreIncomplete) as error:
+            except Refused as error:
                 log.warning("The interrupted rollback cannot be completed yet: %s", error)
             else:
-                # An intent that was given up has left the files half restored.
-                if intent is not None and intent.to_run and not guard.is_half_restored:
+                if intent is not None and intent.to_run and report is not None:
                     await ledger.record(self._runner.snapshot())
-                    await self._continue(intent)
+                    await self._continue(intent, report)
 
     async def finish_interrupted(self) -> RollbackReport | None:
         """Finish the rollback that was cut short; return None if there is none."""
@@ -372,14 +330,30 @@ class Rollback:
             self._ctx.guard.leave(half_restored=False)
             return None
 
+        why = await overtaken(self._ctx, intent)
+        if why is not None:
+            await self._set_aside(
+                intent,
+                f"The rollback to {intent.target.sha[:12]} was interrupted, and is not completed "
+                f"any more: {why.value}. No file was changed now.",
+                half_restored=why is not Overtaken.BY_PLACE,
+            )
+            return None
+
         with self._rolling_back():
             try:
-                plan = await self._plan_again(intent)
+                plan = await self._restoration.plan_again(intent, paths_of(intent))
             except Refused as refusal:
                 if refusal.code not in _LOST:
                     raise
 
-                await self._give_up(intent, refusal)
+                # The target was lost since: no later start could finish it either.
+                await self._set_aside(
+                    intent,
+                    f"{refusal.message} The rollback to it was interrupted and cannot be "
+                    "completed, so some files may already be restored.",
+                    half_restored=True,
+                )
                 return None
 
             # The work tree may now hold the target's files, the old files, or a person's work since
@@ -390,17 +364,6 @@ class Rollback:
             )
             await self._restoration.forget(intent)
             return report
-
-    async def _plan_again(self, intent: RollbackIntent) -> RestorePlan:
-        sha, state = intent.target.sha, self._ctx.state
-        if sha not in self._ctx.checkpointer.known:
-            raise Refused(
-                ErrorCode.CHECKPOINT_NOT_FOUND,
-                f"A rollback to {sha[:12]} was interrupted, and that checkpoint no longer exists.",
-            )
-
-        left = () if intent.to_run is None else leftovers(state, intent.codons_to_process)
-        return await self._planner.plan(sha, paths_of(intent), left)
 
     async def _record_rest(self, intent: RollbackIntent) -> None:
         """Record the end of a batch of which a power cut kept only the beginning."""
@@ -414,20 +377,22 @@ class Rollback:
         )
         await self._ctx.ledger.record(*rest, run_id=intent.to_run or intent.from_run)
 
-    async def _give_up(self, intent: RollbackIntent, refusal: Refused) -> None:
-        """Set aside an intent whose target was lost since: no later start could finish it either.
+    async def _set_aside(
+        self, intent: RollbackIntent, message: str, *, half_restored: bool
+    ) -> None:
+        """Give up a rollback that no start may finish, and say where the previous files are.
 
-        No codon runs on the half-restored files until a rollback to another target succeeds.
+        If the files are half restored, no codon runs on them until a rollback succeeds.
         """
         path = self._ctx.layout.rollback_intent
         kept = path.with_name(f"{path.name}.given-up-{intent.operation_id[:8]}")
         message = (
-            f"{refusal.message} The rollback to it was interrupted and cannot be completed, "
-            "so some files may already be restored. The previous files are in safety "
-            f"checkpoint {intent.safety.sha[:12]}; the intent is kept as {kept.name}."
+            f"{message} The previous files are in safety checkpoint {intent.safety.sha[:12]} "
+            f"(`hankweave rollback --to {intent.safety.sha[:12]}`); the intent is kept as "
+            f"{kept.name}. `hankweave rollback` goes back again."
         )
         await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
         await self._ctx.checkpointer.set_intent_aside(kept.name)
-        self._ctx.guard.leave(half_restored=True)
+        self._ctx.guard.leave(half_restored=half_restored)

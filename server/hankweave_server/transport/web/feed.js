@@ -263,5 +263,7 @@ function travelled({ direction = "back", checkpoint }, report) {
   };
   const counts = report ? countsOf(report) : null;
   const moved = counts ? counts.added + counts.updated + counts.removed : 0;
-  return `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} changed.`;
+  const told = `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} changed.`;
+  const left = report?.cannotRestore ?? [];
+  return [told, ...left.map((each) => each.sentence)].join(" ");
 }

@@ -58,7 +58,7 @@ export function movementOf({ type, seq, data }) {
  * @param {any} report
  */
 export function countsOf(report) {
-  const { added, updated, removed, kept, conflicts, skipped } = report;
+  const { added, updated, removed, kept, conflicts, skipped, cannotRestore = [] } = report;
   return (
     report.totals ?? {
       added: added.length,
@@ -67,6 +67,7 @@ export function countsOf(report) {
       kept: kept.length,
       conflicts: conflicts.length,
       skipped: skipped.length,
+      cannotRestore: cannotRestore.length,
     }
   );
 }

@@ -149,9 +149,10 @@ export function RollbackDialog({ session, target, onClose }) {
 }
 
 function Summary({ report, rewinds }) {
-  const { skipped, externalEffects = [], warnings = [] } = report;
+  const { skipped, externalEffects = [], warnings = [], cannotRestore = [] } = report;
   const counts = countsOf(report);
   const unlisted = counts.skipped - skipped.length;
+  const unrestored = counts.cannotRestore ?? 0;
   return html`
     <p>
       ${plural(counts.updated, "file")} would be changed, ${counts.added} restored, <strong>${counts.removed} deleted</strong>.
@@ -181,6 +182,16 @@ function Summary({ report, rewinds }) {
         <li key=${each.path}>
           ${visible(each.path)}: ${each.reason}
         </li>`)}</ul>${unlisted > 0 && html`<p>and ${unlisted} more</p>`}</details>`
+    }
+    ${
+      unrestored > 0 &&
+      html`
+        <details open>
+          <summary>
+            ${plural(unrestored, "path")} cannot be changed; all others can
+          </summary>
+      <ul>${cannotRestore.map((each) => html`
+        <li key=${each.path}>${visible(each.sentence)}</li>`)}</ul></details>`
     }
     ${
       externalEffects.length > 0 &&
@@ -309,7 +320,8 @@ function label(target, isWhole, chosen) {
 }
 
 function said(target, report) {
-  const { added, updated, removed } = countsOf(report);
+  const { added, updated, removed, cannotRestore = 0 } = countsOf(report);
   const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? "Rolled back";
-  return `${verb}: ${plural(added + updated + removed, "file")} changed.`;
+  const told = `${verb}: ${plural(added + updated + removed, "file")} changed.`;
+  return cannotRestore ? `${told} ${plural(cannotRestore, "path")} could not be restored.` : told;
 }
