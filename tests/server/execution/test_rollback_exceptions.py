@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hankweave_protocol.commands import RollbackRedo, RollbackUndo
@@ -27,9 +28,13 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_server.api.rollback import Rollbacks
+from hankweave_server.cli.output.event_lines import event_line
+from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.domain import targets
+from hankweave_server.execution.event_log import log_line
 from hankweave_server.execution.rollback.restoration import NotAsBefore, Restoration
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.obstacles import Obstacle, Obstacles
 from support.refused_calls import (
     STEPS,
     change,
@@ -39,6 +44,7 @@ from support.refused_calls import (
     snapshot,
 )
 from support.rollback_room import Room, a_room, served
+from support.running_server import journal
 from support.scripted_hank import codon, write_hank
 
 
@@ -128,6 +134,55 @@ async def test_the_exceptions_are_in_the_event_and_in_the_reply(tmp_path: Path) 
         (files,) = await room.told(CheckpointRollback)
         assert isinstance(files, CheckpointRollback)
         assert files.exceptions == 1
+
+
+async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(tmp_path: Path) -> None:
+    """Once the cause is gone, another rollback restores it, also with `keepEdits`."""
+    async with a_changed_tree(tmp_path) as room:
+        with refused("rename", b"file", errno.EPERM):
+            await room.rollback.perform(room.journey)
+
+        report = await room.rollback.perform(replace(room.journey, keep_edits=True))
+        assert [file.path for file in report.updated] == ["file"]
+        assert report.conflicts == ()
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        assert (room.ctx.layout.work_tree / "only-here").exists()
+
+
+async def test_the_terminal_names_them_and_ends_with_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A preview has what can be foreseen, and leaves it out of what would change."""
+    async with a_changed_tree(tmp_path) as room:
+        with monkeypatch.context() as patch:
+            seen = Obstacle("immutable", errno.EPERM)
+            patch.setattr(Obstacles, "at", lambda _, path: seen if path == b"file" else None)
+            foreseen = await room.rollback.preview(room.journey)
+
+        assert "file" not in [each.path for each in foreseen.updated]
+        draw_report(foreseen, foreseen=True)
+        shown = capsys.readouterr().out
+        assert "1 path cannot be restored; all others can" in shown
+        assert "'file' is immutable; `chattr -i` lifts that, then roll back again" in shown
+        with refused("rename", b"file", errno.EPERM):
+            report = await room.rollback.perform(room.journey)
+
+        draw_report(report, foreseen=False)
+        assert "1 path could not be restored; all others were" in capsys.readouterr().out
+        with pytest.raises(SystemExit) as end:
+            end_with_exceptions(report)
+
+        assert end.value.code == 3
+        end_with_exceptions(msgspec.structs.replace(report, cannot_restore=()))
+        event = next(
+            event
+            for event in journal(room.ctx.layout.root)
+            if isinstance(event.data, RollbackCompleted)
+        )
+        for line in (log_line(event, ""), event_line(event.data)):
+            assert "'file'" in str(line)
+            assert "EPERM" in str(line)
 
 
 # --- files that change meanwhile ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from hankweave_server.architect import CheckpointManager
 from hankweave_server.architect.model import RollbackIncomplete, UnsupportedRepository
 from hankweave_server.user_git import restore
 from support.person_repository import PersonRepository
+from support.refused_calls import refused
 
 DEEDS = frozenset(
     {
@@ -246,6 +248,23 @@ def test_no_link_is_followed_out_of_the_workspace(
 
     assert caught.value.paths == ("d/b", "d/e/c")
     assert outside.standing() == {"b": b"precious\n", "e/c": b"precious\n"}
+
+
+def test_a_path_that_cannot_be_changed_is_named_with_the_reason(repo: PersonRepository) -> None:
+    """All others are restored, and an undo takes back exactly that."""
+    manager = CheckpointManager(str(repo.root))
+    repo.write({"a": "2\n", "d/b": "2\n"})
+    manager.create(1)
+    with (
+        refused("rename", b"a", errno.EPERM),
+        pytest.raises(RollbackIncomplete, match=r"a \(Operation not permitted, EPERM\)") as caught,
+    ):
+        manager.rollback(commit="HEAD~1")
+
+    assert caught.value.paths == ("a",)
+    assert repo.standing() == {"a": b"2\n", "d/b": b"1\n", "d/e/c": b"1\n"}
+    assert manager.undo()
+    assert repo.standing() == {"a": b"2\n", "d/b": b"2\n", "d/e/c": b"1\n"}
 
 
 def test_a_file_that_changes_meanwhile_is_left(

@@ -77,8 +77,9 @@ def _print_left(
 def _print_exceptions(report: RollbackReport, *, foreseen: bool) -> None:
     total = report.counts.cannot_restore
     if total:
-        could = "cannot" if foreseen else "could not"
-        say(f"{total} paths {could} be restored; all others {'can' if foreseen else 'were'}", "red")
+        could, others = ("cannot", "can") if foreseen else ("could not", "were")
+        paths = "path" if total == 1 else "paths"
+        say(f"{total} {paths} {could} be restored; all others {others}", "red")
 
     for each in report.cannot_restore:
         click.echo(f"  {printable(each.sentence)}")
