@@ -134,9 +134,11 @@ class Watch:
         return self.active_count > 0
 
     @property
-    def writes_into_the_work_tree(self) -> bool:
-        """True if a sentinel writes into the work tree; such changes belong to the codon."""
-        return any(sentinel.outputs.in_the_work_tree for sentinel in self._sentinels)
+    def written_in_the_work_tree(self) -> frozenset[bytes]:
+        """The paths in the work tree that sentinels write; such changes belong to the codon."""
+        return frozenset[bytes]().union(
+            *(sentinel.outputs.in_the_work_tree for sentinel in self._sentinels)
+        )
 
     def states(self) -> LoadedSentinels:
         """Return the current state of all sentinels."""

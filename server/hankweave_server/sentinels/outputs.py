@@ -35,6 +35,7 @@ _ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 IN_THE_WORK_TREE = 0o644
 FOLDER_THERE = 0o755
+TEMPORARY = ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,10 @@ class OutputPlace:
     def replace(self, text: str) -> None:
         """Replace the file atomically; its content is synced, the rename is not."""
         name = self.path.rpartition("/")[2]
-        with self.opened(_ANEW, suffix=".tmp") as (folder, file):
+        with self.opened(_ANEW, suffix=TEMPORARY) as (folder, file):
             write_all(file, text.encode("utf-8", "replace"))
             os.fsync(file)
-            os.rename(name + ".tmp", name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(name + TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,15 @@ class SentinelOutputs:
     """Removes secrets from what is written."""
 
     @property
-    def in_the_work_tree(self) -> bool:
+    def in_the_work_tree(self) -> frozenset[bytes]:
+        """The paths in the work tree that it writes."""
         places = (self.log, self.last_value)
-        return any(place is not None and not place.is_private for place in places)
+        return frozenset(
+            os.fsencode(place.path + suffix)
+            for place in places
+            if place is not None and not place.is_private
+            for suffix in ("", TEMPORARY)
+        )
 
     def begin(self) -> None:
         """Create the log if it does not exist."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -38,6 +39,17 @@ class ProcessFacts(NamedTuple):
 
 
 ProcessTable: TypeAlias = Mapping[int, ProcessFacts]
+
+
+def ticks_now() -> int:
+    """Return the time since boot in the unit of `ProcessFacts.start_ticks`."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def has_older(pids: Iterable[int], ticks: int) -> bool:
+    """Return whether one of the processes lives and was started before a moment."""
+    found = map(read, pids)
+    return any(each and not each.is_dead and each.start_ticks < ticks for each in found)
 
 
 def read(pid: int) -> ProcessFacts | None:

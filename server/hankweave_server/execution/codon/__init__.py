@@ -9,7 +9,8 @@ Modules, in reading order:
 - `waits`: waits for the end of a provider's limit, and how a conversation goes on after one
 - `event_recorder`: the agent's signals, turned into events, costs and checkpoints
 - `costs`: tokens and USD, by message and by conversation
-- `file_changes`: changed files, and who changed them
+- `authorship`: which changes are an agent's, and which a person's; pure
+- `file_changes`: changed files, and their events
 - `permissions`: permission requests, answered by lists, a client or a timeout
 - `limits`: budget limits, and agents that are refused every tool
 - `sentinels`: the codon's sentinels, connected to the ledger

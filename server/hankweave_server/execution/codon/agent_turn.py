@@ -389,6 +389,7 @@ class AgentWork:
                 lambda: stack.enter_async_context(agent.start(task))
             )
             self.session = session
+            self._narrator.follow(session.processes)
             stack.enter_context(self._ctx.checkpointer.watching(session.processes))
             await self._await_session(session, task)
             if self._is_interrupted():

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import assert_never
 
 import anyio
+import anyio.to_thread
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import (
@@ -43,8 +44,10 @@ from hankweave_server.agents.base import (
     UsageReported,
     WordReceived,
 )
+from hankweave_server.agents.process.process_table import has_older, ticks_now
 from hankweave_server.domain.effects import calls
 from hankweave_server.domain.limits import LimitFacts
+from hankweave_server.execution.codon.authorship import NOTHING, READ_ONLY_TOOLS, AgentCalls, Reach
 from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
 from hankweave_server.execution.codon.file_changes import (
     SHORTEST,
@@ -52,9 +55,11 @@ from hankweave_server.execution.codon.file_changes import (
     SHORTEST_IN_A_CALL,
     FileChangeReporter,
     LookPace,
+    News,
     picture,
 )
 from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.rollback import user_edits
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.settings import SafePoint
 
@@ -156,9 +161,6 @@ class Conversation:
         return Captured(name=name, value=text[:LIMIT], truncated=len(text) > LIMIT)
 
 
-READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
-"""Tools that cannot change a file; after any other the work tree is scanned."""
-
 DEEPEST_INPUT = codec.MAX_DEPTH // 2
 """Levels of a tool's input that go into an event unchanged: frames may nest twice as deep."""
 
@@ -183,9 +185,13 @@ class EventRecorder:
         *,
         on_safe_point: Callable[[SafePoint, str | None], Awaitable[None]],
         on_turn: Callable[[Tokens], None],
+        written_by_sentinels: Callable[[], frozenset[bytes]] = frozenset,
         saves_before_tools: bool = False,
     ) -> None:
-        """`saves_before_tools` overrides the settings for an agent that asks for permission."""
+        """`saves_before_tools` overrides the settings for an agent that asks for permission.
+
+        `written_by_sentinels` returns paths in the work tree.
+        """
         overrides = ctx.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
         self.conversation = Conversation(ctx.ledger.redactor.text)
@@ -201,12 +207,17 @@ class EventRecorder:
 
         self._on_turn = on_turn
         """Called with the tokens of a message when they are counted."""
+        self._written_by_sentinels = written_by_sentinels
         self._news = FileChangeReporter(ctx)
         self._inside = ctx.layout.inside
         self._run_id = run_id
         self._codon_id = codon_id
         self._costs = CodonCosts(run_id, codon_id, ctx.price)
         self._called_at: dict[str, float] = {}
+        self._calls = AgentCalls(waits=True)
+        self._processes: Callable[[], Iterable[int]] = tuple
+        self._first_processes: frozenset[int] | None = None
+        self._scanned_ticks = 0
         self._waits = False
         """The agent waits before it calls a tool that may change files."""
         self._asked_ahead = 0
@@ -241,6 +252,9 @@ class EventRecorder:
         `waits`: the agent announces each tool that may change files, and waits for an answer.
         """
         self._waits = waits
+        self._calls = AgentCalls(waits=waits)
+        self._processes = tuple
+        self._first_processes = None
         self._asked_ahead = 0
         self._pace = LookPace(anyio.current_time())
         self._called_at.clear()
@@ -256,12 +270,14 @@ class EventRecorder:
             case MessageNamed(message_id=message_id):
                 self._naming = message_id
             case AgentSaid(text=text):
+                self._calls.spoke()
                 self._note_message()
                 self.conversation.said(text)
                 self._steps.spoke()
                 await self._act("message", text)
                 await self._message_ended()
             case Thought(text=text):
+                self._calls.spoke()
                 self.conversation.worked()
                 self._note_message()
                 await self._act("thinking", text)
@@ -285,6 +301,7 @@ class EventRecorder:
                 if entries := self._costs.conclude(signal):
                     await self._post(*entries)
             case PlainOutput(line=line):
+                self._calls.printed()
                 self.conversation.printed(line)
                 await self._post(AgentOutput(codon_id=self._codon_id, stream="stdout", line=line))
                 await self._look_between_lines()
@@ -300,8 +317,8 @@ class EventRecorder:
             case RequestTimedOut(reason=reason):
                 self.conversation.request_timed_out = True
                 self.conversation.complained(reason)
-            case PermissionAsked(name=name):
-                await self._tool_asked(name)
+            case PermissionAsked():
+                await self._tool_asked(signal)
             case PermissionWithdrawn() | WordReceived():
                 pass  # Journaled by the task that waits for an answer or left the notice.
             case _:
@@ -312,10 +329,65 @@ class EventRecorder:
             self.message_id = self._naming or self.message_id
 
     async def announce_files(self, source: FileSource) -> None:
-        """Report what changed in the tracked files since the last scan, and the resulting tree."""
+        """Report what changed in the tracked files since the last scan, and the resulting tree.
+
+        All of it was changed by the source: a rig, or the commands of checks.
+        """
         async with self.files:
             news = await self._news.scan_and_report(source, self._run_id, self._codon_id)
 
+        await self._note_news(news, source)
+
+    async def announce_work(self, source: FileSource, first: tuple[Entry, ...] = ()) -> None:
+        """Report what the agent changed since the last scan, and what people did meanwhile.
+
+        `first` is posted before.
+        """
+        async with self.files:
+            news = await self._scan_work(source, first)
+
+        await self._note_news(news, source)
+
+    async def _scan_work(self, source: FileSource, first: tuple[Entry, ...] = ()) -> News:
+        calls = self._calls
+        before = calls.scans() | Reach(paths=self._written_by_sentinels())
+
+        async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
+            reach = before | calls.reach  # A call may have begun while the files were scanned.
+            people = frozenset(path for path in paths if not reach.covers(path))
+            return frozenset() if people and await self._has_left_processes() else people
+
+        news = await self._news.scan_and_report(
+            source, self._run_id, self._codon_id, first=first, by_people=by_people
+        )
+        calls.credit(news.people)
+        self._scanned_ticks = ticks_now()
+        return news
+
+    def follow(self, processes: Callable[[], Iterable[int]]) -> None:
+        """Take notice of the agent's processes; `processes` returns pids, in a worker thread."""
+        self._processes = processes
+
+    async def _has_left_processes(self) -> bool:
+        """Return whether a process runs that a call has left behind: it may have changed files.
+
+        One that was started after the last scan is none, but for example a hook.
+        """
+        known = self._first_processes
+        if known is None:
+            return False
+
+        def has_left() -> bool:
+            return has_older(frozenset(self._processes()) - known, self._scanned_ticks)
+
+        return await anyio.to_thread.run_sync(has_left)
+
+    async def _note_first_processes(self, reach: Reach) -> None:
+        """Remember which processes the agent has before its first call of a command."""
+        if reach.anything and self._first_processes is None:
+            self._first_processes = frozenset(await anyio.to_thread.run_sync(self._processes))
+
+    async def _note_news(self, news: News, source: FileSource) -> None:
         self._is_unsaved |= news.any
         self._has_changed |= news.any
         self._fruitless_looks = 0 if news.any else self._fruitless_looks + 1
@@ -330,9 +402,13 @@ class EventRecorder:
         """Note that a checkpoint holds everything recorded until now."""
         self._is_unsaved = False
 
+    def has_unsaved(self) -> None:
+        """Note changes that no checkpoint holds: the agent must not overwrite them unsaved."""
+        self._is_unsaved = True
+
     async def announce_frozen_work(self) -> None:
         """Report what the agent did until it was frozen; the caller holds `files`."""
-        await self._news.scan_and_report(FileSource(kind="tool_use"), self._run_id, self._codon_id)
+        await self._scan_work(FileSource(kind="tool_use"))
 
     async def _act(self, action: str, content: str) -> None:
         await self._post(
@@ -348,7 +424,7 @@ class EventRecorder:
         since = self._ctx.clock.monotonic() - self._looked_at
         is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
         if "turn" in self._points and not is_chatter:
-            await self.announce_files(FileSource(kind="tool_use"))
+            await self.announce_work(FileSource(kind="tool_use"))
             await self._reach("turn")
 
     # --- scans before the agent writes -----------------------------------------------------------
@@ -374,11 +450,16 @@ class EventRecorder:
         if not self._waits and due_in <= 0:
             await self._look("while the agent works")
 
-    async def _tool_asked(self, name: str) -> None:
+    async def _tool_asked(self, asked: PermissionAsked) -> None:
         """Handle an agent that waits: nothing that this tool will do has been done."""
-        if name not in READ_ONLY_TOOLS:
+        if asked.name not in READ_ONLY_TOOLS:
             self._asked_ahead += 1
-            await self._look(f"before {name}")
+            await self._look(f"before {asked.name}")
+            reach = await self._reach_of(asked.name, asked.input)
+            await self._note_first_processes(reach)
+            self._calls.asked(asked.name, reach)
+            # Durable before it begins: after a crash, the journal says what it may have changed.
+            await self._ctx.ledger.catch_up(insists=False)
 
     async def _look_ahead_of(self, tool_use_id: str, name: str) -> None:
         """Scan the files of an agent that announces its calls but does not wait.
@@ -396,7 +477,7 @@ class EventRecorder:
         """Save the present files, if anything has changed, before an agent changes more."""
         if "before-tool" in self._points:
             started = anyio.current_time()
-            await self.announce_files(FileSource(kind="tool_use"))
+            await self.announce_work(FileSource(kind="tool_use"))
             cost = anyio.current_time() - started
             await self._reach("before-tool", label)
             self._pace.looked(anyio.current_time(), cost)
@@ -416,12 +497,25 @@ class EventRecorder:
             if self._is_unsaved and point in self._points:
                 await self._on_safe_point(point, label)
 
+    async def _reach_of(self, tool: str, given: Mapping[str, object]) -> Reach:
+        """Return what a call may change; links in its paths are resolved."""
+        if tool in READ_ONLY_TOOLS:
+            return NOTHING
+
+        work_tree = self._ctx.layout.work_tree
+        return await anyio.to_thread.run_sync(user_edits.reach_in, work_tree, tool, given)
+
     async def _tool_called(self, call: ToolCalled) -> None:
         self.conversation.worked()
+        reach = await self._reach_of(call.name, call.input)
+        await self._note_first_processes(reach)
+        asks = call.name not in self._unasked
+        taken = self._calls.called(call.tool_use_id, call.name, call.input, reach, asks=asks)
         await self._look_ahead_of(call.tool_use_id, call.name)
         self._called_at[call.tool_use_id] = self._ctx.clock.monotonic()
         self._steps.called(call.tool_use_id)
         await self._post(
+            *user_edits.by_agents(self._ctx.state, taken),
             AssistantAction(
                 codon_id=self._codon_id,
                 action="tool_use",
@@ -430,7 +524,7 @@ class EventRecorder:
                 tool_input=readable(call.input),
                 tool_use_id=call.tool_use_id,
                 external=bool(calls.of_call(call.name, call.input, self._inside)),
-            )
+            ),
         )
 
     async def _tool_returned(self, done: ToolReturned) -> None:
@@ -444,7 +538,8 @@ class EventRecorder:
         if cut:  # A secret at the limit would not be recognized later.
             result = self._ctx.ledger.redactor.text(result[: limit + LONGEST_SECRET])
 
-        await self._post(
+        entries: tuple[Entry, ...] = (
+            *user_edits.by_agents(self._ctx.state, self._calls.returned(done.tool_use_id)),
             ToolResult(
                 codon_id=self._codon_id,
                 tool_use_id=done.tool_use_id,
@@ -454,13 +549,16 @@ class EventRecorder:
                 original_length=len(done.result),
                 execution_time_ms=round((self._ctx.clock.monotonic() - called_at) * 1000),
                 is_error=done.is_error,
-            )
+            ),
         )
         has_written = done.name not in READ_ONLY_TOOLS
         if has_written:
             self._note_whether_it_waited(done)
             source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
-            await self.announce_files(source)
+            # In one piece: after a crash, a call with a result has been followed by a scan.
+            await self.announce_work(source, first=entries)
+        else:
+            await self._post(*entries)
 
         label = self._steps.returned(done.tool_use_id)
         if label is not None and self._has_changed:

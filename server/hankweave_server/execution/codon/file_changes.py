@@ -21,10 +21,11 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -63,6 +64,8 @@ _LARGE = (EditsNoticed, EditsOvertaken)
 
 PERSON = FileSource(kind="person")
 
+ByPeople: TypeAlias = Callable[[Iterable[bytes]], Awaitable[frozenset[bytes]]]
+
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -71,9 +74,8 @@ class News:
     any: bool
     moved: bool
     """Files were added or removed, so that the tree looks different."""
-
-
-NO_NEWS = News(any=False, moved=False)
+    people: frozenset[bytes] = frozenset()
+    """The changes that were credited to people although an agent was at work."""
 
 
 class FileChangeReporter:
@@ -89,19 +91,36 @@ class FileChangeReporter:
         codon_id: CodonId | None,
         *,
         urgent: bool = True,
+        first: tuple[Entry, ...] = (),
+        by_people: ByPeople | None = None,
     ) -> News:
         """Post the changes and the owner of each; return what was found.
 
-        Unless `urgent`, the events are written with the checkpoint that the caller takes next.
+        `by_people` is called after a scan that found something, and returns which paths people
+        changed. `first` is posted before the changes. Unless `urgent`, the events are written with
+        the checkpoint that the caller takes next.
         """
         ctx = self._ctx
         changes = await ctx.checkpointer.changes(ctx.patterns())
-        if not changes:
-            return NO_NEWS
+        people = frozenset[bytes]()
+        if changes and by_people is not None:
+            people = await by_people(change.path for change in changes)
 
-        entries = await self._entries(changes, source, codon_id)
-        await self._post(entries, run_id, codon_id, urgent=urgent)
-        return News(any=True, moved=any(change.kind != "modified" for change in changes))
+        own = tuple(change for change in changes if change.path not in people)
+        others = tuple(change for change in changes if change.path in people)
+        entries = (
+            *first,
+            *await self._entries(own, source, codon_id),
+            *await self._entries(others, PERSON, None),
+        )
+        if entries:
+            await self._post(entries, run_id, codon_id, urgent=urgent)
+
+        return News(
+            any=bool(changes),
+            moved=any(change.kind != "modified" for change in changes),
+            people=people,
+        )
 
     async def report_captured(self, captured: CapturedChanges, run_id: RunId) -> None:
         """Post the edits of people that a checkpoint has found; they are written with it."""

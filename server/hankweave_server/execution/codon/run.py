@@ -158,6 +158,9 @@ class CodonRun:
             entry.codon_id,
             on_safe_point=self._safe_point,
             on_turn=self._budget.after_turn,
+            written_by_sentinels=lambda: (
+                frozenset() if self._sentinels is None else self._sentinels.written
+            ),
             saves_before_tools=permissions is not None,
         )
         self._waits = LimitWaits(
@@ -345,11 +348,15 @@ class CodonRun:
 
     async def _begin(self) -> None:
         # Before the codon's own patterns count: files that these add are not user edits.
-        await FileChangeReporter(self._ctx).scan_and_report(PERSON, self._record.run_id, None)
+        news = await FileChangeReporter(self._ctx).scan_and_report(
+            PERSON, self._record.run_id, None
+        )
         await self._record.begin()
         if self._entry.codon.on_failure == "retry":
             attempt = self._record.current.attempt
             await self._record.take("safety", f"{ATTEMPT_START} {attempt}")
+        elif news.any:
+            self._narrator.has_unsaved()
 
     async def _set_up(self) -> None:
         """Run the rig unless the work tree was just restored to the state after it."""
@@ -390,7 +397,7 @@ class CodonRun:
 
     async def _conclude(self, ending: Ending) -> TerminalCodon:
         await self._restore_data_link()  # Checks and output commands read the data too.
-        await self._narrator.announce_files(FileSource(kind="codon-end"))
+        await self._narrator.announce_work(FileSource(kind="codon-end"))
         if self._interruption is not None:
             return await self._end_interrupted(ending.exit_code)
 
@@ -473,7 +480,7 @@ class CodonRun:
 
     async def _before_wait(self, label: str) -> None:
         await self._restore_data_link()
-        await self._narrator.announce_files(FileSource(kind="codon-end"))
+        await self._narrator.announce_work(FileSource(kind="codon-end"))
         await self._checkpoint("turn", label)
 
     async def _safe_point(self, point: SafePoint, label: str | None) -> None:

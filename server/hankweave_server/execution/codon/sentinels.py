@@ -136,9 +136,14 @@ class SentinelWatch:
 
         self._is_listening = False
         await self._watch.unload(reason)
-        if self._watch.writes_into_the_work_tree:
+        if self.written:
             # Otherwise the next codon would take the files they wrote last for user edits.
             await announce(FileSource(kind="codon-end"))
+
+    @property
+    def written(self) -> frozenset[bytes]:
+        """The paths in the work tree that sentinels write."""
+        return frozenset() if self._watch is None else self._watch.written_in_the_work_tree
 
     def close(self) -> None:
         """Release what the sentinels hold, however the codon ended."""

@@ -1,9 +1,10 @@
 """Find what a rollback would take from people.
 
-While no agent works, whatever changes since the last checkpoint was changed by a person. Such edits
-are journaled with the SHA-256 of each file when a codon begins and when a person takes a
-checkpoint. A file belongs to the agent again once an agent or rig writes it. Content that a
-rollback finds and that is in no checkpoint is also a user edit.
+While no agent works, whatever changes since the last checkpoint was changed by a person; while one
+works, whatever its calls do not reach (see `codon.authorship`). Such edits are journaled with the
+SHA-256 of each file, at the latest when a codon begins and when a person takes a checkpoint. A file
+belongs to the agent again once an agent or rig writes it. Content that a rollback finds and that is
+in no checkpoint is also a user edit.
 """
 
 from __future__ import annotations
@@ -11,12 +12,26 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from hankweave_protocol import codec
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    CodonCompletedEvent,
+    EventData,
+    PermissionRequested,
+    PermissionResolved,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import KeptFile
 from hankweave_protocol.state import State
-from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
+from hankweave_protocol.transitions import CodonStarted, EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.execution.codon.authorship import RELEVANT, Reach, WorkSoFar, reach_of
+from hankweave_server.ledger.writer import Ledger
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_within, shown
 
@@ -47,6 +62,57 @@ def conflicts(
 
 def _is_below(path: bytes, folders: frozenset[bytes]) -> bool:
     return bool(folders) and is_within(path, folders)
+
+
+PAGE = 1000
+"""Journal lines that are searched at once."""
+
+
+async def work_since(ledger: Ledger, seq: int) -> WorkSoFar:
+    """Return what agents and people changed after `seq`, by the journal and the state."""
+    work = WorkSoFar()
+    while lines := await ledger.lines(seq, PAGE):
+        seq += len(lines)
+        for line in lines:
+            if any(name in line for name in RELEVANT):
+                work.heed(codec.decode_event(line).data)
+
+    work.people |= ledger.state.edits.keys()  # The newest may not be published yet.
+    return work
+
+
+_OF_CALLS = tuple(
+    f'"{kind.TYPE}"'.encode()
+    for kind in (
+        AgentOutput,
+        AssistantAction,
+        CodonCompletedEvent,
+        PermissionRequested,
+        PermissionResolved,
+        TokenUsage,
+        ToolResult,
+    )
+)
+
+
+async def events_since_start(ledger: Ledger, codon_id: CodonId) -> list[EventData]:
+    """Return the events about the calls of a codon's newest attempt, oldest first."""
+    start = (f'"{CodonStarted.TYPE}"'.encode(), codec.encode(codon_id))
+    found: list[bytes] = []
+    end = ledger.last_seq
+    while end > 0:
+        since = max(0, end - PAGE)
+        for line in reversed(await ledger.lines(since, end - since)):
+            if all(word in line for word in start):
+                end = 0
+                break
+
+            if any(word in line for word in _OF_CALLS):
+                found.append(line)
+        else:
+            end = since
+
+    return [codec.decode_event(line).data for line in reversed(found)]
 
 
 def listed(edits: Iterable[bytes]) -> tuple[KeptFile, ...]:
@@ -108,3 +174,18 @@ def sha256_of(descent: Descent, path: bytes) -> str:
 
     with open(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def reach_in(work_tree: Path, tool: str, given: Mapping[str, object]) -> Reach:
+    """Return what a tool call may change; the paths in its input may lead through links."""
+    written, real = os.fsencode(work_tree), os.fsencode(os.path.realpath(work_tree))
+    roots = (written, real)
+
+    def places(path: str) -> Iterator[bytes]:
+        absolute = os.path.normpath(os.path.join(real, os.fsencode(path)))
+        for named in dict.fromkeys((absolute, os.path.realpath(absolute))):
+            for root in roots:
+                if named.startswith(root + b"/"):
+                    yield named[len(root) + 1 :]
+
+    return reach_of(tool, given, places)

@@ -1,0 +1,336 @@
+"""Who changed a file while a codon ran: what an agent's calls reach is its own, the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hankweave_protocol.events import (
+    AgentOutput,
+    AssistantAction,
+    ChangedFolder,
+    ChangedPath,
+    CodonCompletedEvent,
+    EventData,
+    ExitStatus,
+    FilesChanged,
+    FileSource,
+    FileUpdated,
+    PermissionRequested,
+    PermissionResolved,
+    TokenUsage,
+    ToolResult,
+)
+from hankweave_protocol.ids import CodonId
+from hankweave_server.execution.codon.authorship import (
+    ANYTHING,
+    NOTHING,
+    AgentCalls,
+    Reach,
+    WorkSoFar,
+    left_running,
+    reach_of,
+)
+from hankweave_server.execution.rollback.user_edits import reach_in
+
+A, B = Reach(paths=frozenset({b"a.txt"})), Reach(paths=frozenset({b"b.txt"}))
+ONE = CodonId("one")
+AGENT, PERSON = FileSource(kind="tool_use"), FileSource(kind="person")
+
+
+def reach(tool: str, given: Mapping[str, object]) -> Reach:
+    return reach_of(tool, given, lambda path: [path.encode()])
+
+
+# --- one call -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "expected"),
+    [
+        ("Read", {"file_path": "a.txt"}, NOTHING),
+        ("Write", {"file_path": "a.txt"}, A),
+        ("NotebookEdit", {"notebook_path": "a.txt"}, A),
+        ("Edit", {"changes": [{"path": "a.txt"}, {"path": "b.txt"}]}, A | B),
+        ("Edit", {"file_path": "a.txt", "file_paths": ["a.txt", "b.txt"]}, A | B),
+        ("Edit", {"file_path": 7}, ANYTHING),
+        ("Edit", {"changes": ["a.txt"]}, ANYTHING),
+        ("Edit", {"changes": "a.txt"}, ANYTHING),
+        ("Write", {}, ANYTHING),
+        ("Bash", {"command": "ls"}, ANYTHING),
+        ("mcp__files__write", {"path": "a.txt"}, ANYTHING),
+    ],
+)
+def test_a_call_reaches_what_its_tool_and_its_input_say(
+    tool: str, given: dict[str, object], expected: Reach
+) -> None:
+    """A tool that names its files changes only these; an unknown one may change any."""
+    assert reach(tool, given) == expected
+
+
+def test_links_in_the_path_of_a_call_are_followed(tmp_path: Path) -> None:
+    """A file that is written through a link is recognized, and one outside is none of ours."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "real").mkdir()
+    (tree / "link").symlink_to("real")
+    (tmp_path / "other").symlink_to(tree)
+
+    def reached(path: object) -> frozenset[bytes]:
+        return reach_in(tree, "Write", {"file_path": str(path)}).paths
+
+    assert b"real/a.txt" in reached("link/a.txt")
+    assert b"a.txt" in reached(tmp_path / "other" / "a.txt")
+    assert reached(tree / "sub" / ".." / "a.txt") == {b"a.txt"}
+    assert reached(tmp_path / "a.txt") == frozenset()
+
+
+# --- an agent that waits before its calls ---------------------------------------------------------
+
+
+def waiting() -> AgentCalls:
+    return AgentCalls(waits=True)
+
+
+def test_between_its_calls_a_waiting_agent_changes_nothing() -> None:
+    """What a person changed while the model was thinking is known when the call asks."""
+    calls = waiting()
+    assert calls.scans() == NOTHING
+    calls.called("1", "Bash", {}, ANYTHING)
+    assert calls.scans() == NOTHING
+    calls.asked("Bash", ANYTHING)
+    assert calls.scans() == ANYTHING
+    calls.returned("1")
+    assert calls.scans() == ANYTHING
+    assert calls.scans() == NOTHING
+
+
+def test_of_two_calls_the_one_that_asks_begins() -> None:
+    """Calls of one tool are told apart by what they reach."""
+    calls = waiting()
+    calls.called("1", "Write", {}, A)
+    calls.called("2", "Write", {}, B)
+    calls.asked("Write", B)
+    assert calls.reach == B
+
+
+def test_a_call_may_ask_before_it_is_reported() -> None:
+    """Hooks come on another channel than messages; a call counts once."""
+    calls = waiting()
+    calls.asked("Write", A)
+    assert calls.scans() == A
+    calls.called("1", "Write", {}, A)
+    calls.returned("1")
+    assert calls.scans() == A
+    assert calls.scans() == NOTHING
+
+
+def test_what_a_call_did_that_did_not_ask_is_taken_from_people() -> None:
+    """The agent should have waited and did not, which is known when the call returns."""
+    calls = waiting()
+    calls.called("1", "Write", {}, A)
+    assert calls.scans() == NOTHING
+    calls.credit([b"a.txt", b"b.txt"])
+    assert calls.returned("1") == {b"a.txt"}
+
+
+def test_a_tool_that_never_asks_begins_when_it_is_called() -> None:
+    calls = waiting()
+    calls.called("1", "Bash", {}, ANYTHING, asks=False)
+    assert calls.reach == ANYTHING
+
+
+@pytest.mark.parametrize(
+    ("given", "lasts"),
+    [
+        ({"command": "npm run dev &"}, True),
+        ({"command": "nohup ./serve > log 2>&1"}, True),
+        ({"command": "make", "run_in_background": True}, True),
+        ({"command": "make && make test 2>&1 | tail; make &> log"}, False),
+    ],
+)
+def test_a_command_in_the_background_goes_on_after_its_call(
+    given: dict[str, Any], lasts: bool
+) -> None:
+    """From then on, any change may be the agent's."""
+    calls = waiting()
+    calls.called("1", "Bash", given, ANYTHING)
+    calls.asked("Bash", ANYTHING)
+    calls.returned("1")
+    calls.scans()
+    assert calls.reach.anything == lasts
+
+
+# --- other agents ---------------------------------------------------------------------------------
+
+
+def test_a_program_that_reports_no_calls_may_have_changed_anything() -> None:
+    """Until its first message it is not known whether it reports any."""
+    calls = AgentCalls(waits=False)
+    assert calls.reach == ANYTHING
+    calls.spoke()
+    assert calls.reach == NOTHING
+    calls.printed()
+    assert calls.reach == ANYTHING
+
+
+def test_the_next_call_of_an_agent_that_does_not_wait_may_have_begun_before_it_was_read() -> None:
+    """What was credited to people before it is the agent's, as far as the call reaches."""
+    calls = AgentCalls(waits=False)
+    calls.spoke()
+    calls.credit([b"a.txt", b"b.txt"])
+    assert calls.called("1", "Write", {}, A) == {b"a.txt"}
+    assert calls.called("2", "Bash", {}, ANYTHING) == frozenset()
+
+
+# --- after a crash --------------------------------------------------------------------------------
+
+
+def call(number: int, tool: str, **given: object) -> EventData:
+    return AssistantAction(
+        codon_id=ONE,
+        action="tool_use",
+        content="",
+        tool_name=tool,
+        tool_input=given,
+        tool_use_id=str(number),
+    )
+
+
+def result(number: int) -> EventData:
+    return ToolResult(
+        codon_id=ONE,
+        tool_use_id=str(number),
+        tool_name="",
+        result="",
+        truncated=False,
+        original_length=0,
+        execution_time_ms=0,
+        is_error=False,
+    )
+
+
+def asked(tool: str) -> EventData:
+    return PermissionRequested(
+        codon_id=ONE, request_id="r", tool_name=tool, tool_input={}, expires_at="", reason=""
+    )
+
+
+def allowed(tool: str) -> EventData:
+    return PermissionResolved(
+        codon_id=ONE, request_id="r", tool_name=tool, decision="allow", by="client"
+    )
+
+
+USAGE = TokenUsage(
+    codon_id=ONE,
+    input_tokens=0,
+    output_tokens=0,
+    cache_creation_tokens=0,
+    cache_read_tokens=0,
+    total_cost=0,
+    final=True,
+)
+ENDED = CodonCompletedEvent(
+    codon_id=ONE, success=False, cost=0, duration=0, exit_status=ExitStatus(type="error", code=1)
+)
+
+
+def left(*events: EventData, **fields: Any) -> Reach:
+    known = {"phase": "running", "waits": True, "has_rig": False, "has_checks": False} | fields
+    phase = known.pop("phase")
+    return left_running(events, phase, reach, **known)
+
+
+WRITE = call(2, "Write", file_path="a.txt")
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((), NOTHING),
+        ((call(1, "Bash", command="ls"),), ANYTHING),
+        ((call(1, "Bash", command="ls"), result(1)), NOTHING),
+        ((call(1, "Bash", command="ls"), result(1), WRITE), A),
+        ((WRITE, asked("Write")), NOTHING),
+        ((WRITE, asked("Write"), allowed("Write")), A),
+        ((call(1, "Bash", command="ls"), ENDED), NOTHING),
+    ],
+)
+def test_after_a_crash_the_calls_without_a_result_may_have_changed_files(
+    events: tuple[EventData, ...], expected: Reach
+) -> None:
+    assert left(*events) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"phase": "preparing"}, NOTHING),
+        ({"phase": "preparing", "has_rig": True}, ANYTHING),
+        ({"phase": "starting", "has_rig": True}, NOTHING),
+        ({"phase": "initializing"}, NOTHING),
+        ({"phase": "initializing", "waits": False}, ANYTHING),
+        ({"waits": False}, ANYTHING),
+        ({"has_checks": True}, ANYTHING),
+        ({"phase": "completing-sentinels"}, ANYTHING),
+    ],
+)
+def test_rigs_checks_and_programs_that_report_nothing_may_have_changed_anything(
+    fields: dict[str, Any], expected: Reach
+) -> None:
+    """What cannot be known is the agent's: it is saved, named and taken back."""
+    assert left(USAGE, **fields) == expected
+
+
+def test_lines_of_an_agent_that_reports_its_calls_change_nothing() -> None:
+    line = AgentOutput(codon_id=ONE, stream="stdout", line="a warning")
+    assert left(line) == NOTHING
+
+
+# --- files that both changed ----------------------------------------------------------------------
+
+
+def changed(path: str, source: FileSource) -> EventData:
+    return FileUpdated(
+        path=path, filename=path, action="modified", sha256="", bytes=0, source=source
+    )
+
+
+def burst(total: int, listed: str, *folders: str) -> EventData:
+    return FilesChanged(
+        total=total,
+        created=total,
+        modified=0,
+        deleted=0,
+        folders=tuple(ChangedFolder(folder=each, files=1) for each in folders),
+        other_folders=0,
+        in_other_folders=0,
+        paths=(ChangedPath(path=listed, action="created"),),
+        source=AGENT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "both"),
+    [
+        ((changed("a", AGENT), changed("b", AGENT)), {"a"}),
+        ((changed("b", AGENT), changed("a", PERSON)), set()),
+        ((burst(1, "a"),), {"a"}),
+        ((burst(1, "b", ""),), set()),
+        ((burst(9, "b", ""),), {"a"}),
+        ((burst(9, "b", "lib"),), set()),
+    ],
+)
+def test_a_file_that_a_person_and_an_agent_changed_is_contested(
+    events: tuple[EventData, ...], both: set[str]
+) -> None:
+    """The order does not matter. A burst lists only some files, so its folders count."""
+    work = WorkSoFar(people={"a"})
+    for event in events:
+        work.heed(event)
+
+    assert work.by_both() == both
