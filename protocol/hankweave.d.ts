@@ -2438,6 +2438,8 @@ export interface RollbackIntent {
   undone?: string;
   /** Copied to the report. */
   note?: string;
+  /** Files that a person and an agent both changed, which an automatic restore takes back. */
+  contested?: string[];
 }
 
 /** Report what a rollback would do; exactly one target, or none for the last success. */
@@ -2497,6 +2499,8 @@ export interface RollbackReport {
   note?: string;
   /** Present if a list is incomplete; see `counts`. */
   totals?: ReportTotals;
+  /** People's edits that were kept or taken back, and where those are; null if there were none. */
+  inWords?: string;
   warnings?: RestoreWarning[];
   /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
   cannotRestore?: UnrestoredPath[];

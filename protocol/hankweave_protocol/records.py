@@ -291,6 +291,8 @@ class RollbackReport(Value):
     """Information about the target, such as the run it was found in."""
     totals: ReportTotals | None = None
     """Present if a list is incomplete; see `counts`."""
+    in_words: str | None = None
+    """People's edits that were kept or taken back, and where those are; null if there were none."""
     warnings: tuple[RestoreWarning, ...] = ()
     cannot_restore: tuple[UnrestoredPath, ...] = ()
     """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
@@ -324,7 +326,7 @@ Direction = Literal["back", "undo", "redo"]
 
 Movement = Direction | Literal["retry"]
 """A `retry` restores the files and, in the middle of a codon, the agents' sessions to the start of
-an attempt; no run ends. It cannot be undone; the failed attempt's checkpoint keeps its work.
+an attempt; no run ends. Its undo goes back to the end of the failed attempt.
 """
 
 
@@ -387,6 +389,8 @@ class RollbackIntent(Value):
     """The operation that this one undoes."""
     note: str | None = None
     """Copied to the report."""
+    contested: tuple[str, ...] = ()
+    """Files that a person and an agent both changed, which an automatic restore takes back."""
 
 
 class MovedRef(Value):

@@ -52,6 +52,16 @@ test("a codon's warning is an entry that stands out, with its message", () => {
   assert.deepEqual([entry.kind, entry.codonId, entry.text], ["bad", "one", "Warning: Refused."]);
 });
 
+test("a restore before a retry says which edits by people it kept", () => {
+  const feed = new Feed();
+  const lists = { added: [], updated: [], removed: [], kept: [], conflicts: [], skipped: [] };
+  const report = { ...lists, inWords: "Kept 1 edit by people: a.txt." };
+  const checkpoint = "6dc2daae6dc2daae";
+  feed.add(event(1, "checkpoint.rollback", { checkpoint, direction: "retry", report }));
+  const text = "Reset for a retry: to 6dc2daae, 0 files changed. Kept 1 edit by people: a.txt.";
+  assert.equal(feed.entries[0].text, text);
+});
+
 test("a secret in a checkpoint is an entry that stands out, without its value", () => {
   const feed = new Feed();
   assert.ok(FEED_TYPES.includes("checkpoint.secret"));

@@ -209,6 +209,9 @@ def _rolled_back(what: str, report: RollbackReport | None, more: str = "") -> Lo
 
     counts = report.counts
     what += f": {counts.added} added, {counts.updated} updated, {counts.removed} removed{more}"
+    if report.in_words is not None:
+        what += f". {report.in_words}"
+
     if not report.cannot_restore:
         return _info(what)
 

@@ -23,8 +23,10 @@ prune before, and an interrupted branch after.) From there, in this order:
    an unfinished archiving itself: it keeps the moves made so far and does not make the rest.
 5. Undo broken work. If the thread still ends in a codon that its server's end cut short, its files
    are half-written. Roll back to the last success, with a safety checkpoint like any rollback, so
-   the half-written files can be looked at and brought back. If the checkpoint of that success is
-   damaged, try the one before it.
+   the half-written files can be looked at and brought back. Edits by people stay: those that were
+   noticed while the codon ran, what changed after the agent had ended, and what the calls that were
+   open when the server died cannot have changed (see `codon.authorship`). If the checkpoint of
+   that success is damaged, try the one before it.
 
 Every step is idempotent and derives what to do from what is recorded, never from what an earlier
 step of this process saw: a start can be killed too, and the next one repeats the sequence from the
@@ -43,12 +45,15 @@ checkpoint, first run), and repairs a creation that was interrupted, with the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
+import anyio.to_thread
 import msgspec
 
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.events import ErrorEvent
+from hankweave_protocol.events import ErrorEvent, FileSource
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import (
@@ -66,6 +71,7 @@ from hankweave_protocol.transitions import (
     RunCrashed,
     RunStarted,
 )
+from hankweave_server.agents.process import leftovers
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.history import (
@@ -76,17 +82,25 @@ from hankweave_server.domain.history import (
     thread,
 )
 from hankweave_server.domain.inheritance import NO_SERVER
+from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archive import Archives
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS
+from hankweave_server.execution.codon.authorship import ANYTHING, Reach, left_running
+from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.resume import PlanConflict, begun_again, grown, replanned
 from hankweave_server.execution.rollback.intents import standing
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.rollback.unrestored import in_one
+from hankweave_server.execution.rollback.user_edits import events_since_start, reach_in
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.runs import Runs, new_run
+from hankweave_server.worktree.dirfd import Descent
+
+LAST_MOMENT_NS = 200_000_000
+"""How much later than the agent its keeper may notice that the server is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +137,7 @@ class Recovery:
         await Archives(self._ctx).finish_interrupted()
         # Needed even after a finished rollback, which may have moved files alone.
         undone = await self._undo_broken_work()
+        leftovers.forget_last_moments(self._ctx.layout.agent_processes)
         await self._leave_to_clients_if_different(undone or finished)
         return Recovered(
             crashed_run=crashed_run,
@@ -264,6 +279,7 @@ class Recovery:
             await self._ctx.ledger.record(_nothing_to_go_back_to())
             return None
 
+        await self._note_edits()
         known = dict(self._ctx.checkpointer.known)
         why = "The server ended while the codon was running."
         while True:
@@ -273,8 +289,8 @@ class Recovery:
                 await self._tell_degraded(refusal.message)
                 return None
 
+            request = RollbackRequest(target, reason=why, after_crash=True, is_automatic=True)
             try:
-                request = RollbackRequest(target, reason=why, after_crash=True)
                 return await self._rollback.perform(request)
             except Refused as refusal:
                 if refusal.code is not ErrorCode.CHECKPOINT_DAMAGED:
@@ -294,6 +310,62 @@ class Recovery:
 
         await self._runner.leave_to_clients(
             f"The plan does not go on by itself; the next start goes on. {why}"
+        )
+
+    async def _note_edits(self) -> None:
+        """Journal what changed since the last scan of the dead server: agent's work or edits.
+
+        A path that was changed after the agent's processes had ended is an edit, whatever the agent
+        was doing. One that was changed in their last moments, when the server was gone already, may
+        be the work of a call that nobody has read.
+        """
+        ctx, newest = self._ctx, thread(self._ctx.state)[-1]
+        reach = await self._left_running(newest.codon)
+        last = leftovers.last_moments(ctx.layout.agent_processes)
+        descent = Descent(ctx.layout.work_tree)
+
+        async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
+            return await anyio.to_thread.run_sync(
+                lambda: frozenset(path for path in paths if not is_of_codon(path))
+            )
+
+        def is_of_codon(path: bytes) -> bool:
+            status = descent.status(path)
+            if last is None or status is None:
+                return reach.covers(path)
+
+            if status.st_ctime_ns > last.ended_ns:
+                return False
+
+            is_late = status.st_ctime_ns > last.left_alone_ns - LAST_MOMENT_NS
+            return is_late or reach.covers(path)
+
+        try:
+            await FileChangeReporter(ctx).scan_and_report(
+                FileSource(kind="codon-end"),
+                newest.run_id,
+                newest.codon.codon_id,
+                by_people=by_people,
+            )
+        finally:
+            descent.close()
+
+    async def _left_running(self, codon: CodonExecution) -> Reach:
+        """Return what the codon may have changed after the last scan of its server."""
+        assert isinstance(codon, FailedCodon), "only such a codon is broken work"
+        ctx = self._ctx
+        entry = plan_entry(ctx.state.execution_plan, codon.codon_id)
+        if entry is None:
+            return ANYTHING
+
+        asks = permissions_of(entry.codon, ctx.hank.hank.overrides) is not None
+        return left_running(
+            await events_since_start(ctx.ledger, codon.codon_id),
+            codon.failed_during,
+            partial(reach_in, ctx.layout.work_tree),
+            waits=asks or ctx.agent_for(entry.codon).waits_before_tools,
+            has_rig=bool(entry.codon.rig_setup),
+            has_checks=bool(entry.codon.checks),
         )
 
     async def _tell_degraded(self, reason: str) -> None:

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process import leftovers, process_table
 from hankweave_server.agents.process.leftovers import AgentRecord, sweep
-from support.waiting import LIMIT, eventually_blocking
+from support.waiting import LIMIT, eventually, eventually_blocking
 
 # A separate daemon: it starts an agent whose four processes print their pids, and forwards them.
 STARTER = """
@@ -138,8 +138,12 @@ async def test_a_daemon_killed_at_once_takes_its_agents_along(tmp_path: Path, li
         daemon.kill()
         wait_until_dead(lives, *tree.values())
 
-    assert await sweep(tmp_path / "agents") == ()
-    assert names(tmp_path / "agents") == []
+    folder = tmp_path / "agents"
+    assert await sweep(folder) == ()
+    # Its keeper has left when that was, for the recovery.
+    await eventually(lambda: leftovers.last_moments(folder) is not None)
+    leftovers.forget_last_moments(folder)
+    assert names(folder) == []
 
 
 async def test_what_outlives_daemon_and_keeper_is_swept(tmp_path: Path, lives) -> None:

@@ -30,7 +30,12 @@ from hankweave_server.agents.base import (
     Exited,
 )
 from hankweave_server.agents.process import keeper, peers, process_table
-from hankweave_server.agents.process.leftovers import KILL_DEADLINE, AgentRecord, kill_members
+from hankweave_server.agents.process.leftovers import (
+    ENDED,
+    KILL_DEADLINE,
+    AgentRecord,
+    kill_members,
+)
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.stdio import LineSplitter, PipeReader, PipeWriter
 from hankweave_server.background_tasks import task_group
@@ -58,6 +63,13 @@ class Launch:
     codon_id: CodonId
     fence: Fence | None = None
     """What confines the program; None leaves it unconfined."""
+    records: Path | None = None
+    """The folder of the records of running agents."""
+
+    @property
+    def ended(self) -> str:
+        """The file in which its keeper leaves when its processes had ended; or empty."""
+        return "" if self.records is None else str(self.records / f"{self.mark}{ENDED}")
 
 
 class AgentProcess:
@@ -122,7 +134,7 @@ class AgentProcess:
             raise
         finally:
             if survivors == ():
-                self.record.forget(records)
+                self.record.forget(records, is_served=True)
 
         if survivors:
             raise AgentUnkillable(survivors)
@@ -312,6 +324,7 @@ def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[
                     str(orders),
                     str(group or ""),
                     ",".join(map(str, confinement)),
+                    launch.ended,
                     *launch.command,
                 ],
                 stdin=stdin,

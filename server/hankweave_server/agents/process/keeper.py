@@ -87,9 +87,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> int:
-    report, orders, group, confinement, *command = arguments
+    report, orders, group, confinement, ended, *command = arguments
     descriptors = tuple(int(descriptor) for descriptor in confinement.split(",") if descriptor)
-    Keeper(int(report), int(orders), group, descriptors).keep(command)
+    Keeper(int(report), int(orders), group, descriptors, ended).keep(command)
     return 0
 
 
@@ -97,18 +97,26 @@ class Keeper:
     """The parent of one agent's processes."""
 
     def __init__(
-        self, report: int, orders: int, group: str = "", confinement: tuple[int, ...] = ()
+        self,
+        report: int,
+        orders: int,
+        group: str = "",
+        confinement: tuple[int, ...] = (),
+        ended: str = "",
     ) -> None:
         """Become a subreaper and install the signal handlers.
 
         `report` and `orders` are descriptors of pipes. `group` is the folder of the agent's control
         group, empty if there is none. `confinement` has the descriptors of the fence's plan and its
-        rules of ports; without any the agent runs unconfined.
+        rules of ports; without any the agent runs unconfined. `ended` is the path of a file that is
+        written when nothing of the tree is left.
         """
         self._group = group
         self._confinement = confinement
         self._report = report
         self._orders = orders
+        self._ended = ended
+        self._left_alone_ns = 0
         self._agent: int | None = None
         for descriptor in (report, orders, *confinement):
             os.set_inheritable(descriptor, False)
@@ -130,9 +138,25 @@ class Keeper:
         while self._agent is not None and self._obey():
             self._reap()
 
+        self._left_alone_ns = time.time_ns()
         self._end_tree()
         self._remove_group()
+        self._leave_times()
         self._tell("empty")
+
+    def _leave_times(self) -> None:
+        """Leave when the server was gone, and by the file's time when the tree was.
+
+        For the next server. A server that lives removes the file: whether it does cannot be known
+        here, because the kernel closes the pipes of a dying process one after the other.
+        """
+        if not self._ended:
+            return
+
+        with contextlib.suppress(OSError):
+            flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(self._ended, flags, 0o600), "w") as file:
+                file.write(str(self._left_alone_ns))
 
     def _remove_group(self) -> None:
         if self._group:

@@ -33,6 +33,9 @@ KILL_DEADLINE = 5.0
 
 _BETWEEN_LOOKS = 0.5
 
+ENDED = ".ended"
+"""The ending of files that keepers leave; see `last_moments`."""
+
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     """The record of a running agent, stored as `{mark}.json`."""
@@ -58,8 +61,11 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
         fsutil.make_private_directory(folder)
         fsutil.replace(self._path(folder), msgspec.json.encode(self))
 
-    def forget(self, folder: Path) -> None:
+    def forget(self, folder: Path, *, is_served: bool = False) -> None:
+        """Remove the record and, if its server lives, what its keeper has left for the next one."""
         self._path(folder).unlink(missing_ok=True)
+        if is_served:
+            (folder / f"{self.mark}{ENDED}").unlink(missing_ok=True)
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.mark}.json"
@@ -83,6 +89,32 @@ async def sweep(processes_dir: Path) -> tuple[KilledLeftover, ...]:
     next sweep tries again. Call it only while this server runs no agent: the sweep would kill it.
     """
     return await anyio.to_thread.run_sync(_sweep_now, processes_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class LastMoments:
+    """When an agent's keeper noticed the end of its server, and when its processes had ended."""
+
+    left_alone_ns: int
+    ended_ns: int
+
+
+def last_moments(processes_dir: Path) -> LastMoments | None:
+    """Return the last moments of the agent of a dead server, in ns since the epoch.
+
+    None if they are not known: the agent's keeper was killed too.
+    """
+    left: list[LastMoments] = []
+    for path in processes_dir.glob(f"*{ENDED}"):
+        with contextlib.suppress(ValueError):  # The disk was full.
+            left.append(LastMoments(int(path.read_text()), path.stat().st_mtime_ns))
+
+    return max(left, key=lambda moments: moments.ended_ns, default=None)
+
+
+def forget_last_moments(processes_dir: Path) -> None:
+    for path in processes_dir.glob(f"*{ENDED}"):
+        path.unlink(missing_ok=True)
 
 
 def _sweep_now(folder: Path) -> tuple[KilledLeftover, ...]:

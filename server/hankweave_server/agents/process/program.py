@@ -95,6 +95,7 @@ async def run_program(program: Program, task: AgentTask, clock: Clock) -> AsyncI
             task.run_id,
             task.codon_id,
             fence=_own_fence(program, task, found),
+            records=task.processes_dir,
         )
         process = AgentProcess(launch)
         session = Session(

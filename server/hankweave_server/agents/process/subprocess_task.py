@@ -42,7 +42,16 @@ class Errands:
         mark = secrets.token_hex(16)
         moved = {} if self.fence is None else environment_of(self.fence)
         marked = {**environment, **moved, MARK: mark}
-        launch = Launch(command, marked, folder, mark, self.run_id, self.codon_id, fence=self.fence)
+        launch = Launch(
+            command,
+            marked,
+            folder,
+            mark,
+            self.run_id,
+            self.codon_id,
+            fence=self.fence,
+            records=self.processes_dir,
+        )
         try:
             process = AgentProcess(launch)
         except ValueError as error:  # A NUL in an argument, or a variable name with `=` in it.

@@ -169,9 +169,10 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
         case events.RollbackStarted(to_checkpoint=sha, checkpoint_type=kind):
             return EventLine(f"rolling back to {sha[:12]} ({kind})")
         case events.RollbackCompleted(report=report):
-            return _rolled_back(report)
-        case events.CheckpointRollback(report=report) if report and report.cannot_restore:
-            return _rolled_back(report)
+            return _rolled_back("rolled back", report)
+        case events.CheckpointRollback(report=report) if _is_worth_telling(report):
+            what = "for another attempt" if data.direction == "retry" else "by a rollback of files"
+            return _rolled_back(f"restored {what}", report)
         case events.CheckpointSecret(checkpoint=where):
             return EventLine(secrets_text(data), where.codon_id, severity="warning")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
@@ -206,11 +207,16 @@ def secrets_text(flagged: events.CheckpointSecret) -> str:
     )
 
 
-def _rolled_back(report: RollbackReport | None) -> EventLine:
-    if report is None:
-        return EventLine("rolled back")
+def _is_worth_telling(report: RollbackReport | None) -> bool:
+    """Return whether a restore of files alone touched edits of people, or could not do all."""
+    return report is not None and bool(report.cannot_restore or report.in_words)
 
-    text = f"rolled back: {_counts(report)}"
+
+def _rolled_back(what: str, report: RollbackReport | None) -> EventLine:
+    if report is None:
+        return EventLine(what)
+
+    text = f"{what}: {_counts(report)}"
     if not report.cannot_restore:
         return EventLine(text)
 
@@ -221,7 +227,8 @@ def _rolled_back(report: RollbackReport | None) -> EventLine:
 
 def _counts(report: RollbackReport) -> str:
     counts = report.counts
-    return f"{counts.added} added, {counts.updated} updated, {counts.removed} removed"
+    numbers = f"{counts.added} added, {counts.updated} updated, {counts.removed} removed"
+    return numbers if report.in_words is None else f"{numbers}. {report.in_words}"
 
 
 def _of_server(data: EventData) -> EventLine | None:

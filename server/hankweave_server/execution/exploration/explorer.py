@@ -86,6 +86,7 @@ from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import read_meta
+from hankweave_server.worktree.names import shown
 
 log = logger(__name__)
 
@@ -553,16 +554,23 @@ class Explorations:
         if exploration.planned and not self._is_awaited(exploration):
             return
 
-        request = RollbackRequest(
-            targets.target_of(state, self._ctx.checkpointer.known, sha),
-            rewind_memory=True,
-            reason=adoption_reason(best),
-            auto_restart=exploration.planned and self._runner.goes_on,
-        )
+        checkpointer = self._ctx.checkpointer
         try:
+            changed = await checkpointer.diff(
+                exploration.checkpoint_sha, sha, self._ctx.patterns, None
+            )
+            request = RollbackRequest(
+                targets.target_of(state, checkpointer.known, sha),
+                rewind_memory=True,
+                reason=adoption_reason(best),
+                auto_restart=exploration.planned and self._runner.goes_on,
+                is_automatic=True,
+                contenders=frozenset(shown(each.path) for each in changed),
+            )
             await self._rollback.perform(request)
-        except Refused as refused:
-            message = f"Attempt {best.attempt_id} was not adopted: {refused.message}"
+        except (Refused, CheckpointDamaged, CheckpointNotFound) as fault:
+            why = fault.message if isinstance(fault, Refused) else str(fault)
+            message = f"Attempt {best.attempt_id} was not adopted: {why}"
             await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
 
     async def _supervise(self, exploration_id: str, attempt_id: str) -> None:

@@ -7,7 +7,7 @@ records what this module builds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -35,6 +35,7 @@ from hankweave_protocol.records import (
     Direction,
     ForeseenDiff,
     KeptFile,
+    Movement,
     Notice,
     RestoreWarning,
     RollbackIntent,
@@ -60,6 +61,7 @@ from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.listing import first_of
+from hankweave_server.worktree.names import shown
 
 
 def place_of(intent: RollbackIntent) -> Coordinate:
@@ -130,7 +132,7 @@ class RollbackStory:
     ) -> Iterator[Entry]:
         """Yield the events that clients wait for: after them the rollback has happened."""
         direction = intent.direction
-        if direction != "retry" and not undo.is_told(self._ctx.state, intent.operation_id):
+        if not undo.is_told(self._ctx.state, intent.operation_id):
             yield self._journey(intent, direction)
 
         if not has_checkpoint_event:
@@ -141,27 +143,32 @@ class RollbackStory:
 
         yield _invalidated(report)
 
-    def _journey(self, intent: RollbackIntent, direction: Direction) -> TimeTravelled:
+    def _journey(self, intent: RollbackIntent, movement: Movement) -> TimeTravelled:
+        direction: Direction = "back" if movement == "retry" else movement
         return TimeTravelled(
             direction=direction,
             travel=Travel(
                 operation_id=intent.operation_id,
                 safety=intent.safety.sha,
                 source=intent.source,
-                in_place=intent.to_run is None,
+                # The undo of a retry returns to the end of the failed attempt, also in the plan.
+                in_place=intent.to_run is None and movement != "retry",
                 paths=intent.paths,
                 edits=intent.edits,
                 rewound_memory=intent.rewind_memory,
             ),
             restored_edits=intent.restored_edits,
-            notice=Notice(
-                operation_id=intent.operation_id,
-                direction=direction,
-                target=place_of(intent),
-                timestamp=self._ctx.now_text(),
-                paths=intent.paths,
-                reason=intent.reason,
-            ),
+            notice=None if movement == "retry" else self._notice(intent, direction),
+        )
+
+    def _notice(self, intent: RollbackIntent, direction: Direction) -> Notice:
+        return Notice(
+            operation_id=intent.operation_id,
+            direction=direction,
+            target=place_of(intent),
+            timestamp=self._ctx.now_text(),
+            paths=intent.paths,
+            reason=intent.reason,
         )
 
     def _new_run(self, intent: RollbackIntent) -> Iterator[Entry]:
@@ -315,8 +322,35 @@ def report_of(
             note=intent.note,
             warnings=warnings,
             cannot_restore=exceptions_of(restored.unrestored),
+            in_words=people_in_words(intent),
         )
     )
+
+
+NAMED = 5
+"""Files that a sentence names."""
+
+
+def people_in_words(intent: RollbackIntent) -> str | None:
+    """Return which edits by people were kept and which taken back; None if there were none."""
+    taken = sorted({*intent.edits, *intent.contested})
+    words = []
+    if intent.keep:
+        words.append(f"Kept {_edits(sorted(map(shown, intent.keep)))}.")
+
+    if taken:
+        safety = intent.safety.sha[:12]
+        words.append(
+            f"Took back {_edits(taken)}; safety checkpoint {safety} has the files as they were."
+        )
+
+    return " ".join(words) or None
+
+
+def _edits(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    edits = "1 edit" if len(paths) == 1 else f"{len(paths)} edits"
+    return f"{edits} by people: {', '.join(paths[:NAMED])}{more}"
 
 
 def shortened(report: RollbackReport) -> RollbackReport:

@@ -57,6 +57,10 @@ class RollbackRequest:
     reason: str | None = None
     after_crash: bool = False
     """The work tree may hold what an agent wrote before its server died."""
+    is_automatic: bool = False
+    """Nobody asked for it: edits by people stay, except in files that an agent changed too."""
+    contenders: frozenset[str] = frozenset()
+    """Files that an agent changed elsewhere, in the attempt of an exploration."""
 
     @property
     def sha(self) -> Sha:
@@ -233,6 +237,14 @@ class RollbackPlanner:
             return now
 
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
+
+    async def contested(self, request: RollbackRequest, plan: RestorePlan) -> frozenset[str]:
+        """Return the files of a plan that a person and an agent both changed since the target."""
+        since = request.target.checkpoint.coordinate.event_seq
+        work = await user_edits.work_since(self._ctx.ledger, since)
+        both = work.by_both() | (work.people & request.contenders)
+        touched = (*plan.added, *plan.updated, *plan.removed)
+        return both & {shown(entry.path) for entry in touched}
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
         """Name what was done outside the work tree since the target; nothing can revert it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -86,9 +86,10 @@ class Restoration:
         """Restore the files to where a codon's failed attempt began; wait while the disk is full.
 
         Sessions are rewound too if the attempt began inside the codon's work: not every agent can
-        drop the later part of its conversation. User edits made since then stay. Returns the
-        checkpoint of the rig that is in place then. The runner calls this between two codons.
-        Raises Refused, and NotAsBefore if the content of a file could not be restored.
+        drop the later part of its conversation. User edits made since then stay, except in files
+        that the attempt changed too. Returns the checkpoint of the rig that is in place then. The
+        runner calls this between two codons. Raises Refused, and NotAsBefore if the content of a
+        file could not be restored.
         """
         return await self._ctx.ledger.space.insist(
             partial(self._before_retry, codon_id), is_short=is_for_want_of_room
@@ -103,7 +104,7 @@ class Restoration:
         request = RollbackRequest(
             RollbackTarget(start.checkpoint, after_codon=None, passed=()),
             direction="retry",
-            keep_edits=True,
+            is_automatic=True,
             rewind_memory=conversation_of(state, codon_id) is not None,
             reason=f"Codon {codon_id} is being retried.",
         )
@@ -157,9 +158,12 @@ class Restoration:
         edits = user_edits.conflicts(
             ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash
         )
+        contested = await self._planner.contested(request, plan) if request.is_automatic else ()
         moves_files_only = request.moves_files_only or beside_codon
         to_run = None if moves_files_only else await self._next_run()
-        intent = self._intent(request, run.run_id, request.target.checkpoint, to_run, edits)
+        intent = self._intent(
+            request, run.run_id, request.target.checkpoint, to_run, edits, contested
+        )
         # A safety checkpoint is needed only if something is overwritten; otherwise the target
         # already holds everything.
         if not needs_safety:
@@ -215,8 +219,11 @@ class Restoration:
         safety: CheckpointRecord,
         to_run: RunId | None,
         edits: Mapping[bytes, str],
+        contested: Collection[str] = (),
     ) -> RollbackIntent:
         target, undone = request.target, request.target.undone
+        keeps = request.keep_edits or request.is_automatic
+        kept = {path for path in edits if keeps and shown(path) not in contested}
         return RollbackIntent(
             operation_id=uuid.uuid4().hex,
             target=target.checkpoint,
@@ -232,8 +239,9 @@ class Restoration:
             direction=request.direction,
             place=target.place,
             paths=request.path_texts,
-            keep=tuple(sorted(edits)) if request.keep_edits else (),
-            edits={} if request.keep_edits else {shown(p): d for p, d in edits.items()},
+            keep=tuple(sorted(kept)),
+            edits={shown(path): digest for path, digest in edits.items() if path not in kept},
+            contested=tuple(sorted(contested)),
             restored_edits={} if undone is None else undone.edits,
             reason=request.reason,
             rewind_memory=request.rewinds,
@@ -323,7 +331,9 @@ class Restoration:
             intent,
             restored,
             skipped=(*plan.kept, *lost),
-            conflicts=user_edits.listed({*intent.keep, *map(os.fsencode, intent.edits)}),
+            conflicts=user_edits.listed(
+                {*intent.keep, *map(os.fsencode, (*intent.edits, *intent.contested))}
+            ),
             effects=effects,
             warnings=warned,
             recovered=recovered,

@@ -61,7 +61,8 @@ because of a single path (`intents.overtaken`).
 Variants: an undo is a rollback to the safety checkpoint of the rollback that it undoes. A rollback
 of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
 move files (a retry may rewind sessions, too), HEAD stays on its branch, and a second checkpoint
-after the restore keeps the restored content from passing for people's edits.
+after the restore keeps the restored content from passing for people's edits. A rollback that nobody
+asked for keeps people's edits (`RollbackRequest.is_automatic`); the undo of a retry opens a run.
 
 Read `Rollback.perform` first, then `Restoration.prepare` and `perform` in `restoration`, then
 `finish_interrupted`, and `has_happened` and `overtaken` in `intents`. `planner` has the checks,

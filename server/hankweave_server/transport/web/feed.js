@@ -264,6 +264,7 @@ function travelled({ direction = "back", checkpoint }, report) {
   const counts = report ? countsOf(report) : null;
   const moved = counts ? counts.added + counts.updated + counts.removed : 0;
   const told = `${verb[direction] ?? direction}: to ${checkpoint.slice(0, 8)}, ${moved} ${moved === 1 ? "file" : "files"} changed.`;
-  const left = report?.cannotRestore ?? [];
-  return [told, ...left.map((each) => each.sentence)].join(" ");
+  const people = report?.inWords ? [report.inWords] : [];
+  const left = (report?.cannotRestore ?? []).map((each) => each.sentence);
+  return [told, ...people, ...left].join(" ");
 }
