@@ -6,11 +6,12 @@ metadata written, as by a server. A file in the state stands for the history.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,8 +89,15 @@ class Machine:
         fsutil.make_private_directory(layout.state_directory)
         executions.hide(layout)
         held = acquire(layout, CLOCK)
-        changes = executions.prepare(chosen, no_hank(root), settings, CLOCK)
-        project_state.record_beginning(layout, "5" * 40)
+        try:
+            changes = executions.prepare(chosen, no_hank(root), settings, CLOCK)
+            project_state.record_beginning(layout, "5" * 40)
+        except BaseException:
+            with contextlib.suppress(BaseException):
+                held.release()  # The end of a process frees the lock.
+
+            raise
+
         return Started(layout, changes.history), held
 
     def start(
@@ -270,6 +278,114 @@ def test_two_histories_of_one_marker_are_asked_for(machine: Machine, other_disk:
     chosen = Path(stopped.value.hint.rpartition("--adopt-state ")[2])
     assert machine.start(new, adopted=chosen).history == "A"
     assert machine.start(new).note is None
+
+
+# --- a start that is killed -----------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The end of a start between two of its changes."""
+
+
+class Changes:
+    """Counts the changes of a start on the disk, and kills it before one of them."""
+
+    NAMES = (
+        (Path, "rename"),
+        (Path, "replace"),
+        (Path, "symlink_to"),
+        (Path, "rmdir"),
+        (Path, "unlink"),
+        (Path, "mkdir"),
+        (fsutil, "sync_filesystem"),
+        (shutil, "rmtree"),
+    )
+
+    def __init__(self, patch: pytest.MonkeyPatch, last: int) -> None:
+        self._left = last
+        for owner, name in self.NAMES:
+            patch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, change: Callable[..., object]) -> Callable[..., object]:
+        def counted(*given: object, **named: object) -> object:
+            if self._left == 0:
+                raise Killed
+
+            self._left -= 1
+            return change(*given, **named)
+
+        return counted
+
+
+@pytest.mark.full
+@BOTH
+@pytest.mark.parametrize("case", ["moved", "moved, with a state dir", "relocated", "to a disk"])
+def test_a_start_that_is_killed_while_it_moves_a_history_loses_nothing(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    level: Level,
+    case: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Killed before each of its changes, it leaves a history that the next start continues."""
+    machine.confines_by(level)
+    states = machine.root / "states"
+    if case == "to a disk":
+        states = request.getfixturevalue("other_disk")
+
+    for kill in range(100):
+        old = machine.project(f"old-{kill}")
+        machine.begin(old, "A", state_folder=states if "with" in case else None)
+        new = old.rename(machine.root / f"new-{kill}") if "moved" in case else old
+        folder = None if "moved" in case else states
+        with monkeypatch.context() as patch:
+            Changes(patch, kill)
+            try:
+                machine.start(new, state_folder=folder)
+            except Killed:
+                was_killed = True
+            else:
+                was_killed = False
+
+        assert machine.start(new).history == "A", kill
+        assert machine.start(new, state_folder=folder).history == "A", kill
+        assert (machine.start(new).history, machine.start(new).note) == ("A", None)
+        if not was_killed:
+            assert kill > 5
+            return
+
+    raise AssertionError("a start makes more than 100 changes")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("folder", [None, "states"])
+def test_a_start_that_is_killed_while_another_history_makes_room_loses_neither(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, folder: str | None
+) -> None:
+    """Killed before each of its changes, B's start leaves A's history, and B begins its own."""
+    for kill in range(100):
+        a = machine.project(f"workspace-{kill}")
+        states = None if folder is None else machine.root / folder
+        machine.begin(a, "A", state_folder=states)
+        away = a.rename(machine.root / f"away-{kill}")
+        b = machine.project(f"workspace-{kill}")
+        with monkeypatch.context() as patch:
+            Changes(patch, kill)
+            try:
+                machine.start(b, state_folder=states)
+            except Killed:
+                was_killed = True
+            else:
+                was_killed = False
+
+        assert machine.start(b).history is None, kill
+        assert machine.start(away).history == "A", kill
+        assert machine.start(b).history is None
+        if not was_killed:
+            assert kill > 5
+            return
+
+    raise AssertionError("a start makes more than 100 changes")
 
 
 # --- what agents can do to the marker -------------------------------------------------------------
@@ -506,14 +622,32 @@ def test_another_project_at_the_path_of_one_with_a_state_dir(machine: Machine) -
     assert machine.start(b).note is None
 
 
-def test_a_state_dir_in_the_project_is_refused(machine: Machine) -> None:
-    """Agents could change it there, and `git clean` remove it."""
+@pytest.mark.parametrize(
+    ("folder", "code"),
+    [
+        ("workspace/states", ExitCode.USAGE),  # Agents could change it there.
+        ("file", ExitCode.USAGE),
+        ("file/below", ExitCode.USAGE),
+        ("/proc/states", ExitCode.IO_ERROR),
+    ],
+)
+def test_a_state_dir_that_cannot_be_is_refused(
+    machine: Machine, folder: str, code: ExitCode
+) -> None:
+    """Each refusal names the path and what to do, and the history stays where it was."""
+    machine.confines_by(Level.NAMESPACE)
     root = machine.project()
+    (machine.root / "file").write_text("mine")
+    machine.begin(root, "A")
+    before = sorted(os.listdir(root))
     with pytest.raises(Stop) as stopped:
-        machine.start(root, state_folder=root / "states")
+        machine.start(root, state_folder=machine.root / folder)
 
-    assert stopped.value.exit_code == ExitCode.USAGE
-    assert sorted(os.listdir(root)) == ["a.py"]
+    assert stopped.value.exit_code == code
+    assert str(machine.root / folder.removesuffix("/below")) in stopped.value.message
+    assert "--state-dir" in (stopped.value.hint or "")
+    assert sorted(os.listdir(root)) == before
+    assert machine.start(root).history == "A"
 
 
 # --- --adopt-state --------------------------------------------------------------------------------

@@ -77,6 +77,15 @@ def _history_of(root: Path, state_folder: Path | None, adopted: Path | None) -> 
                 hint="Name a directory outside of the project with --state-dir.",
             )
 
+        above = (state_folder, *state_folder.parents)
+        existing = next(folder for folder in above if os.path.lexists(folder))
+        if not existing.is_dir():
+            raise Stop(
+                f"{existing} is not a directory, so the history cannot be kept in {state_folder}.",
+                ExitCode.USAGE,
+                hint="Name a directory with --state-dir; it is created if it does not exist.",
+            )
+
     is_private = private_folder_of(root).is_dir() or _is_in_reach()
     return locate(root, state_folder=state_folder, is_private=is_private, adopted=adopted)
 

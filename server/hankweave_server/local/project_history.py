@@ -218,7 +218,7 @@ def adopting(root: Path, folder: Path) -> str:
 
 def _evidence(root: Path, state_folder: Path | None) -> Evidence:
     here, place, marker = Folder.at(root), private_folder_of(root), marker_of(root)
-    if place.is_symlink() and not os.path.isdir(place):
+    if place.is_symlink() and not os.path.isdir(place) and not _made_room(place):
         raise Stop(
             f"The history of {root} is kept in {os.readlink(place)}, which is not there.",
             ExitCode.NO_INPUT,
@@ -244,6 +244,15 @@ def _evidence(root: Path, state_folder: Path | None) -> Evidence:
         tuple(each for each in found.values() if each.identity is not None),
         noted(note_of(place)),
     )
+
+
+def _made_room(link: Path) -> bool:
+    """Return whether the state that a link led to has another name, because a start was killed."""
+    former = Path(os.readlink(link))
+    if not former.parent.is_dir():
+        return False
+
+    return any(name.startswith(f"{former.name}.") for name in os.listdir(former.parent))
 
 
 def _all_kept(here: Folder, state_folder: Path | None) -> Iterator[KeptState]:

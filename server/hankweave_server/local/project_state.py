@@ -66,7 +66,22 @@ class SettledHistory:
 
 
 def settle(located: LocatedHistory) -> SettledHistory:
-    """Put the state of a project into its place; raise Stop if a server uses what has to move."""
+    """Put the state of a project into its place.
+
+    Raises Stop if a server uses what has to move, or the disk refuses.
+    """
+    try:
+        return _settled(located)
+    except OSError as error:
+        raise Stop(
+            f"The history of {located.layout.root} cannot be put in its place: "
+            f"{error.strerror or error}: {error.filename or located.target}",
+            ExitCode.IO_ERROR,
+            hint="Make that path writable, or name another directory with --state-dir.",
+        ) from None
+
+
+def _settled(located: LocatedHistory) -> SettledHistory:
     layout, decision, target = located.layout, located.decision, located.target
     root, place = layout.root, private_folder_of(layout.root)
     was = None if decision.state is None else decision.state.folder
@@ -88,18 +103,21 @@ def settle(located: LocatedHistory) -> SettledHistory:
             if was is None and has_past(folder) and _is_own(folder, root):
                 raise _overtaken(folder)
 
-            aside = _out_of_the_way(folder, root) if folder.name == place.name else folder
-            if place.is_symlink():
-                _link(place.with_name(f"{place.name}.{_identified(aside, root)}"), aside)
+            aside = _make_room(folder, place, root)
+
+    # The link comes first: then the state is found before and after it moves.
+    if target == place:
+        if place.is_symlink():
+            place.unlink()
+    else:
+        if was == place:
+            was = _make_room(place, place, root)
+
+        fsutil.make_private_directory(target)
+        _link(place, target)
 
     if was is not None and was != target:
         _move(was, target)
-
-    if target != place:
-        fsutil.make_private_directory(target)
-        _link(place, target)
-    elif place.is_symlink():
-        place.unlink()
 
     if decision.state is not None and decision.state.identity is not None:
         _drop_link(decision.state.identity)
@@ -159,12 +177,21 @@ def _identified(folder: Path, root: Path) -> str:
     return known.id
 
 
-def _out_of_the_way(folder: Path, root: Path) -> Path:
-    """Rename the folder of another project's state; return its new path."""
+def _make_room(folder: Path, place: Path, root: Path) -> Path:
+    """Give the folder of a state at a project's place another name; return its new path.
+
+    A folder that the user named keeps its name. If a link led to it, another one does so from now
+    on, which is made first.
+    """
     with _unused(folder):
-        aside = folder.with_name(f"{folder.name}.{_identified(folder, root)}")
-        folder.rename(aside)
-        fsutil.sync_directory(aside.parent)
+        name = f"{place.name}.{_identified(folder, root)}"
+        aside = folder.with_name(name) if folder.name == place.name else folder
+        if place.is_symlink():
+            _link(place.with_name(name), aside)
+
+        if aside != folder:
+            folder.rename(aside)
+            fsutil.sync_directory(aside.parent)
 
     return aside
 
