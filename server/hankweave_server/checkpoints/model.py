@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeVar
 
@@ -126,6 +126,8 @@ class RestorePlan:
     bytes_to_write: int
     unsaved: frozenset[bytes] = frozenset()
     """Paths it would change that differ from HEAD: files edited, created or deleted since."""
+    databases: Mapping[bytes, tuple[Skipped, ...]] = field(default_factory=dict)
+    """Databases that change, each with those of its files that are not restored with it."""
     folders_differ: bool = False
     """True if no file differs, but permissions or empty folders may."""
 

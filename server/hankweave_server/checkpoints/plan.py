@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hankweave_server.checkpoints.contents import Contents, Verification
@@ -18,10 +18,11 @@ from hankweave_server.checkpoints.file_reader import (
 from hankweave_server.checkpoints.manifest import manifest_of
 from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestorePlan, Skipped
 from hankweave_server.checkpoints.notes import Notes
-from hankweave_server.checkpoints.restore import TargetSnapshot
+from hankweave_server.checkpoints.restore import Databases, TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import FileObserver
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
+from hankweave_server.worktree.databases import PAGE_UNIT, base_of, family
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import (
     is_never_captured,
@@ -74,7 +75,8 @@ class Planning:
         self._table = table
         self._observer = observer
         self._descent = descent
-        self._selection = selection
+        self._databases = Databases(target, descent)
+        self._selection = self._databases.selected(selection)
         self._doubted = doubted
         self._head = head
         self._leftovers = leftovers
@@ -123,6 +125,8 @@ class Planning:
         for path in sorted(self._leftovers):
             self._consider_leftover(path)
 
+        databases = self._consider_companions()
+
         draft = self._draft
         changed = {entry.path for entry in (*draft.added, *draft.updated)}
         is_same_below = not (changed or draft.removed)
@@ -137,6 +141,7 @@ class Planning:
             unsaved=frozenset(
                 path for path in draft.unsaved if path in draft.removed or path in changed
             ),
+            databases=databases,
             folders_differ=is_same_below and self._folders_differ(),
         )
 
@@ -180,7 +185,11 @@ class Planning:
                         unwanted.append(here)
 
         self._add_other_permissions(wanted)
-        return wanted, unwanted
+        is_index = self._databases.is_index
+        return (
+            {path: entry for path, entry in wanted.items() if not is_index(path)},
+            [path for path in unwanted if not is_index(path)],
+        )
 
     def _may_differ(self, path: bytes, folder: Folder | None, tree: bytes | None) -> bool:
         if not self._is_near_the_selection(path):
@@ -341,6 +350,32 @@ class Planning:
         elif path not in self._table.files and self._target.entry(path) is None:
             self._consider_removal(path)
 
+    def _consider_companions(self) -> dict[bytes, tuple[Skipped, ...]]:
+        """Consider companions of changed databases that are not tracked; return those databases,
+        each with the companions that do not come with it.
+        """
+        draft, found = self._draft, set[bytes]()
+        for entry in (*draft.added, *draft.updated, *draft.removed.values()):
+            base = base_of(entry.path)
+            if base == entry.path and (entry.size % PAGE_UNIT or not entry.size):
+                continue
+
+            if self._databases.has(base):
+                found.add(base)
+
+        for base in sorted(found):
+            for path in family(base):
+                if path not in self._table.files and self._target.entry(path) is None:
+                    self._consider_removal(path)
+
+        return {base: tuple(self._missing_from(base)) for base in sorted(found)}
+
+    def _missing_from(self, base: bytes) -> Iterator[Skipped]:
+        for path in family(base):
+            reason = self._draft.kept.get(path) or self._target.manifest.protects(path)
+            if reason is not None:
+                yield Skipped(path, reason)
+
     def _names_in(self, folder: bytes) -> list[tuple[bytes, bool]]:
         try:
             with os.scandir(self._descent.folder(folder)) as entries:
@@ -352,7 +387,7 @@ class Planning:
             raise
 
     def _consider_removal(self, path: bytes) -> None:
-        protection = self._target.protects(path)
+        protection = self._databases.protects(path)
         match self._look(path):
             case CapturedFile(digest=_) as found:
                 if protection is None:

@@ -48,6 +48,7 @@ from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import (
     FOLDER,
     LINK,
+    REGULAR,
     Entry,
     Lookup,
     differences,
@@ -55,6 +56,7 @@ from hankweave_server.git.trees import (
     folders_below,
 )
 from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.databases import HEADER, INDEX, base_of, family, is_database_at
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.names import is_within, joined, parents_of
@@ -157,6 +159,68 @@ class TargetSnapshot:
         return frozenset(found)
 
 
+class Databases:
+    """The databases that a restore meets, in the target, the safety checkpoint or on the disk.
+
+    See `worktree.databases` for what belongs to a database.
+    """
+
+    def __init__(
+        self, target: TargetSnapshot, descent: Descent, safety: TargetSnapshot | None = None
+    ) -> None:
+        self._target = target
+        self._descent = descent
+        self._snapshots = [target] if safety is None else [target, safety]
+        self._known: dict[bytes, bool] = {}
+
+    def has(self, path: bytes) -> bool:
+        """Return whether a path is a database now, before or afterwards."""
+        if path not in self._known:
+            self._known[path] = any(
+                self._begins(snapshot, path) for snapshot in self._snapshots
+            ) or is_database_at(self._descent, path)
+
+        return self._known[path]
+
+    def of(self, path: bytes) -> bytes | None:
+        """Return the database that a path is, or belongs to."""
+        base = base_of(path)
+        return base if self.has(base) else path if base != path and self.has(path) else None
+
+    def selected(self, selection: frozenset[bytes] | None) -> frozenset[bytes] | None:
+        """Add what belongs to the databases of a selection."""
+        if selection is None:
+            return None
+
+        found = {base for path in selection if (base := self.of(path)) is not None}
+        return selection.union(*map(family, found))
+
+    def is_index(self, path: bytes) -> bool:
+        """Return whether a path is an index, which is never restored."""
+        return path.endswith(INDEX) and base_of(path) != path and self.has(base_of(path))
+
+    def protects(self, path: bytes) -> str | None:
+        """Return why a path must not be removed (`TargetSnapshot.protects`).
+
+        A companion goes with its database: where that is restored, one that the target lacks goes.
+        """
+        base = base_of(path)
+        if base == path or not self.has(base):
+            return self._target.protects(path)
+
+        return None if self._target.entry(base) is not None else self._target.protects(base)
+
+    def _begins(self, snapshot: TargetSnapshot, path: bytes) -> bool:
+        entry = snapshot.entry(path)
+        if entry is None or entry.mode in (LINK, FOLDER):
+            return False
+
+        try:
+            return next(Contents(snapshot.repo).pieces(entry.digest), b"").startswith(HEADER)
+        except KeyError:
+            return False  # Damage is reported where the content is needed.
+
+
 @dataclass
 class _Tally:
     added: list[PathEntry] = field(default_factory=list)
@@ -206,8 +270,11 @@ class Restorer(Checkout):
         self._target = target
         self._scan = scan
         self._observer = observer
-        self._selection = selection
         self._keep = keep
+        self._databases = Databases(target, descent, safety)
+        self._selection = self._databases.selected(selection)
+        self._indexes: frozenset[bytes] = frozenset()
+        """Indexes of the databases that change; they are removed."""
         self._contents = Contents(target.repo)
         self._tally = _Tally()
         self._is_verified = is_verified
@@ -217,7 +284,7 @@ class Restorer(Checkout):
 
         Raises KeyError before the first change if a blob that is written cannot be read.
         """
-        changes = {**self._differences(), **self._mode_differences()}
+        changes = self._without_indexes({**self._differences(), **self._mode_differences()})
         if not self._is_verified:
             self._contents.require_readable(self._written(changes))
 
@@ -243,6 +310,20 @@ class Restorer(Checkout):
                 seen = self._observer.at(path)
                 if not isinstance(seen, FileRefused) or seen.reason in WITHOUT_CONTENT:
                     yield new.digest
+
+    def _without_indexes(self, changes: Changes) -> Changes:
+        """Remove the index of each database that changes, and leave the other ones alone."""
+        kept = {p: pair for p, pair in changes.items() if not self._databases.is_index(p)}
+        content = {path for path, (old, new) in kept.items() if old != new} - self._keep
+        indexes = {base + INDEX for path in content if self._has_index(base := base_of(path))}
+        self._indexes = frozenset(indexes)
+        return kept | {path: (Entry(REGULAR, b""), None) for path in indexes}
+
+    def _has_index(self, base: bytes) -> bool:
+        try:
+            return self._signature_at(base + INDEX) is not None and self._databases.has(base)
+        except PermissionError:
+            return False  # Nothing in that folder can be changed, either.
 
     def _is_concerned(self, path: bytes) -> bool:
         return is_within(path, self._selection)
@@ -308,7 +389,10 @@ class Restorer(Checkout):
         if isinstance(seen, Vanished):
             return Allowed(None)
 
-        protection = self._target.protects(path)
+        if path in self._indexes:  # It is not captured: nobody needs its content again.
+            return Allowed(self._signature(path, seen), is_certain=True)
+
+        protection = self._databases.protects(path)
         if path in self._keep:
             self._tally.kept.append(self._safety.described(path, old))
         elif protection is not None:
@@ -372,7 +456,8 @@ class Restorer(Checkout):
         if known is not None:
             self._scan.table.drop(known)
 
-        self._tally.removed.append(self._safety.described(path, entry))
+        if path not in self._indexes:
+            self._tally.removed.append(self._safety.described(path, entry))
 
     def _know(self, path: bytes, entry: Entry, status: os.stat_result) -> None:
         """Record in the index what was written, so that the next scan need not read it."""

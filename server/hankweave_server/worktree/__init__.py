@@ -16,6 +16,7 @@ Modules, in reading order:
 - `stat_index`: tracked files and folders with their stat data, compared with the disk; maybe in C
 - `file_modes`: permissions that differ from the usual ones
 - `open_files`: files that processes have open for writing
+- `databases`: SQLite databases, and the files that belong to them
 - `tree_writer`: files, links and folders, put in their places
 - `obstacles`: what keeps files from being changed: attributes, mounts, rights of the folder
 - `rigs`: rig copies and rig commands

@@ -71,6 +71,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hankweave_protocol.replies import WatchReason
+from hankweave_server.worktree.databases import COMPANIONS, INDEX, base_of, is_database_in
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
 from hankweave_server.worktree.inotify import WatchFailed
@@ -449,8 +450,21 @@ class WorkTreeScan:
         else:
             folder.signature = None
 
-        self._forget_unseen(folder, dict(found))
-        met = [child for name, is_folder in found if (child := self._meet(folder, name, is_folder))]
+        names = dict(found)
+        self._forget_unseen(folder, names)
+        companions = {
+            name
+            for name in names
+            if name.endswith(COMPANIONS) and not names[name] and names.get(base_of(name)) is False
+        }
+        met = [
+            child
+            for name, is_folder in found
+            if name not in companions and (child := self._meet(folder, name, is_folder))
+        ]
+        for name in companions:
+            self._meet_companion(folder, descriptor, name)
+
         heirs = [c for c in folder.folders.values() if c.inherited is not folder.rules]
         return list(dict.fromkeys([*met, *heirs]))
 
@@ -527,6 +541,17 @@ class WorkTreeScan:
         child = self.table.child(folder, name)
         child.is_watched = True
         return child
+
+    def _meet_companion(self, folder: Folder, descriptor: int, name: bytes) -> None:
+        """Process a name that may belong to a database beside it, whose turn has been before.
+
+        With a tracked database, its companions are tracked, even if they are hidden.
+        """
+        base = base_of(name)
+        if base not in folder.files or not is_database_in(descriptor, base):
+            self._meet(folder, name, is_folder=False)
+        elif not name.endswith(INDEX):
+            self.table.track_in(folder, name)
 
     def _is_new_member(self, folder: Folder, path: bytes, *, is_folder: bool) -> bool:
         if not folder.is_watched or not self._resolver.wants(path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from hankweave_client.client import Client
@@ -648,3 +651,36 @@ async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path)
         await idle(client, "rollback-completed")
         assert "warnings" not in report
         assert await kinds(codon_id=None, checkpoint_type=None, direction="undo") == []
+
+
+async def test_a_database_in_use_is_named_and_kept_or_restored_as_a_whole(tmp_path: Path) -> None:
+    """The preview names the program that has it open; kept edits are kept in all of its files."""
+    execution = tmp_path / "execution"
+    work = execution / "agentRoot"
+    async with (
+        running_server(write_hank(tmp_path / "hank", THREE[0]), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        (work / ".gitignore").write_text("*-wal\n*-shm\n")
+        with contextlib.closing(sqlite3.connect(work / "app.db", isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode=wal")
+            database.execute("CREATE TABLE rows (text)")
+            database.execute("PRAGMA wal_checkpoint")
+            made = await client.send(CheckpointCreate())
+            database.execute("INSERT INTO rows VALUES ('later')")
+            ask = RollbackPreview(checkpoint_sha=made["sha"])
+            preview = await client.send(ask)
+            (held,) = [each for each in preview["warnings"] if each["kind"] == "database"]
+            kept = await client.send(msgspec.structs.replace(ask, keep_edits=True))
+
+        assert held["path"] == "app.db"
+        assert f"process {os.getpid()}" in held["sentence"]
+        assert [file["path"] for file in preview["updated"]] == ["app.db-wal"]
+        assert [file["path"] for file in kept["kept"]] == ["app.db-wal"]
+        assert "warnings" not in kept
+        await client.send(RollbackToCheckpoint(checkpoint_sha=made["sha"]))
+
+    with contextlib.closing(sqlite3.connect(work / "app.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert database.execute("SELECT * FROM rows").fetchall() == []

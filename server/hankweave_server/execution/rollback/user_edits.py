@@ -32,6 +32,7 @@ from hankweave_protocol.transitions import CodonStarted, EditsNoticed, EditsOver
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.execution.codon.authorship import RELEVANT, Reach, WorkSoFar, reach_of
 from hankweave_server.ledger.writer import Ledger
+from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_within, shown
 
@@ -53,11 +54,14 @@ def conflicts(
     known = state.edits
     rigs = frozenset(map(os.fsencode, leftovers))
     unsaved = {path for path in plan.unsaved if agents_rested and not _is_below(path, rigs)}
-    return {
+    found = {
         path: known.get(shown(path), "")
         for path in endangered
         if shown(path) in known or path in unsaved
     }
+    # A database is one with its companions: some of them alone would be malformed.
+    edited = {base for path in found if (base := base_of(path)) in plan.databases}
+    return {p: known.get(shown(p), "") for p in endangered if base_of(p) in edited} | found
 
 
 def _is_below(path: bytes, folders: frozenset[bytes]) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
-from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.checkpoints.model import RestorePlan, Skipped
 from hankweave_server.domain.history import session_of, thread
 from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.worktree.databases import base_of, family
 from hankweave_server.worktree.dirfd import FILE_FLAGS
 from hankweave_server.worktree.open_files import Writer, has_writer, writers_of
 
@@ -43,11 +45,15 @@ async def of_rollback(
 
     `passed` are the codons that it goes back through: none if only files move.
     """
+    kept = {base_of(path) for path in keep}
+    databases = {base: lost for base, lost in plan.databases.items() if base not in kept}
+    found = [*_of_databases(databases)]
+    parts = {path: base for base in databases for path in family(base)}
     replaced = [entry.path for entry in (*plan.updated, *plan.removed) if entry.path not in keep]
-    found: list[RestoreWarning] = []
-    if replaced:
-        writers = await anyio.to_thread.run_sync(_writers, replaced, ctx.layout.work_tree)
-        found += _of_writers(writers)
+    if replaced or parts:
+        paths = [*dict.fromkeys([*replaced, *parts])]
+        writers = await anyio.to_thread.run_sync(_writers, paths, ctx.layout.work_tree)
+        found += _of_writers(writers, parts)
 
     if direction == "back" and not rewinds and _has_conversation(ctx, passed):
         found.append(RestoreWarning(kind="conversation", path=None, sentence=CONVERSATION))
@@ -81,7 +87,34 @@ def _may_have_writer(work_tree: Path, path: bytes) -> bool:
     return False
 
 
-def _of_writers(writers: tuple[Writer, ...]) -> Iterator[RestoreWarning]:
+def _of_databases(databases: Mapping[bytes, tuple[Skipped, ...]]) -> Iterator[RestoreWarning]:
+    for base, missing in databases.items():
+        for each in missing:
+            database = os.fsdecode(base)
+            yield RestoreWarning(
+                kind="database",
+                path=database,
+                sentence=f"{os.fsdecode(each.path)} is not restored with this database "
+                f"({each.reason}), which may be damaged without it. Before a checkpoint, close "
+                "the programs that use it, or run "
+                f"`sqlite3 {shlex.quote(database)} 'PRAGMA wal_checkpoint(TRUNCATE)'`.",
+            )
+
+
+def _of_writers(
+    writers: tuple[Writer, ...], parts: Mapping[bytes, bytes]
+) -> Iterator[RestoreWarning]:
+    """Yield a warning for each writer, but for a database only one; `parts` are their files."""
+    opened = {(parts[each.path], each.pid): each for each in writers if each.path in parts}
+    for (base, pid), each in list(opened.items())[:NAMED]:
+        yield RestoreWarning(
+            kind="database",
+            path=os.fsdecode(base),
+            sentence=f"{each.program} (process {pid}) has this database open, and would mix its "
+            "old and new content. Close it before the rollback.",
+        )
+
+    writers = tuple(each for each in writers if each.path not in parts)
     for each in writers[:NAMED]:
         holds = "has it mapped" if each.is_mapping else "has it open for writing"
         yield RestoreWarning(
