@@ -60,9 +60,10 @@ from hankweave_server.git.trees import (
 )
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.wal import StagedFile, Tail
+from hankweave_server.worktree.databases import COMPANIONS, base_of, family
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.open_files import OpenFiles
-from hankweave_server.worktree.stat_index import StatIndex, TrackedFile
+from hankweave_server.worktree.stat_index import StatIndex, TrackedFile, signature_of
 
 THREADS = 2
 FEW = 32
@@ -70,6 +71,9 @@ FEW = 32
 
 FREQUENT = frozenset({"tool", "turn"})
 """Kinds of checkpoints that trust the stat data of files that a process may be writing to."""
+
+ATTEMPTS = 2
+"""How often a database is read again that a program writes to at that moment."""
 
 CHUNK = 64  # Files in one batch, unless its content is large.
 BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over early.
@@ -314,7 +318,10 @@ class Recording:
             if len(pending) <= digests_up_to:
                 capture.digests = {}
 
+            scan = self._memory.scan
+            capture.skipped += [Skipped(path, "unreadable") for path in scan.unlistable]
             self._read(pending, capture, meter)
+            self._read_databases_again(pending, capture)
             opened = before | request.open_files()
             capture.skipped += self._being_written(opened, capture)
             capture.skipped.sort(key=lambda item: item.path)
@@ -408,7 +415,6 @@ class Recording:
     def _read(self, pending: Sequence[TrackedFile], capture: Capture, meter: Meter) -> None:
         """Read the files into the staging area."""
         memory, skipped, sizes = self._memory, capture.skipped, capture.sizes
-        skipped += [Skipped(path, "unreadable") for path in memory.scan.unlistable]
         with memory.descent.fresh() as descent:
             for file, seen in read_all(
                 pending, descent, capture.staging, self._size_limit, capture.digests
@@ -429,6 +435,40 @@ class Recording:
                         memory.table.lose(file)
 
                 meter.advance()
+
+    def _read_databases_again(self, pending: Iterable[TrackedFile], capture: Capture) -> None:
+        """Read databases again of which one file has changed after another one was read."""
+        files = self._memory.table.files
+        bases = {base_of(file.path) for file in pending if _is_of_a_database(file)}
+        for _ in range(ATTEMPTS):
+            bases = {base for base in bases if self._is_torn(base, capture)}
+            if not bases:
+                return
+
+            again = [files[path] for base in bases for path in family(base) if path in files]
+            paths = {file.path for file in again}
+            capture.skipped = [item for item in capture.skipped if item.path not in paths]
+            capture.refused -= paths
+            capture.paths += paths.difference(capture.paths)
+            self._read(again, capture, UNWATCHED)
+
+        known = {item.path for item in capture.skipped}
+        torn = (base for base in bases - known if base in files and self._is_torn(base, capture))
+        capture.skipped += [Skipped(base, CAPTURED_ANYWAY) for base in torn]
+
+    def _is_torn(self, base: bytes, capture: Capture) -> bool:
+        """Return whether a file of a database is not as it was read, so that they may not match."""
+        with self._memory.descent.fresh() as descent:
+            for path in family(base):
+                file = self._memory.table.files.get(path)
+                if file is None or path in capture.refused:
+                    continue
+
+                status = descent.status(path)
+                if status is None or file.signature != signature_of(status):
+                    return True
+
+        return False
 
     def _besides(
         self, pending: Sequence[TrackedFile], request: CheckpointRequest, opened: OpenFiles
@@ -532,6 +572,12 @@ class Recording:
             return tuple(map(described, changes(table, read, before)))
         except (KeyError, ValueError):
             return tuple(map(described, changes(table, read, None)))
+
+
+def _is_of_a_database(file: TrackedFile) -> bool:
+    """Return whether a file may belong to a database of several files, by the tracked names."""
+    names = family(file.name)[1:]
+    return file.name.endswith(COMPANIONS) or any(name in file.folder.files for name in names)
 
 
 def _changes_of(merged: TreeMerge) -> Iterator[FileChange]:

@@ -127,7 +127,8 @@ class RestorePlan:
     unsaved: frozenset[bytes] = frozenset()
     """Paths it would change that differ from HEAD: files edited, created or deleted since."""
     databases: Mapping[bytes, tuple[Skipped, ...]] = field(default_factory=dict)
-    """Databases that change, each with those of its files that are not restored with it."""
+    """Databases that change, each with those of its files that were not captured, or not properly,
+    or are not restored."""
     folders_differ: bool = False
     """True if no file differs, but permissions or empty folders may."""
 

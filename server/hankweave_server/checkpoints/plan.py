@@ -371,10 +371,9 @@ class Planning:
         return {base: tuple(self._missing_from(base)) for base in sorted(found)}
 
     def _missing_from(self, base: bytes) -> Iterator[Skipped]:
-        for path in family(base):
-            reason = self._draft.kept.get(path) or self._target.manifest.protects(path)
-            if reason is not None:
-                yield Skipped(path, reason)
+        paths = family(base)
+        yield from (Skipped(p, self._draft.kept[p]) for p in paths if p in self._draft.kept)
+        yield from (item for item in self._target.manifest.skipped if item.path in paths)
 
     def _names_in(self, folder: bytes) -> list[tuple[bytes, bool]]:
         try:

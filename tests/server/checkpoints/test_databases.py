@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.file_reader import FileReader
 from hankweave_server.checkpoints.model import Skipped
 
 IGNORED = "*-wal\n*-shm\n*-journal\n"
@@ -198,3 +199,35 @@ def test_a_companion_that_cannot_be_captured_is_named(lab):
     add(lab, "more")
     lab.checkpoint()
     assert lab.engine.plan_restore(made.sha, ("**",)).databases == {b"app.db": lost}
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_database_that_is_written_while_it_is_read_is_read_again(lab, monkeypatch, times):
+    """Its files are of one moment; if they never are, the checkpoint says that it is unstable."""
+    lab.write(".gitignore", IGNORED)
+    left_behind(lab, "one")
+    read, turns = FileReader.read, iter(range(times))
+    with opened(lab) as database:
+
+        def read_and_write(reader, path):
+            seen = read(reader, path)
+            if path == b"app.db" and next(turns, None) is not None:
+                database.execute("INSERT INTO rows VALUES (?)", ("more" * 500,))
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                database.execute("INSERT INTO rows VALUES ('last')")
+
+            return seen
+
+        monkeypatch.setattr(FileReader, "read", read_and_write)
+        made = lab.checkpoint()
+        monkeypatch.undo()
+
+    unstable = Skipped(b"app.db", "unstable")
+    assert (unstable in made.skipped) is (times > 1)
+    add(lab, "later")
+    lab.checkpoint()
+    plan = lab.engine.plan_restore(made.sha, ("**",))
+    assert (unstable in plan.databases[b"app.db"]) is (times > 1)
+    if times == 1:
+        lab.rollback(made.sha)
+        assert rows(lab) == ["one", "more" * 500, "last"]

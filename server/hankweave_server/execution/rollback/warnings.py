@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
-from hankweave_server.checkpoints.model import RestorePlan, Skipped
+from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, RestorePlan, Skipped
 from hankweave_server.domain.history import session_of, thread
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.worktree.databases import base_of, family
@@ -90,12 +90,15 @@ def _may_have_writer(work_tree: Path, path: bytes) -> bool:
 def _of_databases(databases: Mapping[bytes, tuple[Skipped, ...]]) -> Iterator[RestoreWarning]:
     for base, missing in databases.items():
         for each in missing:
-            database = os.fsdecode(base)
+            database, name = os.fsdecode(base), os.fsdecode(each.path)
+            what = f"{name} is not restored with this database ({each.reason})"
+            if each.reason == CAPTURED_ANYWAY:
+                what = f"{name} was being written when it was captured"
+
             yield RestoreWarning(
                 kind="database",
                 path=database,
-                sentence=f"{os.fsdecode(each.path)} is not restored with this database "
-                f"({each.reason}), which may be damaged without it. Before a checkpoint, close "
+                sentence=f"{what}, so that the database may be damaged. Before a checkpoint, close "
                 "the programs that use it, or run "
                 f"`sqlite3 {shlex.quote(database)} 'PRAGMA wal_checkpoint(TRUNCATE)'`.",
             )
