@@ -87,6 +87,8 @@ class RunSettings:
     """End the server when its plan ends; None: only if `unattended` and without clients."""
     unattended: bool = False
     """Stdout is not a terminal, so without a client the server is not watched."""
+    keep_running: bool = False
+    """Go on without the terminal if that is closed."""
     autostart: bool = True
     begin_at: CodonId | None = None
     """Begin the plan again with this codon, on the files as they are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import termios
 from pathlib import Path
@@ -190,3 +191,36 @@ def test_nohup_outlives_the_terminal(plan: Plan) -> None:
         assert terminal.left() == 0
 
     assert plan.listed() == "completed"
+
+
+@pytest.mark.parametrize("options", [(), ("--plain",)], ids=["live", "plain"])
+@pytest.mark.parametrize("is_asked", [False, True], ids=["working", "asked"])
+def test_a_server_that_is_to_keep_running_outlives_its_terminal(
+    plan: Plan, options: tuple[str, ...], is_asked: bool
+) -> None:
+    """It says how to see it again, in words that work, and ends with its plan."""
+    with screen(*plan.words("--headless", "--keep-running", *options)) as terminal:
+        begun(terminal, plan)
+        if is_asked:
+            press_ctrl_c(terminal)
+            terminal.until(lambda text: ASKED in text)
+
+        terminal.close()
+        terminal.process.send_signal(signal.SIGHUP)
+        log = plan.execution / ".hankweave" / "logs" / "server.log"
+        told = "The terminal was closed; the server goes on. See it: hankweave "
+        eventually_blocking(lambda: told in log.read_text())
+        line = log.read_text().partition(told)[2].splitlines()[0]
+        assert line == f"attach -e {plan.execution}"
+        assert line in hankweave("status", "-e", str(plan.execution), code=0).stdout
+        base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(plan.executions)}
+        assert line in " ".join(hankweave("ls", code=0, **base).stdout.split())
+        with screen(*shlex.split(line)) as another:
+            another.until(lambda text: "running    Codon one" in text)
+
+        terminal.process.send_signal(signal.SIGHUP)
+        plan.go.touch()
+        assert terminal.left() == 0
+
+    assert plan.listed() == "completed"
+    assert "Traceback" not in log.read_text()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -62,3 +65,53 @@ async def test_a_sighup_that_nohup_ignores_is_left_ignored(switch: StopSwitch) -
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+async def test_a_server_that_is_to_keep_running_leaves_its_terminal(switch: StopSwitch) -> None:
+    """At SIGHUP, as often as it comes; other signals end it."""
+    left: list[bool] = []
+    signals = Signals(switch, None, is_headless=False, detach=lambda: left.append(True))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(signals.watch)
+        with limited():
+            for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+
+            assert await switch.wait() == "SIGTERM"
+
+        tasks.cancel_scope.cancel()
+
+    assert left
+
+
+LEAVES = """
+import os, sys
+from pathlib import Path
+from hankweave_server.daemon.shutdown import leave_terminal
+assert os.getpgrp() == os.getpid() != os.getsid(0)
+leave_terminal(Path(sys.argv[1]))
+assert os.getsid(0) == os.getpid()
+os.write(1, b"printed")
+raise SystemExit("an error")
+"""
+
+
+def test_a_server_without_its_terminal_has_a_session_of_its_own(tmp_path: Path) -> None:
+    """Also as the leader of a job; what is printed goes nowhere, and errors to the log."""
+    log = tmp_path / "server.log"
+    master, slave = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, str(log)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        process_group=0,
+        check=False,
+    )
+    os.set_blocking(master, False)
+    os.close(slave)
+    with pytest.raises(OSError, match=r"Input/output error|temporarily"):
+        os.read(master, 100)
+
+    os.close(master)
+    assert (done.returncode, log.read_text()) == (1, "an error\n")

@@ -46,6 +46,7 @@ from hankweave_server.local.catalog import (
 )
 from hankweave_server.local.executions import executions_root
 from hankweave_server.local.project_state import forget, remove_place
+from hankweave_server.local.server_session import attach_line
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
@@ -259,6 +260,8 @@ def ls(all_sizes: bool, as_json: bool) -> None:
         click.echo(f"There is no execution in {executions_root()}.")
     else:
         console().print(_table(found))
+        for each in [each for each in found if each.server_pid is not None][:1]:
+            click.echo(one_line(f"The server that runs, live: {attach_line(Path(each.path))}"))
 
 
 def _newest_first() -> list[ListedExecution]:

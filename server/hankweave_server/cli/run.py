@@ -155,15 +155,18 @@ class InterruptNotice:
 class Interrupts:
     """The question on the terminal after Ctrl-C."""
 
-    def __init__(self, notice: InterruptNotice, *, is_drawn: bool) -> None:
+    def __init__(
+        self, notice: InterruptNotice, *, is_drawn: bool, keep_running: bool = False
+    ) -> None:
         """Show `notice` in the live view if `is_drawn`, or else write it to stderr."""
         self._notice = notice
         self._is_drawn = is_drawn
+        self._unanswered: Choice = "go on" if keep_running else "stop"
 
     async def ask(self) -> Choice:
-        """Ask, and return the answer; "stop" if the terminal is closed."""
+        """Ask, and return the answer; without one, because the terminal is closed, what is set."""
         self.say(QUESTION)
-        chosen: Choice = "stop"
+        chosen = self._unanswered
         keyboard = Keyboard(sys.stdin.fileno())
         with keyboard.taken():
             async for key in keyboard.keys():
@@ -213,6 +216,11 @@ class Interrupts:
     default=None,
     help="Exit when the plan ends, or keep serving. Default: exit if stdout is not a terminal and "
     "no client is connected.",
+)
+@click.option(
+    "--keep-running",
+    is_flag=True,
+    help="Go on in the background if the terminal is closed; `hankweave attach` shows it again.",
 )
 @click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next` to start the plan.")
 @click.option(
@@ -330,7 +338,8 @@ def run(context: click.Context, /, **given: Any) -> None:
 
     On a terminal, the server runs until it is stopped; elsewhere it exits when the plan ends,
     unless a client is connected. While a step runs on a terminal, Ctrl-C asks whether to finish it
-    first, to stop now or to continue; a second Ctrl-C stops now.
+    first, to stop now or to continue; a second Ctrl-C stops now. A closed terminal stops the server
+    as well, unless --keep-running is given.
 
     \b
     hankweave run examples/earthquakes/hank.json examples/earthquakes/data
@@ -406,7 +415,10 @@ def _serve_on(
     _confirm_hank(chosen.layout, loaded, settings)
     notice = InterruptNotice()
     drawn = teller is None and is_drawn(settings)
-    interrupts = Interrupts(notice, is_drawn=drawn) if _asks_at_ctrl_c(settings) else None
+    interrupts = None
+    if _asks_at_ctrl_c(settings):
+        interrupts = Interrupts(notice, is_drawn=drawn, keep_running=settings.keep_running)
+
     if teller is None:
         teller = teller_for(settings, loaded, clock, notice.lines)
 

@@ -32,6 +32,7 @@ from hankweave_server.cli.remote import (
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.reader import journal_lines
 from hankweave_server.local.reports import eta_of
+from hankweave_server.local.server_session import attach_line
 from hankweave_server.local.targeting import require_execution, root_of
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
@@ -67,6 +68,7 @@ def _print_status(answer: ServerStatus, state: State) -> None:
         click.echo(f"  page        {page_of(Path(answer.execution_path), answer.lock.port)}")
 
     click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
+    click.echo(one_line(f"  live        {attach_line(Path(answer.execution_path))}"))
     for problem in answer.problems:
         since = moment(problem.since)
         click.echo(f"  degraded    {problem.message} ({problem.code}, since {since})")

@@ -41,6 +41,7 @@ from hankweave_server.daemon.shutdown import (
     StopSwitch,
     fence,
     kill,
+    leave_terminal,
     require_lock,
 )
 from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
@@ -64,6 +65,7 @@ from hankweave_server.local.executions import (
     prepare,
 )
 from hankweave_server.local.redaction import finish_interrupted
+from hankweave_server.local.server_session import attach_line
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -139,7 +141,12 @@ class Daemon:
         self._tell_ready = tell_ready
         self._tell_event = tell_event
         self._switch = StopSwitch()
-        self._signals = Signals(self._switch, interrupts, is_headless=settings.headless)
+        self._signals = Signals(
+            self._switch,
+            interrupts,
+            is_headless=settings.headless,
+            detach=self._detach if settings.keep_running else None,
+        )
         self._exits_at_once = False
 
     async def live(self) -> ExitCode:
@@ -151,6 +158,14 @@ class Daemon:
             watch.cancel_scope.cancel()
 
         return self._switch.exit_code
+
+    def _detach(self) -> None:
+        """Go on without the terminal, and say in the log how to see the server again."""
+        layout = self._chosen.layout
+        leave_terminal(layout.server_log)
+        log.info(
+            "The terminal was closed; the server goes on. See it: %s", attach_line(layout.root)
+        )
 
     async def _live_in(self, layout: Layout) -> None:
         async with AsyncExitStack() as stack:

@@ -10,7 +10,11 @@ import contextlib
 import os
 import signal
 import stat
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, Protocol
 
 import anyio
@@ -105,13 +109,19 @@ class Signals:
     """SIGTERM, SIGQUIT, SIGHUP and SIGINT end the server in order.
 
     The first Ctrl-C may ask what to do with the running codon. SIGHUP, sent when a terminal is
-    closed, has no effect under `nohup`.
+    closed, has no effect under `nohup`, and calls `detach` if the server is to go on.
     """
 
     def __init__(
-        self, switch: StopSwitch, interrupts: AsksAtInterrupt | None, *, is_headless: bool
+        self,
+        switch: StopSwitch,
+        interrupts: AsksAtInterrupt | None,
+        *,
+        is_headless: bool,
+        detach: Callable[[], None] | None = None,
     ) -> None:
         self._switch = switch
+        self._detach = detach
         self._interrupts = interrupts
         self._is_headless = is_headless
         self._runner: Runner | None = None
@@ -132,6 +142,10 @@ class Signals:
                         log.info("%s has no meaning here and is ignored", number.name)
                         continue
 
+                    if number == signal.SIGHUP and self._detach is not None:
+                        self._go_on(self._detach)
+                        continue
+
                     if number == signal.SIGHUP:
                         let_go_of_closed_terminal()
 
@@ -144,6 +158,14 @@ class Signals:
 
                         self.flip(number.name)
 
+    def _go_on(self, detach: Callable[[], None]) -> None:
+        """Go on without the terminal; nobody can answer or press Ctrl-C any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+        self._interrupts = None
+        detach()
+
     def _may_ask(self) -> bool:
         """Return whether a Ctrl-C asks: on a terminal, the first time, while a codon runs."""
         is_first = self._asking is None and not self.ends_after_codon
@@ -152,7 +174,7 @@ class Signals:
 
     async def _ask_what_to_do(self, asking: anyio.CancelScope) -> None:
         assert self._interrupts is not None
-        chosen: Choice = "stop"
+        chosen: Choice = "stop" if self._detach is None else "go on"
         with asking:
             chosen = await self._interrupts.ask()
 
@@ -193,6 +215,38 @@ def let_go_of_closed_terminal() -> None:
                     os.dup2(nowhere, descriptor)
     finally:
         os.close(nowhere)
+
+
+def leave_terminal(errors: Path) -> None:
+    """Go on in a session of its own, without the terminal; Python's errors go to a file.
+
+    What is printed is not kept: the server log has it.
+    """
+    with contextlib.ExitStack() as opened:
+        nowhere = opened.enter_context(open(os.devnull, "r+b", buffering=0))
+        kept = nowhere
+        with contextlib.suppress(OSError):  # The server has not opened its log yet.
+            kept = opened.enter_context(open(errors, "ab", buffering=0))
+
+        for descriptor, place in ((0, nowhere), (1, nowhere), (2, kept)):
+            with contextlib.suppress(OSError):  # It may be closed.
+                if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                    os.dup2(place.fileno(), descriptor)
+
+    with contextlib.suppress(OSError):  # It leads a session already, or shares its group.
+        _begin_session()
+
+
+def _begin_session() -> None:
+    """Begin a session; a process that leads a group must join the group of another one first."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+        return
+
+    waits = [sys.executable, "-ISc", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, process_group=0) as other:
+        os.setpgid(0, other.pid)
+        os.setsid()
 
 
 def kill(reason: str) -> None:

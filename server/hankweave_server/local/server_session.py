@@ -82,6 +82,11 @@ def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
     return hint if root is None else _aimed(hint, root)
 
 
+def attach_line(root: Path) -> str:
+    """Return the command line that shows a running server, from whatever directory."""
+    return f"hankweave attach -e {shlex.quote(str(root))}"
+
+
 def command(words: str, root: Path) -> str:
     """Return a command line for the execution `root`, in backquotes."""
     return f"`hankweave {words}{_option(root)}`"

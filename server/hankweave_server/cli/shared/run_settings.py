@@ -290,6 +290,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         adopted_state=given["adopt_state"],
         executions_root=executions.executions_root(),
         headless=given["headless"],
+        keep_running=given["keep_running"],
         unattended=not sys.stdout.isatty(),
         plan_on_record=given["for_a_moment"],
         begin_at=None if begin_at is None else CodonId(begin_at),
