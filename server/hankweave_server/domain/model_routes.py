@@ -37,6 +37,7 @@ _EFFORT = re.compile(r"(?P<model>.+)-(?P<effort>high|xhigh)")
 
 _BEDROCK = ("amazon-bedrock", "bedrock")
 _ZAI = ("zai", "z-ai", "zhipuai")
+_MAKER_OF = {"claude": "anthropic", "codex": "openai", "gemini": "google"}
 _MAKERS = ("anthropic", "openai", "google", "amazon-bedrock", "opencode", "codex", "gemini")
 
 
@@ -63,6 +64,21 @@ def routes_of(model: str) -> tuple[Route, ...]:
         return _of_provider(provider.lower(), rest, name)
 
     return _of_bare(name)
+
+
+def served_by(model: str) -> str | None:
+    """Return the provider of a model; None if its name does not tell it."""
+    route = next(iter(routes_of(model)), None)
+    if route is not None and route.on_bedrock:
+        return _BEDROCK[0]
+
+    maker = None if route is None else maker_of(route.agent)
+    return maker or model.strip().lower().rpartition("/")[0].rpartition("/")[2] or None
+
+
+def maker_of(agent: str) -> str | None:
+    """Return the maker of the models that an agent runs; None if it runs those of many."""
+    return _MAKER_OF.get(agent)
 
 
 def suggestion_for(model: str) -> str | None:

@@ -32,17 +32,14 @@ MODEL: Final = "gen_ai.request.model"
 PROVIDER: Final = "gen_ai.provider.name"
 """As far as the model's name or the agent tells it."""
 PROVIDERS: Final = {
-    "claude": "anthropic",
-    "codex": "openai",
-    "gemini": "gcp.gemini",
     "amazon-bedrock": "aws.bedrock",
-    "bedrock": "aws.bedrock",
     "azure": "azure.ai.openai",
+    "google": "gcp.gemini",
     "google-vertex": "gcp.vertex_ai",
     "mistral": "mistral_ai",
     "xai": "x_ai",
 }
-"""Their names in the conventions, by our names of agents and the providers of models."""
+"""Their names in the conventions, where they differ from those that models have."""
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 """All of them, cached ones included."""
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"

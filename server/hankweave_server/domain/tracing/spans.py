@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from hankweave_protocol import instants
-from hankweave_protocol.hank import ClaudeAgentSpec, CodexAgentSpec, Codon
+from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.state import (
     CodonExecution,
@@ -25,7 +25,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
-from hankweave_server.domain.model_routes import routes_of
+from hankweave_server.domain.model_routes import maker_of, served_by
 from hankweave_server.domain.tracing import conventions as names
 from hankweave_server.domain.tracing.conventions import Instrument
 
@@ -200,25 +200,12 @@ def attributes_of(value: object, fields: Iterable[str]) -> Iterator[tuple[str, A
 
 def provider_of(codon: Codon) -> str | None:
     """Return the provider of a codon's model, by its name in the conventions; None if unknown."""
-    known = names.PROVIDERS
-    if not codon.model:
-        match codon.agent:
-            case ClaudeAgentSpec():
-                return known["claude"]
-            case CodexAgentSpec():
-                return known["codex"]
-            case _:
-                return None
+    if codon.model:
+        provider = served_by(codon.model)
+    else:
+        provider = None if codon.agent is None else maker_of(str(codon.agent.__struct_config__.tag))
 
-    route = next(iter(routes_of(codon.model)), None)
-    if route is not None and route.on_bedrock:
-        return known["bedrock"]
-
-    if route is not None and route.agent in known:
-        return known[route.agent]
-
-    provider = codon.model.strip().lower().rpartition("/")[0].rpartition("/")[2]
-    return known.get(provider, provider) or None
+    return None if provider is None else names.PROVIDERS.get(provider, provider)
 
 
 def usage_of(tokens: Tokens) -> dict[str, Attribute]:
