@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -15,7 +16,13 @@ import anyio
 import anyio.to_thread
 
 from hankweave_protocol import instants
-from hankweave_protocol.events import ErrorEvent, EventData, ServerIdle, ServerReady
+from hankweave_protocol.events import (
+    ErrorEvent,
+    EventData,
+    ServerIdle,
+    ServerReady,
+    StateTransition,
+)
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus, WatchStatus
 from hankweave_protocol.state import NO_TOKENS
@@ -62,11 +69,12 @@ from hankweave_server.execution.maintenance.health_monitor import HealthMonitor,
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.maintenance.secret_scan import SecretScan
 from hankweave_server.execution.recovery import Recovery
+from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.hank.load import LoadedHank
-from hankweave_server.ledger.writer import Ledger
+from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
@@ -81,8 +89,6 @@ LINGER = 2.0
 
 Clients get the last events in that time, and one that connects keeps the server running.
 """
-
-_BETWEEN_LOOKS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +125,12 @@ class App:
         self._started = opened.clock.monotonic()
         self._containment = containment()
         self._started_at = instants.to_text(opened.clock.now())
-        self.is_ready = False
-        """True from the end of recovery until shutdown begins."""
+        self._is_ready = False
         self._listener: Listener | None = None
         self.bulletin = HealthMonitor(opened.ledger, opened.clock)
         """The current problems of the server."""
         self.git_index = GitIndex(opened.layout, require_lock)
+        self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
         roster = _roster(opened)
         recorded = HankRecord(opened.hank.hank, opened.ledger.redactor)
         self.checkpointer = Checkpointer(
@@ -146,19 +152,20 @@ class App:
         )
         self.ctx = replace(
             _context(opened, self.checkpointer, roster, recorded, self._started),
+            guard=TreeGuard(self.exit_policy.look_again),
             confinement=settings,
             open_agent_access=self._open_agent_access,
             traceparent=traceparent,
         )
         self.first_client = anyio.Event()
         """Set when a client has completed its handshake."""
-        self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
         self.runner = Runner(
             self.ctx,
             autostart=opened.settings.autostart,
             until=opened.settings.until,
             ends_server=self.exit_policy.applies,
             on_rest=on_rest,
+            on_change=self.exit_policy.look_again,
         )
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer)
@@ -182,6 +189,17 @@ class App:
             ExplorationSettings(attempt_options(opened.settings), self._branch_home),
         )
         self._dispatch = self._dispatcher(stop, kill)
+
+    def open_for_commands(self) -> None:
+        """Note that the recovery is over."""
+        self._is_ready = True
+
+    def begin_shutdown(self) -> None:
+        """Let what runs in the background end."""
+        self._is_ready = False
+        self.packing.stop()
+        self.branching.stop()
+        self.time_watch.stop()
 
     def attach(self, listener: Listener) -> None:
         """Set the open listener: addresses and client counts are correct from now on."""
@@ -250,6 +268,7 @@ class App:
             metrics=self._metrics,
             report=self.bulletin.report,
             withdraw=self.bulletin.withdraw,
+            clients_changed=self.exit_policy.look_again,
         )
 
     def _greeted(self, caller: Caller) -> Iterable[EventData]:
@@ -292,10 +311,10 @@ class App:
 
     def _health(self) -> HealthAnswer:
         health = self.bulletin.health
-        standing = "" if self.is_ready else "The server is starting or stopping."
+        standing = "" if self._is_ready else "The server is starting or stopping."
         return HealthAnswer(
             alive=True,
-            ready=self.is_ready and health.status == "ok",
+            ready=self._is_ready and health.status == "ok",
             detail=" ".join(filter(None, (standing, health.sentence))),
             problems=health.problems,
         )
@@ -455,6 +474,11 @@ class ExitPolicy:
         """`clients` counts the clients that are connected and have completed the handshake."""
         self._settings = settings
         self._clients = clients
+        self._changed = anyio.Event()
+
+    def look_again(self) -> None:
+        """Note that clients, the runner or a rollback may have changed the decision."""
+        self._changed.set()
 
     @property
     def is_immediate(self) -> bool:
@@ -472,17 +496,23 @@ class ExitPolicy:
 
     async def wait(self, ctx: ExecutionContext, runner: Runner) -> Outcome:
         """Wait until the plan has ended and no client has needed the server for a while."""
-        since: float | None = None
-        while True:
-            now = ctx.clock.monotonic()
-            if not (_has_ended(ctx, runner) and self.applies()):
-                since = None
-            elif since is None:
-                since = now
-            elif now - since >= LINGER:
-                return runner.outcome
+        end = math.inf
+        with ctx.ledger.subscribe(self._heed):
+            while True:
+                if not (_has_ended(ctx, runner) and self.applies()):
+                    end = math.inf
+                elif end == math.inf:
+                    end = anyio.current_time() + LINGER
+                elif anyio.current_time() >= end:
+                    return runner.outcome
 
-            await anyio.sleep(_BETWEEN_LOOKS)
+                self._changed = anyio.Event()
+                with anyio.move_on_after(end - anyio.current_time()):
+                    await self._changed.wait()
+
+    def _heed(self, published: Published) -> None:
+        if isinstance(published.event.data, StateTransition):
+            self.look_again()
 
 
 def _has_ended(ctx: ExecutionContext, runner: Runner) -> bool:

@@ -327,7 +327,7 @@ class Daemon:
             )
         elif app.runner.outcome is Outcome.FAILED:
             self._on_rest(Outcome.FAILED)
-        elif not _begins_by_itself(app):
+        elif not app.runner.begins_by_itself:
             pass
         elif self._settings.begin_at is not None:
             if await self._may_begin(app):
@@ -352,10 +352,10 @@ class Daemon:
                 await app.first_client.wait()
 
         await app.ctx.guard.settled()
-        return _begins_by_itself(app)
+        return app.runner.begins_by_itself
 
     async def _tell_nothing_to_do(self, app: App, opened: OpenedExecution) -> None:
-        app.runner.outcome = Outcome.COMPLETED
+        app.runner.note_end()
         if next_codon(app.ctx.state) is not None:
             until = self._settings.until
             message = f"Codon {until} has already run; --until ends the plan there."
@@ -410,10 +410,7 @@ class Daemon:
     async def _drain(self, app: App, opened: OpenedExecution, reason: str) -> None:
         """End the agent, take the `exit` checkpoint, close the run; bounded in time."""
         log.info("Stopping: %s", reason)
-        app.is_ready = False
-        app.packing.stop()
-        app.branching.stop()
-        app.time_watch.stop()
+        app.begin_shutdown()
         with anyio.move_on_after(self._switch.left_of(DRAIN_SECONDS)) as scope:
             async with alongside(partial(self._hurry_without_room, opened.ledger.space, scope)):
                 opened.ledger.leave(ServerStopping(reason=reason))
@@ -429,10 +426,10 @@ class Daemon:
             return
 
         log.error("The shutdown took too long; the next start recovers")
-        self._switch.exit_code = ExitCode.SOFTWARE
+        self._switch.end_with(ExitCode.SOFTWARE)
         if opened.ledger.space.is_short:
             # End the waiting for space: it raises the error that the user has to read.
-            self._switch.exit_code = ExitCode.IO_ERROR
+            self._switch.end_with(ExitCode.IO_ERROR)
             opened.ledger.space.give_up()
             await opened.ledger.aclose()
 
@@ -444,10 +441,6 @@ class Daemon:
 
     def _log_the_end(self) -> None:
         log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
-
-
-def _begins_by_itself(app: App) -> bool:
-    return app.runner.begins_by_itself and not app.runner.is_busy
 
 
 def _notifier(opened: OpenedExecution, destinations: Sequence[Destination]) -> Notifier:

@@ -56,6 +56,10 @@ class StopSwitch:
             self._flipped.set()
             self._bound_the_end()
 
+    def end_with(self, exit_code: ExitCode) -> None:
+        """Replace the exit code: the end did not go as it should."""
+        self.exit_code = exit_code
+
     def left_of(self, seconds: float) -> float:
         """Return the seconds left of a time span that began with the request to stop."""
         return max(0.0, self._since + seconds - anyio.current_time())

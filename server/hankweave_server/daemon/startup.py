@@ -91,7 +91,7 @@ async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> Non
     take_hank(opened.layout, opened.hank, opened.settings)
     _log_recovery(recovered)
     app.runner.resume_wait()
-    app.is_ready = True
+    app.open_for_commands()
 
 
 async def _announce(opened: OpenedExecution, past: StartFindings) -> None:

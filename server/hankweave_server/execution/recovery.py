@@ -308,7 +308,7 @@ class Recovery:
         else:
             return
 
-        await self._runner.leave_to_clients(
+        await self._runner.break_off_at_start(
             f"The plan does not go on by itself; the next start goes on. {why}"
         )
 

@@ -99,12 +99,14 @@ class Runner:
         until: CodonId | None = None,
         ends_server: Callable[[], bool] = lambda: False,
         on_rest: Callable[[Outcome], None] = lambda outcome: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`until` is the codon after which the plan does not continue by itself.
 
         `ends_server` returns whether the server ends with its plan, which clients are told.
 
-        `on_rest` is called when the plan has ended or failed and no codon is requested.
+        `on_rest` is called when the plan has ended or failed and no codon is requested, and
+        `on_change` whenever that may have become true or false.
         """
         self._ctx = ctx
         self._guard = ctx.guard
@@ -124,11 +126,10 @@ class Runner:
         self._at_rest.set()
         self._is_held = False
         self.active: CodonRun | None = None
-        self.outcome = Outcome.WAITING
-        self.begins_by_itself = True
-        """False once a client has started a codon or rolled back: the start of the server then
-        leaves to clients what runs next."""
+        self._outcome = Outcome.WAITING
+        self._is_left_to_clients = False
         self._on_rest = on_rest
+        self._on_change = on_change
         self._explore: Callable[[PlanEntry], Awaitable[None]] | None = None
 
     def when_explored(self, explore: Callable[[PlanEntry], Awaitable[None]]) -> None:
@@ -141,6 +142,24 @@ class Runner:
         return self._goes_on
 
     @property
+    def outcome(self) -> Outcome:
+        """The state of the plan when there is nothing to do."""
+        return self._outcome
+
+    def _set_outcome(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._on_change()
+
+    @property
+    def begins_by_itself(self) -> bool:
+        """Whether the start of the server, and not a client, decides what runs next."""
+        return not (self._is_left_to_clients or self.is_busy)
+
+    def leave_to_clients(self) -> None:
+        """Note that a client has started a codon or rolled back: it decides what runs next."""
+        self._is_left_to_clients = True
+
+    @property
     def is_busy(self) -> bool:
         return self.active is not None or self._wish is not None
 
@@ -151,7 +170,11 @@ class Runner:
 
     def reset_outcome(self) -> None:
         """Note that the plan is not at its end: a rollback begins."""
-        self.outcome = Outcome.WAITING
+        self._set_outcome(Outcome.WAITING)
+
+    def note_end(self) -> None:
+        """Note that an earlier server has run the plan to its end."""
+        self._set_outcome(Outcome.COMPLETED)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -167,7 +190,7 @@ class Runner:
         self.refuse_while_running()
         self._guard.refuse_when_closing()
         self.refuse_where_nothing_may_run(codon_id, self._ctx.state.execution_plan)
-        self.begins_by_itself = False
+        self.leave_to_clients()
         self._goes_on = self._autostart
         self._want(Wish(codon_id, skip_rig))
 
@@ -315,6 +338,7 @@ class Runner:
                     await self._serve(wish)
 
             self._at_rest.set()
+            self._on_change()
             if not self._guard.is_closing:
                 self._on_rest(self.outcome)
 
@@ -379,7 +403,7 @@ class Runner:
     async def _run_codon(self, run_id: RunId, entry: PlanEntry, run: CodonRun) -> None:
         self.active = run
         self._wish = None
-        self.outcome = Outcome.WAITING
+        self._set_outcome(Outcome.WAITING)
         try:
             terminal = await run.run()
             if terminal is None:
@@ -462,14 +486,14 @@ class Runner:
         error = ErrorEvent(message=str(fault), fatal=True, severity="fatal")
         await self._ctx.ledger.record(error)
         await self.close_run(failed=True)
-        self.outcome = Outcome.FAILED
+        self._set_outcome(Outcome.FAILED)
         await self.idle("codon-failed", str(fault))
 
     async def _after(self, entry: PlanEntry, terminal: TerminalCodon, *, halted: bool) -> None:
         """Decide what follows a codon's end."""
         if halted:
             # Without clients, nothing could start the codon again.
-            self.outcome = Outcome.WAITING if self._guard.is_rolling_back else Outcome.FAILED
+            self._set_outcome(Outcome.WAITING if self._guard.is_rolling_back else Outcome.FAILED)
             if not self._guard.is_rolling_back and not self._guard.is_closing:
                 await self._inform(f"Codon {entry.codon_id} force stopped")
 
@@ -524,7 +548,7 @@ class Runner:
 
     async def _give_up(self, sentence: str) -> None:
         await self.close_run()
-        self.outcome = Outcome.FAILED
+        self._set_outcome(Outcome.FAILED)
         await self.idle("codon-failed", sentence)
 
     async def _cannot_be_retried(self, wish: Wish, fault: Exception) -> None:
@@ -550,7 +574,7 @@ class Runner:
         following = self.upcoming
         if following is None:
             await self.close_run()
-            self.outcome = Outcome.COMPLETED
+            self._set_outcome(Outcome.COMPLETED)
             await self._tell_the_end(terminal)
         elif self._wish is not None:
             return  # A client was faster than the plan.
@@ -600,10 +624,10 @@ class Runner:
         ledger.leave(self._snapshot_of(ledger.state, is_rolling_back=False), causes=causes)
         ledger.leave(ServerIdle(reason="rollback-completed", message=ROLLED_BACK))
 
-    async def leave_to_clients(self, sentence: str) -> None:
+    async def break_off_at_start(self, sentence: str) -> None:
         """Start nothing at the start of the server; one that ends with its plan ends as failed."""
-        self.begins_by_itself = False
-        self.outcome = Outcome.FAILED
+        self.leave_to_clients()
+        self._set_outcome(Outcome.FAILED)
         await self.idle("codon-failed", sentence)
 
     async def idle(self, reason: IdleReason, message: str) -> None:

@@ -26,9 +26,17 @@ class Hub:
     """The live clients of one server."""
 
     def __init__(
-        self, last_seq: Callable[[], int], record: Callable[[bytes], None], clock: Clock
+        self,
+        last_seq: Callable[[], int],
+        record: Callable[[bytes], None],
+        clock: Clock,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a hub; `record` logs each broadcast frame once for all clients."""
+        """Create a hub; `record` logs each broadcast frame once for all clients.
+
+        `on_change` is called when the number of live clients has changed.
+        """
+        self._on_change = on_change
         self._last_seq = last_seq
         self._record = record
         self._clock = clock
@@ -49,10 +57,13 @@ class Hub:
             return False
 
         self._live[outbox] = after
+        self._on_change()
         return True
 
     def leave(self, outbox: Outbox) -> None:
-        self._live.pop(outbox, None)
+        if self._live.pop(outbox, None) is not None:
+            self._on_change()
+
         self._of_hankweave.discard(outbox)
         self._curious.discard(outbox)
 

@@ -201,7 +201,12 @@ class Listener:
         self._port: Port | None = None
         self._is_crowded = False
         self.port = settings.port
-        self.hub = Hub(doors.last_seq, lambda frame: traffic.record("out", frame), clock)
+        self.hub = Hub(
+            doors.last_seq,
+            lambda frame: traffic.record("out", frame),
+            clock,
+            on_change=doors.clients_changed,
+        )
         """The hub that the ledger publishes to."""
         self._conversations = Conversations(
             Shared(

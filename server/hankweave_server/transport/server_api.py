@@ -61,3 +61,5 @@ class ServerApi:
     """Record a problem of the port and report it to clients."""
     withdraw: Callable[[ProblemCode], None] = lambda code: None
     """Report that the problem is over."""
+    clients_changed: Callable[[], None] = lambda: None
+    """Called when a client has become live, or has left."""

@@ -9,7 +9,7 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -20,7 +20,9 @@ from hankweave_protocol.errors import ErrorCode, Refused
 class TreeGuard:
     """Whether a rollback is changing the work tree of one execution, or has left it half done."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called when a rollback begins and when it ends."""
+        self._on_change = on_change
         self._free = anyio.Event()
         self._free.set()
         self._is_half_restored = False
@@ -45,10 +47,12 @@ class TreeGuard:
         self.refuse_when_closing()
         self._refuse_in_rollback("A rollback is in progress.")
         self._free = anyio.Event()
+        self._on_change()
         try:
             yield
         finally:
             self._free.set()
+            self._on_change()
 
     def leave(self, *, half_restored: bool) -> None:
         """Note how a rollback has left the files."""

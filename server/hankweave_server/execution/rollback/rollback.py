@@ -164,7 +164,7 @@ class Rollback:
 
                 is_asked = intent.to_run is not None and not request.after_crash
                 if is_asked or report.leaves_files_different:
-                    self._runner.begins_by_itself = False
+                    self._runner.leave_to_clients()
 
         # No command is refused meanwhile: a client that has seen the events may send one.
         await self._restoration.forget(intent)

@@ -1,0 +1,109 @@
+"""A server ends with its plan when nobody needs it; it looks only when something has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from hankweave_protocol.ids import CodonId
+from hankweave_server import app
+from hankweave_server.app import ExitPolicy
+from hankweave_server.execution.rollback.guard import TreeGuard
+from hankweave_server.execution.runner import Outcome
+from hankweave_server.settings import RunSettings
+from support.waiting import limited
+
+
+class Scene:
+    """A plan, a rollback and clients, as the policy sees them."""
+
+    def __init__(self) -> None:
+        settings = RunSettings(hank=Path("hank.json"), data=None, unattended=True)
+        self.clients, self.looks = 0, 0
+        self.policy = ExitPolicy(settings, self._count)
+        self.guard = TreeGuard(self.policy.look_again)
+        self.runner = SimpleNamespace(is_busy=True, outcome=Outcome.WAITING, upcoming=None)
+        self.ctx = SimpleNamespace(guard=self.guard, ledger=SimpleNamespace(subscribe=_subscribe))
+        self.ended: list[Outcome] = []
+
+    def _count(self) -> int:
+        self.looks += 1
+        return self.clients
+
+    async def wait(self) -> None:
+        self.ended.append(await self.policy.wait(cast(Any, self.ctx), cast(Any, self.runner)))
+
+    async def change(self, **changes: object) -> None:
+        """Change the runner or the number of clients, and let the policy look."""
+        for name, value in changes.items():
+            setattr(self if name == "clients" else self.runner, name, value)
+
+        self.policy.look_again()
+        await anyio.wait_all_tasks_blocked()
+
+
+@contextmanager
+def _subscribe(heed: object) -> Iterator[None]:
+    yield
+
+
+async def test_the_server_ends_when_nothing_needs_it_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not while a codon or a rollback runs, more of the plan is to come, or a client is there."""
+    monkeypatch.setattr(app, "LINGER", 0.0)
+    scene = Scene()
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.wait)
+            await scene.change(clients=1)
+            await scene.change(is_busy=False)
+            await scene.change(outcome=Outcome.COMPLETED, upcoming=CodonId("next"))
+            await scene.change(upcoming=None)
+            with scene.guard.rolling_back():
+                await scene.change(clients=0)
+                assert not scene.ended
+
+    assert scene.ended == [Outcome.COMPLETED]
+
+
+async def test_a_client_that_comes_in_time_keeps_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time that the server lingers begins anew when the client has left."""
+    monkeypatch.setattr(app, "LINGER", 3600.0)
+    scene = Scene()
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.wait)
+            await scene.change(is_busy=False, outcome=Outcome.FAILED)
+            await scene.change(clients=1)
+            monkeypatch.setattr(app, "LINGER", 0.0)
+            assert not scene.ended
+            await scene.change(clients=0)
+
+    assert scene.ended == [Outcome.FAILED]
+
+
+async def test_a_server_at_rest_does_not_look_again_and_again() -> None:
+    """It looks once for each change."""
+    scene = Scene()
+    with limited():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(scene.wait)
+            await scene.change(clients=1, is_busy=False, outcome=Outcome.COMPLETED)
+            looks = scene.looks
+            for _ in range(1_000):
+                await anyio.lowlevel.checkpoint()
+
+            assert scene.looks == looks
+            await scene.change()
+            assert scene.looks == looks + 1
+            tasks.cancel_scope.cancel()
