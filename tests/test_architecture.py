@@ -206,3 +206,55 @@ def test_the_domain_is_pure(path: Path) -> None:
     assert not {module.split(".")[0] for module in imports_of(path)} & forbidden
     for node in ast.walk(ast.parse(path.read_text())):
         assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), module_name(path)
+
+
+OF_LIBRARIES = frozenset({"args", "deadline", "resume"})
+"""Attributes that are set of objects of libraries, and that some class of ours has as well."""
+
+
+def attributes_set_in(path: Path) -> Iterator[tuple[str, ast.Attribute]]:
+    """Yield the class around, or nothing, and the target of each assignment to an attribute."""
+
+    def walk(node: ast.AST, owner: str) -> Iterator[tuple[str, ast.Attribute]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store):
+                yield owner, child
+
+            yield from walk(child, child.name if isinstance(child, ast.ClassDef) else owner)
+
+    yield from walk(ast.parse(path.read_text()), "")
+
+
+def attributes_declared_in(path: Path) -> set[str]:
+    """Return the attributes of a module's classes."""
+    declared = {node.attr for owner, node in attributes_set_in(path) if owner and is_own(node)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+                    declared.add(each.target.id)
+                elif isinstance(each, ast.FunctionDef):
+                    declared.add(each.name)  # It may be a property with a setter.
+
+    return declared
+
+
+def is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def test_nobody_sets_an_attribute_of_an_object_of_another_package() -> None:
+    """An object has a method for what others may change of it."""
+    declared = {path: attributes_declared_in(path) for path in modules()}
+    every = frozenset[str]().union(*declared.values())
+    packages: dict[Path, set[str]] = {}
+    for path, names in declared.items():
+        packages.setdefault(path.parent, set()).update(names)
+
+    foreign = [
+        f"{module_name(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in modules()
+        for _, node in attributes_set_in(path)
+        if not is_own(node) and node.attr in every - packages[path.parent] - OF_LIBRARIES
+    ]
+    assert foreign == []

@@ -544,7 +544,7 @@ class Recording:
 
     def _notes_gathered(self, commit: Sha, content: bytes, staging: ObjectStaging) -> Sha:
         """Write the notes from what older notes trees have, because the present one is damaged."""
-        self._repo.is_doubted = True
+        self._repo.doubt()
         lost = self._repo.target(NOTES_REF)
         assert lost is not None, "without a ref there is no damage"
         set_aside(self._repo.path / QUARANTINE / lost, NOTES_REF, lost)

@@ -464,7 +464,7 @@ class CheckpointEngine:
 
             self._verification = Verification(self._repo, self._notes)
             self._epochs = Epochs(self._repo)
-            self._repo.is_doubted = False
+            self._repo.trust()
             return repaired
 
     # Restore
@@ -810,7 +810,7 @@ class CheckpointEngine:
         if sha is None or self.exists(sha):
             return sha
 
-        self._repo.is_doubted = True
+        self._repo.doubt()
         newest = next(self._repo.history(self.recorded), None)
         return None if newest is None else newest.sha
 
@@ -819,7 +819,7 @@ class CheckpointEngine:
 
         The lost ref is moved aside first, for `fsck --repair` and the journal to report.
         """
-        self._repo.is_doubted = True
+        self._repo.doubt()
         lost = self._repo.tip(run_id)
         assert lost is not None, "there is a tip that cannot be read"
         on_run = (facts.sha for facts in self.commits(self.recorded) if facts.run_id == run_id)
@@ -836,7 +836,7 @@ class CheckpointEngine:
 
     def _is_doubted(self) -> None:
         """Make later checkpoints store content again that the repository turns out to lack."""
-        self._repo.is_doubted = True
+        self._repo.doubt()
         self._memory.forget()
 
     def _commit(self, sha: Sha) -> RawCommit:

@@ -103,7 +103,7 @@ class Planning:
 
     def _damaged(self, problem: KeyError) -> CheckpointDamaged | ShadowRepositoryError:
         repo, sha = self._target.repo, self._target.sha
-        repo.is_doubted = True
+        repo.doubt()
         damages = Verification(repo, Notes(repo)).unreadable(sha)
         if damages:
             return CheckpointDamaged(sha, tuple(damages))

@@ -321,7 +321,7 @@ class WorkTreeMemory:
         """Record that the state of the index has become that commit."""
         self._commit, self._tree = commit, tree
         self.table.gone.clear()
-        self.table.empty_members = {folder.path for folder in self.table.empty_folders()}
+        self.table.track_present_empty_folders()
         self.observer.forget()
 
     def missed_by_watch(self) -> tuple[bytes, ...]:
@@ -351,7 +351,7 @@ class WorkTreeMemory:
 
         if not saved.store.items() <= store_listing(self._objects).items():
             # A file of the store is gone or changed, perhaps with objects that the cache names.
-            self._repo.is_doubted = True
+            self._repo.doubt()
         elif self._is_ours(saved.made_at):
             self.follow(self._repo.head())
             saved.apply(self.table)
@@ -382,6 +382,5 @@ class WorkTreeMemory:
             elif known is not None:
                 self.table.drop(known)
 
-        self.table.empty_members = set(empty_folders)
-        self.table.outline += 1
+        self.table.track_empty_folders(empty_folders)
         self._tree = tree

@@ -97,7 +97,7 @@ class ShadowRepo:
         self._whole_loose: set[bytes] = set()
         self._loose_commits: dict[Sha, tuple[tuple[int, int, int], RawCommit]] = {}
         """Commits that were read from loose files, with inode, size and time of each file."""
-        self.is_doubted = False
+        self._is_doubted = False
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
         self.verified: set[bytes] = set()
         """Blobs that were read whole, and that a restore need not read before it writes them."""
@@ -119,12 +119,20 @@ class ShadowRepo:
 
     # Objects
 
+    def doubt(self) -> None:
+        """Note that objects are missing or damaged: from now on `stored` reads what it reports."""
+        self._is_doubted = True
+
+    def trust(self) -> None:
+        """Note that a repair is complete."""
+        self._is_doubted = False
+
     def stored(self) -> Callable[[bytes], bool]:
         """Return a test for objects stored now; it may miss objects added or removed later."""
         exists = self.existing()
 
         def holds(digest: bytes) -> bool:
-            return exists(digest) and (not self.is_doubted or self._is_readable(digest))
+            return exists(digest) and (not self._is_doubted or self._is_readable(digest))
 
         return holds
 

@@ -522,6 +522,15 @@ class StatIndex:
             if self.unproven is not None:
                 self.unproven.add_folder(folder)
 
+    def track_empty_folders(self, paths: Iterable[bytes]) -> None:
+        """Track these empty folders, those of a checkpoint, and no others."""
+        self.empty_members = set(paths)
+        self.outline += 1
+
+    def track_present_empty_folders(self) -> None:
+        """Track the empty folders that a checkpoint has just recorded."""
+        self.empty_members = {folder.path for folder in self.empty_folders()}
+
     def empty_folders(self) -> list[Folder]:
         """Return the empty folders that a checkpoint records."""
         return [
