@@ -208,7 +208,30 @@ def test_the_domain_is_pure(path: Path) -> None:
         assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), module_name(path)
 
 
-OF_LIBRARIES = frozenset({"args", "deadline", "resume"})
+TWICE = frozenset({"Checkpoint", "Condition"})
+"""Names that published interfaces have given to two things.
+
+`Checkpoint` is a class of `hankweave_server.architect`, and a type in the schemas of the MCP tools.
+`Condition` is a type of `hank.schema.json`, and one of `asyncapi.json`.
+"""
+
+REFERENCE_SHAPES = PROTOCOL / "hankweave_protocol" / "reference_shapes.py"
+"""Its classes are named after the events of Hankweave that they describe."""
+
+
+def test_a_public_class_name_has_one_meaning() -> None:
+    """Whoever reads or searches for a name finds one class."""
+    places: dict[str, list[str]] = {}
+    for path in set(modules()) - {REFERENCE_SHAPES}:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module_name(path))
+
+    public = {name: found for name, found in places.items() if name[0] != "_"}
+    assert {name for name, found in public.items() if len(found) > 1} == TWICE
+
+
+OF_LIBRARIES = frozenset({"args", "deadline", "raw", "resume"})
 """Attributes that are set of objects of libraries, and that some class of ours has as well."""
 
 

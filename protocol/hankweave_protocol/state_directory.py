@@ -53,7 +53,7 @@ class Identity(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ProjectFolder:
     """A project's folder, as the file system knows it."""
 
     path: str
@@ -62,7 +62,7 @@ class Folder:
     born: int | None
 
     @classmethod
-    def at(cls, path: Path) -> Folder:
+    def at(cls, path: Path) -> ProjectFolder:
         """Look at a folder; raise OSError if there is none."""
         status = path.stat()
         shown = os.fsencode(os.path.realpath(path)).decode("utf-8", "replace")
@@ -84,7 +84,7 @@ def _born(path: Path) -> int | None:
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
-def is_of_folder(identity: Identity, here: Folder) -> bool:
+def is_of_folder(identity: Identity, here: ProjectFolder) -> bool:
     """Return whether the state was last served for this very folder, under any path.
 
     The time of creation tells it from one that got the inode of a removed folder. Without it, the
@@ -99,7 +99,7 @@ def is_of_folder(identity: Identity, here: Folder) -> bool:
     return identity.born == here.born
 
 
-def belongs(kept: Identity | None, marker: Identity | None, here: Folder) -> bool:
+def belongs(kept: Identity | None, marker: Identity | None, here: ProjectFolder) -> bool:
     """Return whether the state that lies at a project's place is the project's.
 
     A state without an identity, of an older version, is unless a marker says that the project has
@@ -170,7 +170,7 @@ def existing_private_folder(root: Path) -> Path | None:
     if not os.path.isdir(root):
         return folder
 
-    here = Folder.at(root)
+    here = ProjectFolder.at(root)
     return folder if belongs(identity_in(folder), marker_of(root), here) else None
 
 

@@ -24,7 +24,7 @@ LONGEST = 30.0
 """Seconds in which a response must have been read, from its headers on."""
 
 
-class Refused(requests.RequestException):
+class ResponseRefused(requests.RequestException):
     """A response that is not used; its message has no URL."""
 
 
@@ -32,11 +32,11 @@ class BoundedAdapter(HTTPAdapter):
     """An adapter that returns complete responses of a bounded size, and no redirects."""
 
     def send(self, request: requests.PreparedRequest, *_: Any, **settings: Any) -> Any:
-        """Send a request and read the response; raise Refused, or what requests raises."""
+        """Send a request and read the response; raise ResponseRefused, or what requests raises."""
         response = super().send(request, **{**settings, "stream": True})
         try:
             if 300 <= response.status_code < 400:
-                raise Refused(
+                raise ResponseRefused(
                     f"the endpoint redirects ({response.status_code}), and redirects are not"
                     " followed; name the address where it answers"
                 )
@@ -54,10 +54,10 @@ def _read(raw: Any) -> bytes:
     while chunk := raw.read1(65_536, decode_content=True):
         body += chunk
         if len(body) > LARGEST:
-            raise Refused(f"the response is larger than {LARGEST >> 20} MiB")
+            raise ResponseRefused(f"the response is larger than {LARGEST >> 20} MiB")
 
         if time.monotonic() > deadline:
-            raise Refused(f"the response took longer than {LONGEST:g} s")
+            raise ResponseRefused(f"the response took longer than {LONGEST:g} s")
 
     return bytes(body)
 

@@ -87,7 +87,7 @@ class Undelivered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class NotificationEnvelope:
     """A notification with its identity, which is the same for each attempt."""
 
     id: str
@@ -128,7 +128,7 @@ class Destination(Protocol):
     def label(self) -> str:
         """Its name in messages; never its URL."""
 
-    def send(self, envelope: Envelope) -> None:
+    def send(self, envelope: NotificationEnvelope) -> None:
         """Make one attempt, in a thread; raise Undelivered."""
 
 
@@ -155,7 +155,7 @@ class Webhook:
     key: bytes = field(repr=False)
     clock: Clock
 
-    def send(self, envelope: Envelope) -> None:
+    def send(self, envelope: NotificationEnvelope) -> None:
         body, now = envelope.body(), int(self.clock.now().timestamp())
         headers = {
             "content-type": "application/json",
@@ -199,7 +199,7 @@ class Service:
     label: str
     client: Any = field(repr=False)
 
-    def send(self, envelope: Envelope) -> None:
+    def send(self, envelope: NotificationEnvelope) -> None:
         title = f"{envelope.notification.title} ({envelope.execution})"
         try:
             is_sent = self.client.notify(body=envelope.text, title=title)
@@ -299,12 +299,12 @@ class _Outbox:
     """The queue of one destination."""
 
     destination: Destination
-    waiting: deque[Envelope] = field(default_factory=deque)
+    waiting: deque[NotificationEnvelope] = field(default_factory=deque)
     filled: anyio.Event = field(default_factory=anyio.Event)
     emptied: anyio.Event = field(default_factory=anyio.Event)
     """Set while nothing waits and nothing is being sent."""
 
-    def put(self, envelope: Envelope) -> None:
+    def put(self, envelope: NotificationEnvelope) -> None:
         if len(self.waiting) == QUEUE:
             self.waiting.popleft()
             log.warning("%s: a notification was dropped, the queue is full", self.destination.label)
@@ -313,7 +313,7 @@ class _Outbox:
         self.emptied = anyio.Event()
         self.filled.set()
 
-    async def next(self) -> Envelope:
+    async def next(self) -> NotificationEnvelope:
         while not self.waiting:
             self.emptied.set()
             self.filled = anyio.Event()
@@ -400,7 +400,7 @@ class Notifier:
                 await outbox.emptied.wait()
 
     def _put(self, notification: Notification) -> None:
-        envelope = Envelope(
+        envelope = NotificationEnvelope(
             id=new_id(),
             timestamp=to_text(self._clock.now()),
             execution=self._execution,
@@ -415,7 +415,7 @@ class Notifier:
             envelope = await outbox.next()
             await self._send(outbox.destination, envelope)
 
-    async def _send(self, destination: Destination, envelope: Envelope) -> None:
+    async def _send(self, destination: Destination, envelope: NotificationEnvelope) -> None:
         """Make attempts until one succeeds or none will; the server's end is the last one."""
         for delay in (*self._delays, None):
             was_stopping = self._stopping.is_set()
@@ -439,7 +439,7 @@ class Notifier:
                 return
 
 
-async def attempt(destination: Destination, envelope: Envelope) -> None:
+async def attempt(destination: Destination, envelope: NotificationEnvelope) -> None:
     """Make one attempt in a thread; raise Undelivered, also after `LONGEST` seconds.
 
     It is a daemon thread: at its end, the interpreter waits for each thread of `anyio.to_thread`,

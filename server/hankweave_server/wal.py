@@ -97,7 +97,7 @@ class Image(msgspec.Struct, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class WalRecord:
     number: int
     base: int
     images: tuple[Image, ...]
@@ -369,7 +369,7 @@ def flush_and_rename(staged: Sequence[StagedFile]) -> None:
         fsutil.sync_directory(folder)
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path) -> list[WalRecord]:
     """Read the records that may be needed, oldest first; none if there is no log."""
     try:
         content = path.read_bytes()
@@ -382,7 +382,7 @@ def read_records(path: Path) -> list[Record]:
     return [record for record in found if record.number >= base]
 
 
-def replay(roots: Mapping[str, Path], records: Sequence[Record]) -> Iterator[str]:
+def replay(roots: Mapping[str, Path], records: Sequence[WalRecord]) -> Iterator[str]:
     """Write again what a crash kept from the disk; yield the names of the files written."""
     newest: dict[tuple[str, bytes], Image] = {}
     earlier: dict[tuple[str, bytes], set[bytes | None]] = {}
@@ -442,7 +442,7 @@ def _is_torn(content: bytes | None) -> bool:
     return content is None or not content.strip(b"\0")
 
 
-def _records_in(half: bytes) -> Iterator[Record]:
+def _records_in(half: bytes) -> Iterator[WalRecord]:
     """Yield the records from the start of a half, up to the first that is torn or older."""
     offset, last = 0, None
     while offset + _HEADER.size <= len(half):
@@ -457,11 +457,11 @@ def _records_in(half: bytes) -> Iterator[Record]:
         if checksum != _checksum(number, base, body):
             return
 
-        yield Record(number, base, _decode(body))
+        yield WalRecord(number, base, _decode(body))
         last = number
 
 
-def _number_of(record: Record) -> int:
+def _number_of(record: WalRecord) -> int:
     return record.number
 
 

@@ -24,7 +24,7 @@ from hankweave_server import bounded_requests, notify
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.notifications import Notification
 from hankweave_server.domain.tracing.spans import FinishedSpan
-from hankweave_server.notify import SECRET, Envelope, Undelivered, attempt, destinations
+from hankweave_server.notify import SECRET, NotificationEnvelope, Undelivered, attempt, destinations
 from hankweave_server.sentinels.providers import transport
 from hankweave_server.sentinels.providers.base import CallFailed, Message, ModelCall
 from hankweave_server.sentinels.providers.registry import Models
@@ -46,6 +46,7 @@ LIBRARIES |= {"opentelemetry.exporter", "requests", "urllib.request", "urllib3"}
 MEBIBYTE = bytes(1 << 20)
 ENDLESS = 256
 """Mebibytes after which an endless answer ends, so that a test fails instead of filling memory."""
+TIME = "2026-01-01T00:00:00Z"
 DONE = Notification("plan.finished", "Plan finished", "The plan is finished.", content="words")
 
 
@@ -131,7 +132,9 @@ def deliver(kind: str) -> Callable[[Rude, pytest.MonkeyPatch], str]:
         services = [] if hooks else [f"json://127.0.0.1:{rude.port}/hook"]
         secret = {SECRET: "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
         (destination,) = destinations(hooks, services, secret, SystemClock())
-        envelope = Envelope("msg_1", "2026-01-01T00:00:00Z", "tonight", DONE, with_content=False)
+        envelope = NotificationEnvelope(
+            "msg_1", "2026-01-01T00:00:00Z", "tonight", DONE, with_content=False
+        )
 
         async def main() -> str:
             try:
@@ -238,10 +241,12 @@ async def test_a_destination_that_never_ends_its_headers_is_given_up(
     class Hangs:
         label = "webhook 1"
 
-        def send(self, _: Envelope) -> None:
+        def send(self, _: NotificationEnvelope) -> None:
             hanging.wait(LIMIT)
 
-    envelope = Envelope("msg_1", "2026-01-01T00:00:00Z", "tonight", DONE, with_content=False)
+    envelope = NotificationEnvelope(
+        "msg_1", "2026-01-01T00:00:00Z", "tonight", DONE, with_content=False
+    )
     with pytest.raises(Undelivered, match="no answer within") as raised:
         await attempt(Hangs(), envelope)
 

@@ -24,7 +24,7 @@ from hankweave_server.cli.notify import notify
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.notifications import Notification
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.notify import SECRET, Envelope, Notifier, destinations, signature
+from hankweave_server.notify import SECRET, NotificationEnvelope, Notifier, destinations, signature
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually, limited
@@ -241,7 +241,7 @@ class Silent:
         self.is_asked, self.is_over = threading.Event(), threading.Event()
         self.thread: threading.Thread | None = None
 
-    def send(self, envelope: Envelope) -> None:
+    def send(self, envelope: NotificationEnvelope) -> None:
         self.thread = threading.current_thread()
         self.is_asked.set()
         self.is_over.wait()

@@ -89,7 +89,7 @@ def prompt_for(kind: str) -> str:
     return msgspec.json.encode(_SCRIPT).decode() if kind == "scripted" else _PROMPT
 
 
-class Attempt:
+class SelfTestRun:
     """A self-test in a directory of its own."""
 
     def __init__(self, name: str, agent: Agent, prompt: str, model: str, folder: Path) -> None:

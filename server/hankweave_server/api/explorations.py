@@ -24,7 +24,7 @@ from hankweave_server.domain.exploration.explorations import (
     exploration_named,
     result_of,
 )
-from hankweave_server.domain.path_merge import Policy
+from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.exploration.adoption import (
     MergeOptions,
@@ -126,7 +126,7 @@ class Explorer:
         self._runner.refuse_while_running()
         options = MergeOptions(
             paths=self._rollbacks.meant_paths(command.paths),
-            policy=Policy(command.on_conflict),
+            policy=ConflictPolicy(command.on_conflict),
             conflicts_in=command.conflicts_in,
         )
         request = await merge_result(self._ctx, exploration, attempt, sha, options, causes)

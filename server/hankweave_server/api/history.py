@@ -69,7 +69,7 @@ differ in the same way.
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class ComparedSides:
     """The two sides of a comparison; `new` None is the work tree."""
 
     old: CheckpointRecord
@@ -100,7 +100,7 @@ class Diffs:
         old = self._past.named(command.from_sha, at="$.data.from")
         new = None if command.to_sha is None else self._past.named(command.to_sha, at="$.data.to")
         return await self.page(
-            Sides(old, new),
+            ComparedSides(old, new),
             command.paths,
             patch=command.patch,
             limit=command.limit,
@@ -109,7 +109,7 @@ class Diffs:
 
     async def page(
         self,
-        sides: Sides,
+        sides: ComparedSides,
         paths: Sequence[str] | None = None,
         *,
         patch: bool = False,
@@ -138,7 +138,7 @@ class Diffs:
             cursor=following,
         )
 
-    async def _comparison(self, sides: Sides, selection: Selection) -> DiffResult:
+    async def _comparison(self, sides: ComparedSides, selection: Selection) -> DiffResult:
         """Compare the sides; results for two commits are kept because they never change."""
         if sides.new is None:
             return await self._compare(sides, selection)
@@ -154,11 +154,11 @@ class Diffs:
 
         return found
 
-    async def _compare(self, sides: Sides, selection: Selection) -> DiffResult:
+    async def _compare(self, sides: ComparedSides, selection: Selection) -> DiffResult:
         return await anyio.to_thread.run_sync(_compared, await self._diff(sides, selection))
 
     async def _diff(
-        self, sides: Sides, selection: Selection, *, patch: bool = False
+        self, sides: ComparedSides, selection: Selection, *, patch: bool = False
     ) -> tuple[FileDiff, ...]:
         sources = self._past.sources
         old, new = sides.old.sha, None if sides.new is None else sides.new.sha
@@ -166,7 +166,7 @@ class Diffs:
             return await sources.store.diff(old, new, sources.patterns, selection, patch=patch)
 
     async def _with_patches(
-        self, sides: Sides, names: Sequence[bytes], files: tuple[FileDifference, ...]
+        self, sides: ComparedSides, names: Sequence[bytes], files: tuple[FileDifference, ...]
     ) -> tuple[tuple[FileDifference, ...], int]:
         """Add patches to a page; return how many of its files still fit into it."""
         found = await self._diff(sides, frozenset(names), patch=True)
@@ -181,7 +181,7 @@ class Diffs:
         return items[: fitting.stop], fitting.stop
 
     async def _refuse_unknown(
-        self, paths: Sequence[str] | None, found: DiffResult, sides: Sides
+        self, paths: Sequence[str] | None, found: DiffResult, sides: ComparedSides
     ) -> None:
         """Refuse a path that is on neither side: "no difference" would hide a misspelt name."""
         for index, text in enumerate(paths or ()):
@@ -397,14 +397,14 @@ class Looks:
         if before is None:
             return None
 
-        return await self._diffs.page(Sides(before, record), command.paths)
+        return await self._diffs.page(ComparedSides(before, record), command.paths)
 
     async def _now(self, place: _Place, command: ReplayView) -> DiffPage | None:
         """Return what has changed in the files since."""
         if place.record is None or "now" not in command.compare:
             return None
 
-        return await self._diffs.page(Sides(place.record, None), command.paths)
+        return await self._diffs.page(ComparedSides(place.record, None), command.paths)
 
 
 def _as_text(data: bytes) -> tuple[str, Literal["utf-8", "base64"]]:

@@ -42,8 +42,8 @@ from hankweave_server.checkpoints.model import (
     ChangeKind,
     CheckpointMade,
     CheckpointRequest,
-    FileChange,
     Skipped,
+    WorkTreeChange,
 )
 from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
@@ -267,7 +267,7 @@ class Capture:
 class CapturedChanges:
     """Changes to be reported before the checkpoint that holds them."""
 
-    changes: tuple[FileChange, ...]
+    changes: tuple[WorkTreeChange, ...]
     digests: Mapping[bytes, str]
     """SHA-256 of those that were read at once."""
     capture: Capture
@@ -554,16 +554,18 @@ class Recording:
         assert top is not None, "there is a note to add"
         return Sha(top.hex())
 
-    def _changes(self, parent: Sha | None, sizes: Mapping[bytes, int]) -> tuple[FileChange, ...]:
+    def _changes(
+        self, parent: Sha | None, sizes: Mapping[bytes, int]
+    ) -> tuple[WorkTreeChange, ...]:
         """Compare the stat index with the parent; unreadable parts of the parent count as absent.
 
         A file's size is in its stat data, except for unstable files, whose sizes are passed.
         """
 
-        def described(difference: Difference) -> FileChange:
+        def described(difference: Difference) -> WorkTreeChange:
             path, before, after, signature = difference
             size = signature.size if after and signature else sizes.get(path, 0)
-            return FileChange(path, kind_of_change(before, after), size)
+            return WorkTreeChange(path, kind_of_change(before, after), size)
 
         table, read = self._memory.table, self._repo.read_tree
         try:
@@ -580,12 +582,12 @@ def _is_of_a_database(file: TrackedFile) -> bool:
     return file.name.endswith(COMPANIONS) or any(name in file.folder.files for name in names)
 
 
-def _changes_of(merged: TreeMerge) -> Iterator[FileChange]:
+def _changes_of(merged: TreeMerge) -> Iterator[WorkTreeChange]:
     for each in merged.merged.decisions:
         if each.changes_ours:
             kind = kind_of_change(each.ours, each.result)
             size = 0 if each.result is None else merged.objects.size(each.result[1])
-            yield FileChange(each.path, kind, size)
+            yield WorkTreeChange(each.path, kind, size)
 
 
 def _moves(request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[str, str]:
@@ -616,7 +618,7 @@ class PendingChanges:
 
     def look(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[TrackedFile]
-    ) -> Iterator[FileChange]:
+    ) -> Iterator[WorkTreeChange]:
         """Yield what changed since the last checkpoint and was not yielded before.
 
         The memory must be fresh; `pending` are the files that it has found to differ.
@@ -629,13 +631,13 @@ class PendingChanges:
             now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
             if now != before:
                 size = seen.size if isinstance(seen, CapturedFile) else 0
-                yield FileChange(path, kind_of_change(before, now), size)
+                yield WorkTreeChange(path, kind_of_change(before, now), size)
 
             self._reported[path] = now
 
     def of_capture(
         self, last: bytes | None, patterns: tuple[str, ...], capture: Capture
-    ) -> Iterator[FileChange]:
+    ) -> Iterator[WorkTreeChange]:
         """Do the same as `look`, for what was captured a moment ago."""
         files = self._memory.table.files
         for path, before in self._suspects(last, patterns, capture.paths):
@@ -649,7 +651,7 @@ class PendingChanges:
                 size = capture.sizes.get(path, 0) if signature is None else signature.size
 
             if now != before:
-                yield FileChange(path, kind_of_change(before, now), size)
+                yield WorkTreeChange(path, kind_of_change(before, now), size)
 
             self._reported[path] = now
 

@@ -32,13 +32,13 @@ from hankweave_server.checkpoints.model import (
     CheckpointRequest,
     ContentRange,
     Damage,
-    FileChange,
     FileContent,
     FileDiff,
     PathEntry,
     RestorePlan,
     RestoreReport,
     Skipped,
+    WorkTreeChange,
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.plan import Planning
@@ -47,7 +47,7 @@ from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
-from hankweave_server.domain.path_merge import Policy
+from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import (
     remove_durably,
@@ -230,7 +230,7 @@ class CheckpointEngine:
         with self._remembering_nothing_false():
             head, parent = self.head(), self._parent_of(request)
             capture = self._recording.capture(request, parent, meter, digests_up_to=digests_up_to)
-            changes: tuple[FileChange, ...] = ()
+            changes: tuple[WorkTreeChange, ...] = ()
             try:
                 tree = None if parent is None else self._tree_of(parent)
                 if head == parent:  # Changes since a lost commit cannot be determined.
@@ -308,7 +308,7 @@ class CheckpointEngine:
         """Return whether there is a write-ahead log."""
         return self._wal is not None
 
-    def scan_changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
+    def scan_changes(self, patterns: Iterable[str]) -> tuple[WorkTreeChange, ...]:
         """Return what changed since the last checkpoint and was not returned by an earlier call."""
         with self._remembering_nothing_false():
             head, wanted = self.head(), tuple(patterns)
@@ -616,7 +616,7 @@ class CheckpointEngine:
         *,
         source: Layout | None = None,
         paths: frozenset[bytes] | None = None,
-        policy: Policy = Policy.ASK,
+        policy: ConflictPolicy = ConflictPolicy.ASK,
     ) -> Iterator[TreeMerge]:
         """Merge into `ours` what `theirs` has changed since the origin; write nothing.
 

@@ -39,9 +39,9 @@ from hankweave_server.domain.path_merge import (
     Action,
     Changes,
     ConflictKind,
+    ConflictPolicy,
     Decision,
     MergedPaths,
-    Policy,
     decide,
     settle,
     with_lines,
@@ -181,7 +181,7 @@ def merge(
     lines: LineMerger,
     *,
     paths: frozenset[bytes] | None = None,
-    policy: Policy = Policy.ASK,
+    policy: ConflictPolicy = ConflictPolicy.ASK,
 ) -> TreeMerge:
     """Merge into ours what theirs has changed since the origin; write nothing.
 

@@ -84,7 +84,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class WorkTreeChange:
     path: bytes
     kind: ChangeKind
     size: int
@@ -100,7 +100,7 @@ class CheckpointMade:
     partial: bool
     """True if something is missing that should be in the checkpoint."""
     files: int
-    changed: tuple[FileChange, ...]
+    changed: tuple[WorkTreeChange, ...]
     """Changes against the parent commit."""
 
 

@@ -58,7 +58,7 @@ _BINARY_IN = 8_000
 """Bytes at the beginning of a file in which a NUL makes it binary, as for git."""
 
 
-class Replacement(Protocol):
+class ContentReplacement(Protocol):
     """Finds secrets in a content, and replaces them."""
 
     def is_needed(self, data: bytes) -> bool: ...
@@ -68,7 +68,7 @@ class Replacement(Protocol):
     def masked(self, data: bytes) -> bytes: ...
 
 
-def replaced(content: bytes, by: Replacement) -> bytes:
+def replaced(content: bytes, by: ContentReplacement) -> bytes:
     """Return a file's content without secrets; one that is binary keeps its length."""
     if not by.is_needed(content):
         return content
@@ -103,7 +103,7 @@ class Rewrite:
     def __init__(
         self,
         repo: ShadowRepo,
-        by: Replacement,
+        by: ContentReplacement,
         *,
         erased: frozenset[bytes] = frozenset(),
         add: Callable[[str, bytes], bytes] = digest_of,

@@ -33,18 +33,18 @@ from hankweave_server.checkpoints.model import (
     CheckpointMade,
     CheckpointRequest,
     ContentRange,
-    FileChange,
     FileDiff,
     PathEntry,
     RestorePlan,
     RestoreReport,
     Skipped,
+    WorkTreeChange,
 )
 from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.checkpoints.rewrite import renamed_shas
-from hankweave_server.domain.path_merge import Decision, Policy
+from hankweave_server.domain.path_merge import ConflictPolicy, Decision
 from hankweave_server.domain.retention import CommitFacts, Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
@@ -231,7 +231,7 @@ class CheckpointStore:
         """Return an overview of the tracked files as of the last scan."""
         return await self._run(self._engine.outline, most)
 
-    async def changes(self, patterns: Iterable[str]) -> tuple[FileChange, ...]:
+    async def changes(self, patterns: Iterable[str]) -> tuple[WorkTreeChange, ...]:
         """Return what changed in the tracked files since the last scan."""
         return await self._run(self._engine.scan_changes, tuple(patterns))
 
@@ -561,7 +561,7 @@ class CheckpointStore:
         request: CheckpointRequest,
         *,
         paths: frozenset[bytes] | None,
-        policy: Policy,
+        policy: ConflictPolicy,
         conflicts_in: Path | None,
     ) -> MergeOutcome:
         """Merge two checkpoints, and store the result as a checkpoint unless there is a conflict.

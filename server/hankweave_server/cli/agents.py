@@ -20,8 +20,8 @@ from hankweave_server.agents.base import AgentError
 from hankweave_server.agents.inventory import Found, kind_of, known_of, look
 from hankweave_server.agents.registry import Roster
 from hankweave_server.agents.self_test import (
-    Attempt,
     SelfTest,
+    SelfTestRun,
     folder_of_its_own,
     not_started,
     prompt_for,
@@ -247,7 +247,7 @@ async def _attempt(name: str, spec: AgentSpec, model: str, prices: Prices) -> Se
             asks_first=False,
         )
         prompt = prompt_for(kind_of(spec))
-        return await Attempt(name, roster.agent_of(spec), prompt, model, folder).make(prices)
+        return await SelfTestRun(name, roster.agent_of(spec), prompt, model, folder).make(prices)
 
 
 def _tell(done: SelfTest) -> None:

@@ -13,7 +13,7 @@ from hankweave_server.cli.shared.run_settings import notify_option, webhook_opti
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.notifications import Notification
 from hankweave_server.errors import ExitCode
-from hankweave_server.notify import Envelope, Undelivered, attempt, destinations, new_id
+from hankweave_server.notify import NotificationEnvelope, Undelivered, attempt, destinations, new_id
 
 
 @click.command()
@@ -37,7 +37,9 @@ def notify(test: bool, webhooks: tuple[str, ...], services: tuple[str, ...]) -> 
     failed = False
     for each in destinations(webhooks, services, os.environ, clock):
         try:
-            envelope = Envelope(new_id(), to_text(clock.now()), "test", told, with_content=False)
+            envelope = NotificationEnvelope(
+                new_id(), to_text(clock.now()), "test", told, with_content=False
+            )
             anyio.run(attempt, each, envelope)
         except Undelivered as error:
             failed = True

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from hankweave_server.confinement import seccomp
-from hankweave_server.confinement.namespaces import Content, Step
+from hankweave_server.confinement.namespaces import MountContent, Step
 
 PROGRAM = "bwrap"
 
@@ -43,17 +43,19 @@ def _mount(step: Step, temporary: str | None) -> Iterator[str]:
         return
 
     match step.content:
-        case Content.READABLE | Content.PROTECTED | Content.WRITABLE if os.path.islink(path):
+        case MountContent.READABLE | MountContent.PROTECTED | MountContent.WRITABLE if (
+            os.path.islink(path)
+        ):
             yield from ("--symlink", os.readlink(path), path)
-        case Content.READABLE | Content.PROTECTED:
+        case MountContent.READABLE | MountContent.PROTECTED:
             yield from ("--ro-bind", path, path)
-        case Content.WRITABLE:
+        case MountContent.WRITABLE:
             yield from ("--bind", path, path)
-        case Content.SCRATCH:
+        case MountContent.SCRATCH:
             yield from ("--tmpfs", path)
-        case Content.TEMPORARY:
+        case MountContent.TEMPORARY:
             yield from ("--bind", temporary or path, path)
-        case Content.HIDDEN | Content.CONCEALED if os.path.isdir(path):
+        case MountContent.HIDDEN | MountContent.CONCEALED if os.path.isdir(path):
             yield from ("--tmpfs", path)
-        case Content.HIDDEN:
+        case MountContent.HIDDEN:
             yield from ("--ro-bind", os.devnull, path)

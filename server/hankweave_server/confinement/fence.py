@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hankweave_server.confinement import bwrap, kernel, landlock, namespaces, seccomp
 from hankweave_server.confinement.kernel import FenceError
-from hankweave_server.confinement.namespaces import Content, Step
+from hankweave_server.confinement.namespaces import MountContent, Step
 
 _MORE_THAN_ANY_PLAN = 1 << 24
 _NOT_RUN = 126
@@ -80,7 +80,7 @@ def apply(plan: Plan, command: Sequence[str], port_rules: int | None = None) -> 
         granted=plan.granted,
         protected=plan.protected,
         temporary=plan.temporary,
-        otherwise=Content.READABLE if decides else Content.NOTHING,
+        otherwise=MountContent.READABLE if decides else MountContent.NOTHING,
     )
     if plan.level == "bwrap":
         return _in_bubblewrap(plan, mounts, command, port_rules)

@@ -51,7 +51,7 @@ _TEMPORARY = "/tmp"
 _SHARED_MEMORY = "/dev/shm"
 
 
-class Content(Enum):
+class MountContent(Enum):
     """The content of a path inside the namespace."""
 
     READABLE = "readable"
@@ -79,13 +79,13 @@ class Step(NamedTuple):
     """One mount; `below_cover` if the path has to be created in an empty folder first."""
 
     path: str
-    content: Content
+    content: MountContent
     below_cover: bool
 
 
-_EXPOSED = (Content.READABLE, Content.WRITABLE, Content.PROTECTED)
-_FRESH = (Content.TEMPORARY, Content.SCRATCH, Content.TERMINALS)
-_COVERS = (Content.HIDDEN, Content.CONCEALED, *_FRESH)
+_EXPOSED = (MountContent.READABLE, MountContent.WRITABLE, MountContent.PROTECTED)
+_FRESH = (MountContent.TEMPORARY, MountContent.SCRATCH, MountContent.TERMINALS)
+_COVERS = (MountContent.HIDDEN, MountContent.CONCEALED, *_FRESH)
 
 
 def steps(
@@ -97,44 +97,48 @@ def steps(
     granted: Sequence[str],
     protected: Iterable[str],
     temporary: str | None,
-    otherwise: Content = Content.READABLE,
+    otherwise: MountContent = MountContent.READABLE,
 ) -> list[Step]:
     """Return the mounts for a policy, parents first. Paths are absolute and have no links.
 
     `otherwise` is what is to be found where no list says anything: READABLE, because Landlock
     decides there, or NOTHING, in a new and empty tree.
     """
-    wanted = dict.fromkeys(concealed, Content.CONCEALED)
-    wanted |= dict.fromkeys(read, Content.READABLE)
-    wanted |= dict.fromkeys(write, Content.WRITABLE)
-    wanted |= dict.fromkeys(protected, Content.PROTECTED)
-    wanted |= dict.fromkeys(hidden, Content.HIDDEN)
-    wanted[_SHARED_MEMORY] = Content.SCRATCH
-    wanted[_PTS] = Content.TERMINALS
+    wanted = dict.fromkeys(concealed, MountContent.CONCEALED)
+    wanted |= dict.fromkeys(read, MountContent.READABLE)
+    wanted |= dict.fromkeys(write, MountContent.WRITABLE)
+    wanted |= dict.fromkeys(protected, MountContent.PROTECTED)
+    wanted |= dict.fromkeys(hidden, MountContent.HIDDEN)
+    wanted[_SHARED_MEMORY] = MountContent.SCRATCH
+    wanted[_PTS] = MountContent.TERMINALS
     wanted.pop(_PTMX, None)
     if temporary is not None and not is_below(_TEMPORARY, temporary):
-        wanted[_TEMPORARY] = Content.TEMPORARY
+        wanted[_TEMPORARY] = MountContent.TEMPORARY
 
-    done: dict[str, Content] = {}
+    done: dict[str, MountContent] = {}
     needed = []
     for path in sorted(wanted, key=lambda path: path.split("/")):
         around = _around(path, done, otherwise)
         content = wanted[path]
-        if path.startswith("/dev/") and around is Content.READABLE and content is Content.WRITABLE:
+        if (
+            path.startswith("/dev/")
+            and around is MountContent.READABLE
+            and content is MountContent.WRITABLE
+        ):
             continue  # A device can be written to on a read-only mount.
 
         is_needed = _is_needed(path, content, around, granted)
         if is_needed:
-            needed.append(Step(path, content, around in (*_COVERS, Content.NOTHING)))
+            needed.append(Step(path, content, around in (*_COVERS, MountContent.NOTHING)))
 
         # What is hidden below a cover needs no mount, but nothing below it may show.
-        if is_needed or content is Content.HIDDEN:
+        if is_needed or content is MountContent.HIDDEN:
             done[path] = content
 
     return needed
 
 
-def _around(path: str, done: Mapping[str, Content], otherwise: Content) -> Content:
+def _around(path: str, done: Mapping[str, MountContent], otherwise: MountContent) -> MountContent:
     while path not in ("/", ""):
         path = os.path.dirname(path)
         if path in done:
@@ -143,20 +147,22 @@ def _around(path: str, done: Mapping[str, Content], otherwise: Content) -> Conte
     return otherwise
 
 
-def _is_needed(path: str, content: Content, around: Content, granted: Sequence[str]) -> bool:
+def _is_needed(
+    path: str, content: MountContent, around: MountContent, granted: Sequence[str]
+) -> bool:
     if content in _FRESH:
         return True
 
-    if content in (Content.HIDDEN, Content.CONCEALED):
-        return around not in (*_COVERS, Content.NOTHING)
+    if content in (MountContent.HIDDEN, MountContent.CONCEALED):
+        return around not in (*_COVERS, MountContent.NOTHING)
 
-    if around is Content.HIDDEN:
+    if around is MountContent.HIDDEN:
         return any(is_below(path, folder) for folder in granted)
 
-    if content is Content.PROTECTED:
-        return around is not Content.READABLE
+    if content is MountContent.PROTECTED:
+        return around is not MountContent.READABLE
 
-    return around not in (content, Content.WRITABLE)
+    return around not in (content, MountContent.WRITABLE)
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -225,10 +231,10 @@ def _unshare() -> None:
 
 def _take(step: Step, temporary: str | None) -> int | str | None:
     """Return a copy of the mount at a path, or the target of the link there; None: nothing."""
-    if step.content not in (*_EXPOSED, Content.TEMPORARY):
+    if step.content not in (*_EXPOSED, MountContent.TEMPORARY):
         return None
 
-    source = temporary if step.content is Content.TEMPORARY and temporary else step.path
+    source = temporary if step.content is MountContent.TEMPORARY and temporary else step.path
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     with _reporting(f"The mount of {source}"):
         try:
@@ -245,14 +251,14 @@ def _take(step: Step, temporary: str | None) -> int | str | None:
 
 def _place(step: Step, taken: int | str | None) -> bool:
     """Mount one thing; return whether it is a cover, to be made read-only afterwards."""
-    if step.content in (Content.HIDDEN, Content.CONCEALED):
+    if step.content in (MountContent.HIDDEN, MountContent.CONCEALED):
         return _cover(step.path)
 
-    if step.content in (Content.SCRATCH, Content.TERMINALS):
+    if step.content in (MountContent.SCRATCH, MountContent.TERMINALS):
         if step.below_cover:
             os.makedirs(step.path, exist_ok=True)
 
-        if step.content is Content.SCRATCH:
+        if step.content is MountContent.SCRATCH:
             _mount_empty(step.path, "mode=1777")
         else:
             _mount_terminals(step)
@@ -280,7 +286,7 @@ def _mount_terminals(step: Step) -> None:
 
 
 def _attach(step: Step, tree: int) -> None:
-    if step.content in (Content.READABLE, Content.PROTECTED):
+    if step.content in (MountContent.READABLE, MountContent.PROTECTED):
         _set_read_only(tree, b"", _AT_EMPTY_PATH | _AT_RECURSIVE)
 
     if step.below_cover:

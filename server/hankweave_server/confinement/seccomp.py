@@ -67,7 +67,7 @@ Condition: TypeAlias = tuple[If | Unless, ...]
 """Tests that all have to hold; without any, it always holds."""
 
 
-class Rule(NamedTuple):
+class SyscallRule(NamedTuple):
     """A call that fails with an errno if one of the conditions holds."""
 
     x86_64: int | None
@@ -100,22 +100,22 @@ def _above(argument: int, value: int) -> If:
 _OF_ANOTHER: Condition = (_differs(0, 0),)
 """The first argument is a pid and not 0, which means the caller itself."""
 
-_SOCKETS: tuple[Rule, ...] = (
-    Rule(
+_SOCKETS: tuple[SyscallRule, ...] = (
+    SyscallRule(
         41,
         198,
         errno.EAFNOSUPPORT,
         (tuple(_differs(0, family) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),),
     ),
-    Rule(44, 206, errno.EOPNOTSUPP, ((_any_bit(3, _MSG_FASTOPEN),),)),  # sendto
-    Rule(46, 211, errno.EOPNOTSUPP, ((_any_bit(2, _MSG_FASTOPEN),),)),  # sendmsg
-    Rule(307, 269, errno.EOPNOTSUPP, ((_any_bit(3, _MSG_FASTOPEN),),)),  # sendmmsg
+    SyscallRule(44, 206, errno.EOPNOTSUPP, ((_any_bit(3, _MSG_FASTOPEN),),)),  # sendto
+    SyscallRule(46, 211, errno.EOPNOTSUPP, ((_any_bit(2, _MSG_FASTOPEN),),)),  # sendmsg
+    SyscallRule(307, 269, errno.EOPNOTSUPP, ((_any_bit(3, _MSG_FASTOPEN),),)),  # sendmmsg
     # setsockopt TCP_ULP would turn a TCP socket into one of SMC.
-    Rule(54, 208, errno.ENOPROTOOPT, ((_equal(1, _LEVEL_TCP), _equal(2, _TCP_ULP)),)),
-    *(Rule(number, number, errno.ENOSYS) for number in (425, 426, 427)),  # io_uring
+    SyscallRule(54, 208, errno.ENOPROTOOPT, ((_equal(1, _LEVEL_TCP), _equal(2, _TCP_ULP)),)),
+    *(SyscallRule(number, number, errno.ENOSYS) for number in (425, 426, 427)),  # io_uring
 )
 
-_STREAMS = Rule(
+_STREAMS = SyscallRule(
     41,
     198,
     errno.EPROTONOSUPPORT,
@@ -128,37 +128,43 @@ _STREAMS = Rule(
     ),
 )
 
-_OTHER_PROCESSES: tuple[Rule, ...] = (
-    Rule(302, 261, errno.EPERM, (_OF_ANOTHER,)),  # prlimit64
-    Rule(141, 140, errno.EPERM, ((_differs(1, 0),), (_equal(0, _PRIO_USER),))),  # setpriority
-    Rule(251, 30, errno.EPERM, ((_differs(1, 0),), (_equal(0, _IOPRIO_WHO_USER),))),  # ioprio_set
-    Rule(142, 118, errno.EPERM, (_OF_ANOTHER,)),  # sched_setparam
-    Rule(144, 119, errno.EPERM, (_OF_ANOTHER,)),  # sched_setscheduler
-    Rule(203, 122, errno.EPERM, (_OF_ANOTHER,)),  # sched_setaffinity
-    Rule(314, 274, errno.EPERM, (_OF_ANOTHER,)),  # sched_setattr
-    Rule(256, 238, errno.EPERM, (_OF_ANOTHER,)),  # migrate_pages
-    Rule(279, 239, errno.EPERM, (_OF_ANOTHER,)),  # move_pages
-    Rule(438, 438, errno.EPERM),  # pidfd_getfd
+_OTHER_PROCESSES: tuple[SyscallRule, ...] = (
+    SyscallRule(302, 261, errno.EPERM, (_OF_ANOTHER,)),  # prlimit64
+    SyscallRule(
+        141, 140, errno.EPERM, ((_differs(1, 0),), (_equal(0, _PRIO_USER),))
+    ),  # setpriority
+    SyscallRule(
+        251, 30, errno.EPERM, ((_differs(1, 0),), (_equal(0, _IOPRIO_WHO_USER),))
+    ),  # ioprio_set
+    SyscallRule(142, 118, errno.EPERM, (_OF_ANOTHER,)),  # sched_setparam
+    SyscallRule(144, 119, errno.EPERM, (_OF_ANOTHER,)),  # sched_setscheduler
+    SyscallRule(203, 122, errno.EPERM, (_OF_ANOTHER,)),  # sched_setaffinity
+    SyscallRule(314, 274, errno.EPERM, (_OF_ANOTHER,)),  # sched_setattr
+    SyscallRule(256, 238, errno.EPERM, (_OF_ANOTHER,)),  # migrate_pages
+    SyscallRule(279, 239, errno.EPERM, (_OF_ANOTHER,)),  # move_pages
+    SyscallRule(438, 438, errno.EPERM),  # pidfd_getfd
     # ioctl: typing into the terminal of the person who started the server.
-    Rule(16, 29, errno.EPERM, ((_equal(1, _TIOCSTI),), (_equal(1, _TIOCLINUX),))),
-    *(Rule(old, new, errno.EPERM) for old, new in ((248, 217), (249, 218), (250, 219))),  # keyrings
+    SyscallRule(16, 29, errno.EPERM, ((_equal(1, _TIOCSTI),), (_equal(1, _TIOCLINUX),))),
+    *(
+        SyscallRule(old, new, errno.EPERM) for old, new in ((248, 217), (249, 218), (250, 219))
+    ),  # keyrings
 )
 
-NAMESPACES: tuple[Rule, ...] = (
-    Rule(56, 220, errno.EPERM, ((_any_bit(0, _CLONE_FLAGS),),)),  # clone
-    Rule(435, 435, errno.ENOSYS),  # clone3
-    Rule(272, 97, errno.EPERM, ((_any_bit(0, _NAMESPACE_FLAGS),),)),  # unshare
-    Rule(308, 268, errno.EPERM),  # setns
-    Rule(165, 40, errno.EPERM),  # mount
-    Rule(166, 39, errno.EPERM),  # umount2
-    Rule(155, 41, errno.EPERM),  # pivot_root
-    Rule(161, 51, errno.EPERM),  # chroot
+NAMESPACES: tuple[SyscallRule, ...] = (
+    SyscallRule(56, 220, errno.EPERM, ((_any_bit(0, _CLONE_FLAGS),),)),  # clone
+    SyscallRule(435, 435, errno.ENOSYS),  # clone3
+    SyscallRule(272, 97, errno.EPERM, ((_any_bit(0, _NAMESPACE_FLAGS),),)),  # unshare
+    SyscallRule(308, 268, errno.EPERM),  # setns
+    SyscallRule(165, 40, errno.EPERM),  # mount
+    SyscallRule(166, 39, errno.EPERM),  # umount2
+    SyscallRule(155, 41, errno.EPERM),  # pivot_root
+    SyscallRule(161, 51, errno.EPERM),  # chroot
     # open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr, open_tree_attr
-    *(Rule(number, number, errno.EPERM) for number in (*range(428, 434), 442, 467)),
+    *(SyscallRule(number, number, errno.EPERM) for number in (*range(428, 434), 442, 467)),
 )
 
-_SELDOM_USED: tuple[Rule, ...] = tuple(
-    Rule(old, new, errno.EPERM)
+_SELDOM_USED: tuple[SyscallRule, ...] = tuple(
+    SyscallRule(old, new, errno.EPERM)
     for old, new in (
         (304, 265),  # open_by_handle_at
         (321, 280),  # bpf
@@ -192,7 +198,7 @@ _SELDOM_USED: tuple[Rule, ...] = tuple(
 RULES: Final = (*_SOCKETS, _STREAMS, *_OTHER_PROCESSES, *NAMESPACES, *_SELDOM_USED)
 
 
-def program(rules: Iterable[Rule] = RULES) -> bytes:
+def program(rules: Iterable[SyscallRule] = RULES) -> bytes:
     """Return the filter for this machine as instructions of classic BPF."""
     return b"".join(
         (
@@ -208,7 +214,7 @@ def program(rules: Iterable[Rule] = RULES) -> bytes:
     )
 
 
-def install(rules: Iterable[Rule] = RULES) -> None:
+def install(rules: Iterable[SyscallRule] = RULES) -> None:
     """Apply the filter to this process for good. Raises OSError.
 
     Needs `kernel.forbid_new_privileges` or CAP_SYS_ADMIN.
@@ -219,8 +225,8 @@ def install(rules: Iterable[Rule] = RULES) -> None:
     kernel.call(kernel.SECCOMP, _SET_MODE_FILTER, 0, header)
 
 
-def _calls(rules: Iterable[Rule]) -> Iterator[bytes]:
-    by_number: dict[int, list[Rule]] = {}
+def _calls(rules: Iterable[SyscallRule]) -> Iterator[bytes]:
+    by_number: dict[int, list[SyscallRule]] = {}
     for rule in rules:
         if rule.number is not None:
             by_number.setdefault(rule.number, []).append(rule)

@@ -92,7 +92,7 @@ Kind = Literal["timeout", "rate-limit", "api-error", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FailureRule:
     """Words that identify one kind of failure; the advice is appended to the message."""
 
     kind: Kind
@@ -142,8 +142,8 @@ _BEDROCK: tuple[tuple[str, str], ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[FailureRule, ...] = (
+    FailureRule(
         "rate-limit",
         True,
         _words(
@@ -152,7 +152,7 @@ RULES: tuple[Rule, ...] = (
             | please\ retry\ in\ \d"""
         ),
     ),
-    Rule(
+    FailureRule(
         "api-error",
         False,
         _words(
@@ -160,9 +160,9 @@ RULES: tuple[Rule, ...] = (
             | \bbudget\b | usage\ limit | payment\ required | \b402\b | hit\ your\ .{0,20}limit"""
         ),
     ),
-    *(Rule("api-error", False, _words(words), advice) for words, advice in _BEDROCK),
-    Rule("api-error", False, CONTEXT_FULL, "The agent's context was full."),
-    Rule(
+    *(FailureRule("api-error", False, _words(words), advice) for words, advice in _BEDROCK),
+    FailureRule("api-error", False, CONTEXT_FULL, "The agent's context was full."),
+    FailureRule(
         "api-error",
         False,
         _words(
@@ -171,13 +171,13 @@ RULES: tuple[Rule, ...] = (
         ),
         "The model refused this prompt: try another wording or another model.",
     ),
-    Rule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
-    Rule(
+    FailureRule("rate-limit", True, _words(r"\b429\b | resource_?exhausted")),
+    FailureRule(
         "timeout",
         True,
         _words(r"tim(?:ed|e)[\ _-]?out | deadline[\ _]?exceeded | \b408\b | \b504\b"),
     ),
-    Rule(
+    FailureRule(
         "api-error",
         False,
         _words(
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
             | request[\ _]too[\ _]large | \b40[0134]\b | \b413\b | \b422\b"""
         ),
     ),
-    Rule(
+    FailureRule(
         "api-error",
         True,
         _words(

@@ -45,7 +45,7 @@ _TYPE = 0o170000
 _REGULAR = 0o100000
 
 
-class Policy(StrEnum):
+class ConflictPolicy(StrEnum):
     """What a conflict leads to: a question, or the version of one side."""
 
     ASK = "ask"
@@ -166,18 +166,18 @@ def settle(
     ours: Changes,
     theirs: Changes,
     selects: Selects,
-    policy: Policy,
+    policy: ConflictPolicy,
 ) -> MergedPaths:
     """Apply the policy to the conflicts, once no decision needs lines any more."""
     settled = {path: _by_policy(decision, policy) for path, decision in decisions.items()}
     for top, paths in _files_with_folders(settled, ours, theirs).items():
         group = [_three(path, ours, theirs) for path in sorted(paths)]
         is_uncaptured = any(_is_uncaptured(decisions.get(each.path)) for each in group)
-        is_theirs = policy is Policy.THEIRS and selects(top) and not is_uncaptured
+        is_theirs = policy is ConflictPolicy.THEIRS and selects(top) and not is_uncaptured
         for path in paths:
             settled.pop(path, None)
 
-        if is_theirs or policy is Policy.OURS:
+        if is_theirs or policy is ConflictPolicy.OURS:
             selected = (each for each in group if selects(each.path) and each.ours != each.theirs)
             settled.update((each.path, _won(each, policy)) for each in selected)
         else:
@@ -258,21 +258,21 @@ def _conflict(decision: Decision, kind: ConflictKind) -> Decision:
     return replace(decision, action=Action.CONFLICT, result=None, conflict=kind)
 
 
-def _by_policy(decision: Decision, policy: Policy) -> Decision:
+def _by_policy(decision: Decision, policy: ConflictPolicy) -> Decision:
     assert decision.action is not Action.LINES, "lines are merged before"
-    if decision.action is not Action.CONFLICT or policy is Policy.ASK:
+    if decision.action is not Action.CONFLICT or policy is ConflictPolicy.ASK:
         return decision
 
-    if policy is Policy.THEIRS and decision.conflict is ConflictKind.NOT_CAPTURED:
+    if policy is ConflictPolicy.THEIRS and decision.conflict is ConflictKind.NOT_CAPTURED:
         return decision
 
     return _won(decision, policy)
 
 
-def _won(decision: Decision, policy: Policy) -> Decision:
+def _won(decision: Decision, policy: ConflictPolicy) -> Decision:
     """Return the decision for one side; without a kind of conflict, it is one with a folder."""
     action, result = Action.KEEP, decision.ours
-    if policy is Policy.THEIRS:
+    if policy is ConflictPolicy.THEIRS:
         action, result = Action.TAKE, decision.theirs
 
     kind = decision.conflict or ConflictKind.FILE_AND_FOLDER

@@ -30,7 +30,7 @@ NEVER_ASK = (CommandAgentSpec, CodexAgentSpec)
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class Permitted:
     rule: str
     """The pattern that matches, or `otherwise`."""
 
@@ -47,11 +47,11 @@ class Unsettled:
     reason: str
 
 
-Judgement: TypeAlias = Allowed | Denied | Unsettled
+Judgement: TypeAlias = Permitted | Denied | Unsettled
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PermissionPolicy:
     """The permissions of a codon, with parsed patterns."""
 
     allow: tuple[Pattern, ...]
@@ -66,15 +66,15 @@ class Policy:
             return denied
 
         if call.tool.startswith(OUR_TOOLS):
-            return Allowed("agentTools")
+            return Permitted("agentTools")
 
         for pattern in self.allow:
             if pattern.allows(call):
-                return Allowed(pattern.text)
+                return Permitted(pattern.text)
 
         match self.otherwise:
             case "allow":
-                return Allowed("otherwise")
+                return Permitted("otherwise")
             case "deny":
                 return Denied("otherwise")
             case _:
@@ -93,9 +93,9 @@ class Policy:
         return f"No allow or deny pattern matches this call of {call.tool}."
 
 
-def policy_of(permissions: Permissions) -> Policy:
+def policy_of(permissions: Permissions) -> PermissionPolicy:
     """Parse the patterns; raise MalformedPattern, which cannot happen for a loaded hank."""
-    return Policy(
+    return PermissionPolicy(
         allow=tuple(map(parse, permissions.allow)),
         deny=tuple(map(parse, permissions.deny)),
         otherwise=permissions.otherwise,
@@ -144,12 +144,12 @@ class PermissionVerdict:
     """Causes of the event that reports it."""
 
 
-def by_policy(judged: Allowed | Denied) -> PermissionVerdict:
-    decision: Literal["allow", "deny"] = "allow" if isinstance(judged, Allowed) else "deny"
+def by_policy(judged: Permitted | Denied) -> PermissionVerdict:
+    decision: Literal["allow", "deny"] = "allow" if isinstance(judged, Permitted) else "deny"
     return PermissionVerdict(decision, "policy", rule=judged.rule)
 
 
-def for_want_of_an_answer(policy: Policy) -> PermissionVerdict:
+def for_want_of_an_answer(policy: PermissionPolicy) -> PermissionVerdict:
     waited = f"There was no answer within {policy.timeout.total_seconds():g} s."
     return PermissionVerdict(policy.on_timeout, "timeout", rule="onTimeout", message=waited)
 

@@ -53,7 +53,7 @@ class _File(msgspec.Struct, frozen=True):
     limits: tuple[SharedLimit, ...] = ()
 
 
-class Probe:
+class LimitProbe:
     """The right to make the first request after a limit; given back with `close`."""
 
     def __init__(self, descriptor: int) -> None:
@@ -107,18 +107,18 @@ class AccountLimits:
 
         self._change(account, changed)
 
-    def probe(self, account: str | None) -> Probe | None:
+    def probe(self, account: str | None) -> LimitProbe | None:
         """Return the right to make the first request; None while another process has it.
 
         The right is free, and held by all, if nothing can be shared.
         """
         if account is None or self._directory is None:
-            return Probe(-1)
+            return LimitProbe(-1)
 
         try:
             descriptor = self._open(account, "probe")
         except OSError:
-            return Probe(-1)
+            return LimitProbe(-1)
 
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,9 +127,9 @@ class AccountLimits:
             return None
         except OSError:  # A file system without locks.
             os.close(descriptor)
-            return Probe(-1)
+            return LimitProbe(-1)
 
-        return Probe(descriptor)
+        return LimitProbe(descriptor)
 
     def _read(self, account: str | None) -> tuple[SharedLimit, ...]:
         if account is None or self._directory is None:

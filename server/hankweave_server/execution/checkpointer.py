@@ -36,7 +36,7 @@ from hankweave_server.checkpoints.store import (
 )
 from hankweave_server.clock import Clock
 from hankweave_server.domain.history import session_of
-from hankweave_server.domain.path_merge import Policy
+from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
@@ -241,7 +241,7 @@ class Checkpointer(CheckpointStore):
         theirs: Sha,
         *,
         paths: frozenset[bytes] | None,
-        policy: Policy,
+        policy: ConflictPolicy,
         conflicts_in: Path | None,
         label: str,
         causes: tuple[int | str, ...],

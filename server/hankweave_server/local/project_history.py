@@ -23,8 +23,8 @@ import msgspec
 from hankweave_protocol.state_directory import (
     IDENTITY,
     STATE_DIRECTORY,
-    Folder,
     Identity,
+    ProjectFolder,
     belongs,
     identity_in,
     is_of_folder,
@@ -56,7 +56,7 @@ class KeptState:
 class Evidence:
     """What a start finds."""
 
-    here: Folder
+    here: ProjectFolder
     marker: Identity | None = None
     place: KeptState | None = None
     """What lies where the state of a project at this path would be, outside of it."""
@@ -68,7 +68,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Attribution:
     """The state to use, and why."""
 
     finding: Finding
@@ -78,7 +78,7 @@ class Decision:
     """The other states that the finding is about."""
 
 
-def decide(seen: Evidence) -> Decision:
+def decide(seen: Evidence) -> Attribution:
     """Return which state is the project's."""
     here, place = seen.here, seen.place
     if place is not None and belongs(place.identity, seen.marker, here):
@@ -97,39 +97,39 @@ def decide(seen: Evidence) -> Decision:
         return _by_marker(seen, seen.marker)
 
     if seen.last is not None and is_of_folder(seen.last, here):
-        return Decision("gone")
+        return Attribution("gone")
 
     former = tuple(
         each for each in seen.others if each.identity and each.identity.path == here.path
     )
     former += () if place is None else (place,)
-    return Decision("other-project", about=former) if former else Decision("new")
+    return Attribution("other-project", about=former) if former else Attribution("new")
 
 
-def _used(state: KeptState, here: Folder) -> Decision:
+def _used(state: KeptState, here: ProjectFolder) -> Attribution:
     known = None if state.identity is None else state.identity.path
-    return Decision("same" if known in (None, here.path) else "moved", state)
+    return Attribution("same" if known in (None, here.path) else "moved", state)
 
 
-def _only(states: tuple[KeptState, ...], here: Folder) -> Decision:
-    return Decision("ambiguous", about=states) if len(states) > 1 else _used(states[0], here)
+def _only(states: tuple[KeptState, ...], here: ProjectFolder) -> Attribution:
+    return Attribution("ambiguous", about=states) if len(states) > 1 else _used(states[0], here)
 
 
-def _inside(state: KeptState, here: Folder) -> Decision:
+def _inside(state: KeptState, here: ProjectFolder) -> Attribution:
     known = state.identity
     if known is not None and state.is_claimed and not is_of_folder(known, here):
-        return Decision("copied", state)
+        return Attribution("copied", state)
 
     return _used(state, here)
 
 
-def _by_marker(seen: Evidence, marker: Identity) -> Decision:
+def _by_marker(seen: Evidence, marker: Identity) -> Attribution:
     named = tuple(each for each in seen.others if each.identity and each.identity.id == marker.id)
     if not named:
-        return Decision("gone")
+        return Attribution("gone")
 
     free = tuple(each for each in named if not each.is_claimed)
-    return _only(free, seen.here) if free else Decision("copied", about=named)
+    return _only(free, seen.here) if free else Attribution("copied", about=named)
 
 
 # --- what is found -------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class LocatedHistory:
 
     layout: Layout
     """Where its state is, or where it will be if nothing of another project is in the way."""
-    decision: Decision
+    decision: Attribution
     target: Path | None
     """The folder that the state belongs in; None: the project itself."""
     adopts: bool = False
@@ -168,7 +168,7 @@ def locate(
         target = _target(state.folder, root, state_folder)
         own = decision.state if decision.state != state else None
         layout = Layout(root, root, state.folder)
-        return LocatedHistory(layout, Decision("same", state), target, adopts=True, own=own)
+        return LocatedHistory(layout, Attribution("same", state), target, adopts=True, own=own)
 
     if decision.finding == "ambiguous":
         raise _ambiguous(root, decision)
@@ -198,7 +198,7 @@ def _target(found: Path, root: Path, state_folder: Path | None) -> Path | None:
     return found.with_name(name) if GIVEN_NAME.fullmatch(found.name) else found
 
 
-def _ambiguous(root: Path, decision: Decision) -> Stop:
+def _ambiguous(root: Path, decision: Attribution) -> Stop:
     folders = [shlex.quote(str(each.folder)) for each in decision.about]
     return Stop(
         f"More than one history may be that of {root}: {', '.join(folders)}.",
@@ -217,7 +217,7 @@ def adopting(root: Path, folder: Path) -> str:
 
 
 def _evidence(root: Path, state_folder: Path | None) -> Evidence:
-    here, place, marker = Folder.at(root), private_folder_of(root), marker_of(root)
+    here, place, marker = ProjectFolder.at(root), private_folder_of(root), marker_of(root)
     if place.is_symlink() and not os.path.isdir(place) and not _made_room(place):
         raise Stop(
             f"The history of {root} is kept in {os.readlink(place)}, which is not there.",
@@ -255,7 +255,7 @@ def _made_room(link: Path) -> bool:
     return any(name.startswith(f"{former.name}.") for name in os.listdir(former.parent))
 
 
-def _all_kept(here: Folder, state_folder: Path | None) -> Iterator[KeptState]:
+def _all_kept(here: ProjectFolder, state_folder: Path | None) -> Iterator[KeptState]:
     for top in filter(None, (private_projects(), state_folder)):
         names = sorted(os.listdir(top)) if os.path.isdir(top) else []
         for folder in (top / name for name in names if not name.endswith(_NOTE)):
@@ -264,7 +264,7 @@ def _all_kept(here: Folder, state_folder: Path | None) -> Iterator[KeptState]:
                 yield kept
 
 
-def _kept(folder: Path, here: Folder) -> KeptState | None:
+def _kept(folder: Path, here: ProjectFolder) -> KeptState | None:
     if not has_past(folder):
         return None
 
@@ -279,7 +279,7 @@ def has_past(folder: Path) -> bool:
     return layout.removed_state.is_dir() or any(path.exists() for path in files)
 
 
-def _is_claimed(identity: Identity, here: Folder) -> bool:
+def _is_claimed(identity: Identity, here: ProjectFolder) -> bool:
     """Return whether the project that a state was last served for is still elsewhere."""
     if identity.path in (None, here.path):
         return False
@@ -287,7 +287,7 @@ def _is_claimed(identity: Identity, here: Folder) -> bool:
     assert identity.path is not None
     project = Path(identity.path)
     try:
-        there = Folder.at(project)
+        there = ProjectFolder.at(project)
     except OSError:
         return False
 
@@ -325,7 +325,7 @@ def _adoptable(wanted: Path, root: Path) -> KeptState:
     """Return the state to adopt; raise Stop if it cannot be this project's."""
     path = Path(os.path.realpath(wanted.expanduser()))
     folder = path.parent if path.name == STATE_DIRECTORY else path
-    state, here = folder / STATE_DIRECTORY, Folder.at(root)
+    state, here = folder / STATE_DIRECTORY, ProjectFolder.at(root)
     meta = read_meta_in(state) if state.is_dir() else None
     if meta is None or not meta.in_place:
         raise Stop(

@@ -28,8 +28,8 @@ from hankweave_protocol.state_directory import (
     IDENTITY,
     MARKER,
     STATE_DIRECTORY,
-    Folder,
     Identity,
+    ProjectFolder,
     belongs,
     identity_in,
     marker_of,
@@ -41,7 +41,7 @@ from hankweave_server import fsutil
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.project_history import (
     GIVEN_NAME,
-    Decision,
+    Attribution,
     LocatedHistory,
     adopting,
     has_past,
@@ -126,10 +126,10 @@ def _settled(located: LocatedHistory) -> SettledHistory:
 
 
 def _is_own(folder: Path, root: Path) -> bool:
-    return belongs(identity_in(folder), marker_of(root), Folder.at(root))
+    return belongs(identity_in(folder), marker_of(root), ProjectFolder.at(root))
 
 
-def _is_copy(decision: Decision) -> bool:
+def _is_copy(decision: Attribution) -> bool:
     return decision.finding == "copied"
 
 
@@ -170,7 +170,7 @@ def _identified(folder: Path, root: Path) -> str:
     state = folder / STATE_DIRECTORY
     known = read_identity(state)
     if known is None:
-        known = Identity(id=secrets.token_hex(16), path=Folder.at(root).path)
+        known = Identity(id=secrets.token_hex(16), path=ProjectFolder.at(root).path)
         if state.is_dir():
             fsutil.replace_durably(state / IDENTITY, codec.encode(known))
 
@@ -326,7 +326,7 @@ def _loss(root: Path) -> str:
 def record(settled: SettledHistory) -> None:
     """Write whose state it is, and the marker; the caller holds the lock of the state."""
     layout = settled.layout
-    known, here = read_identity(layout.state_directory), Folder.at(layout.root)
+    known, here = read_identity(layout.state_directory), ProjectFolder.at(layout.root)
     if known is None or settled.is_copy:
         known = Identity(id=secrets.token_hex(16), first_checkpoint=_begun(known))
 
@@ -340,7 +340,7 @@ def record_beginning(layout: Layout, first_checkpoint: str | None) -> None:
         _write(
             layout,
             msgspec.structs.replace(known, first_checkpoint=first_checkpoint),
-            Folder.at(layout.root),
+            ProjectFolder.at(layout.root),
         )
 
 
@@ -348,7 +348,7 @@ def _begun(known: Identity | None) -> str | None:
     return None if known is None else known.first_checkpoint
 
 
-def _write(layout: Layout, known: Identity, here: Folder) -> None:
+def _write(layout: Layout, known: Identity, here: ProjectFolder) -> None:
     identity = Identity(
         id=known.id,
         path=here.path,

@@ -130,7 +130,7 @@ class LiteralSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FoundSecret:
     """One secret in a text; its value is not kept."""
 
     rule: str
@@ -234,7 +234,7 @@ class Redactor:
 
         return data
 
-    def findings(self, data: bytes, *, most: int = 20) -> tuple[Finding, ...]:
+    def findings(self, data: bytes, *, most: int = 20) -> tuple[FoundSecret, ...]:
         """Return the secrets of a file: the rules that match, and where."""
         data = _plain(data)
         if not self._may_hold(data):
@@ -250,7 +250,7 @@ class Redactor:
                 found.setdefault(match.start(), rule.name)
 
         places = sorted(found.items())[:most]
-        return tuple(Finding(name, data.count(b"\n", 0, at) + 1) for at, name in places)
+        return tuple(FoundSecret(name, data.count(b"\n", 0, at) + 1) for at, name in places)
 
     def value(self, value: T) -> T:
         """Return an event, a transition or another value of the protocol without secrets."""

@@ -212,7 +212,7 @@ class _Relay(logging.Handler):
 def _without_quotes(text: str, arguments: object) -> str:
     """Fill in numbers, types and known words: other strings may be headers, or parts of a URL."""
     given = arguments if isinstance(arguments, tuple) else ()
-    known = int | float | bounded_requests.Refused | None
+    known = int | float | bounded_requests.ResponseRefused | None
     shown = tuple(
         each
         if isinstance(each, known) or (isinstance(each, str) and each in _WORDS)

@@ -9,7 +9,7 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
-from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.checkpoints.model import WorkTreeChange
 
 
 def test_a_checkpoint_holds_every_tracked_file(lab):
@@ -47,7 +47,7 @@ def test_a_file_that_becomes_executable_is_one_for_git(lab):
 
     made = lab.checkpoint()
 
-    assert made.changed == (FileChange(b"tools/script", "modified", 1),)
+    assert made.changed == (WorkTreeChange(b"tools/script", "modified", 1),)
     assert lab.git("ls-tree", "-r", made.sha).startswith("100755 blob")
 
 
@@ -63,7 +63,7 @@ def test_a_file_of_any_date_is_checkpointed_and_restored(lab, year):
 
     lab.write("a", "afterwards")
     os.utime(lab.path("a"), (seconds, seconds))
-    assert lab.checkpoint().changed == (FileChange(b"a", "modified", 10),)
+    assert lab.checkpoint().changed == (WorkTreeChange(b"a", "modified", 10),)
 
     lab.rollback(first.sha)
     assert lab.read("a") == b"before"
@@ -103,9 +103,9 @@ def test_changes_are_named_against_the_parent(lab):
     made = lab.checkpoint()
 
     assert made.changed == (
-        FileChange(b"gone/file", "deleted", 0),
-        FileChange(b"new", "created", 1),
-        FileChange(b"old", "modified", 6),
+        WorkTreeChange(b"gone/file", "deleted", 0),
+        WorkTreeChange(b"new", "created", 1),
+        WorkTreeChange(b"old", "modified", 6),
     )
 
 
@@ -369,15 +369,15 @@ def test_file_changes_are_given_once(lab):
     third = lab.engine.scan_changes(("**",))
 
     assert first == (
-        FileChange(b"a", "modified", 2),
-        FileChange(b"b", "created", 1),
-        FileChange(b"d", "deleted", 0),
+        WorkTreeChange(b"a", "modified", 2),
+        WorkTreeChange(b"b", "created", 1),
+        WorkTreeChange(b"d", "deleted", 0),
     )
     assert again == ()
-    assert third == (FileChange(b"a", "modified", 3), FileChange(b"b", "deleted", 0))
+    assert third == (WorkTreeChange(b"a", "modified", 3), WorkTreeChange(b"b", "deleted", 0))
     assert lab.checkpoint().changed == (
-        FileChange(b"a", "modified", 3),
-        FileChange(b"d", "deleted", 0),
+        WorkTreeChange(b"a", "modified", 3),
+        WorkTreeChange(b"d", "deleted", 0),
     )
     assert lab.engine.scan_changes(("**",)) == ()
 
@@ -399,10 +399,10 @@ def test_what_a_checkpoint_takes_in_untold_is_told_by_the_next_scan(lab):
 
     assert [change.path for change in changed] == [b"a", b"b", b"d"]
     assert lab.engine.scan_changes(("**",)) == (
-        FileChange(b"a", "modified", 3),
-        FileChange(b"b", "created", 1),
-        FileChange(b"d", "deleted", 0),
-        FileChange(b"e", "modified", 1),
+        WorkTreeChange(b"a", "modified", 3),
+        WorkTreeChange(b"b", "created", 1),
+        WorkTreeChange(b"d", "deleted", 0),
+        WorkTreeChange(b"e", "modified", 1),
     )
     assert lab.engine.scan_changes(("**",)) == ()
 
@@ -419,8 +419,8 @@ def test_what_two_checkpoints_take_in_untold_is_told_by_the_next_scan(lab):
     lab.delete("b")
     lab.checkpoint()
     assert lab.engine.scan_changes(("**",)) == (
-        FileChange(b"a", "modified", 2),
-        FileChange(b"c", "created", 1),
+        WorkTreeChange(b"a", "modified", 2),
+        WorkTreeChange(b"c", "created", 1),
     )
     assert lab.engine.scan_changes(("**",)) == ()
 

@@ -14,7 +14,7 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.merge import LINES_LIMIT, TreeMerge, merge
-from hankweave_server.domain.path_merge import Action, ConflictKind, Policy
+from hankweave_server.domain.path_merge import Action, ConflictKind, ConflictPolicy
 from hankweave_server.git.line_merge import LineMerger
 from hankweave_server.git.objects import STREAMED_FROM
 from hankweave_server.git.repo import ShadowRepo
@@ -50,7 +50,7 @@ def merged(
     repo: ShadowRepo,
     shas: tuple[Sha, Sha, Sha],
     paths: frozenset[bytes] | None = None,
-    policy: Policy = Policy.ASK,
+    policy: ConflictPolicy = ConflictPolicy.ASK,
     *,
     other: ShadowRepo | None = None,
 ) -> TreeMerge:
@@ -189,7 +189,7 @@ def test_a_restriction_changes_only_what_it_names(trees: Trees, repo: ShadowRepo
     for three, shas in zip(threes, trees.add_threes(threes), strict=True):
         every = sorted(three.ours.keys() | three.theirs.keys()) or [b"a"]
         paths = frozenset({random.choice(every), random_path(random)})
-        for policy in Policy:
+        for policy in ConflictPolicy:
             part, whole = (merged(repo, shas, each, policy).merged for each in (paths, None))
             assert all(below(path, paths) for path in part.changes)
             if not (whole.conflicts or part.conflicts):
@@ -212,7 +212,7 @@ def test_ours_and_theirs_decide_every_conflict(trees: Trees, repo: ShadowRepo) -
     decided = 0
     for three, shas in zip(threes, trees.add_threes(threes), strict=True):
         asked = merged(repo, shas)
-        sides = {Policy.OURS: three.ours, Policy.THEIRS: three.theirs}
+        sides = {ConflictPolicy.OURS: three.ours, ConflictPolicy.THEIRS: three.theirs}
         for policy, side in sides.items():
             result = merged(repo, shas, policy=policy)
             assert result.merged.conflicts == ()
@@ -236,13 +236,13 @@ def test_a_file_outside_of_the_selection_is_never_replaced(trees: Trees, repo: S
     """
     ours, theirs = plain(a="ours", z="1"), plain(a__b="theirs", z="1")
     (shas,) = trees.add_threes([Three(plain(z="1"), ours, theirs)])
-    part = merged(repo, shas, frozenset({b"a/b"}), Policy.THEIRS)
+    part = merged(repo, shas, frozenset({b"a/b"}), ConflictPolicy.THEIRS)
     assert [(each.path, each.conflict) for each in part.merged.conflicts] == [
         (b"a", ConflictKind.FILE_AND_FOLDER)
     ]
-    whole = merged(repo, shas, frozenset({b"a"}), Policy.THEIRS)
+    whole = merged(repo, shas, frozenset({b"a"}), ConflictPolicy.THEIRS)
     assert content_of(trees, stored(repo, whole)) == theirs
-    kept = merged(repo, shas, frozenset({b"a/b"}), Policy.OURS)
+    kept = merged(repo, shas, frozenset({b"a/b"}), ConflictPolicy.OURS)
     assert content_of(trees, stored(repo, kept)) == ours
 
 
@@ -352,7 +352,7 @@ def test_nothing_but_objects_is_written(trees: Trees, repo: ShadowRepo) -> None:
     random = Random(25)
     merges = trees.add_threes([random_three(random) for _ in range(20)])
     before = picture(trees.repository)
-    results = [merged(repo, shas, policy=Policy.THEIRS) for shas in merges]
+    results = [merged(repo, shas, policy=ConflictPolicy.THEIRS) for shas in merges]
     assert picture(trees.repository) == before
     for result in results:
         stored(repo, result)

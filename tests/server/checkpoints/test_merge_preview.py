@@ -16,7 +16,7 @@ from hankweave_server.checkpoints.merge import (
     merge,
     write_conflicts,
 )
-from hankweave_server.domain.path_merge import ConflictKind, Policy
+from hankweave_server.domain.path_merge import ConflictKind, ConflictPolicy
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.line_merge import LineMerger, SideNames
 from hankweave_server.git.repo import ShadowRepo
@@ -47,7 +47,9 @@ def repo(trees: Trees) -> Iterator[ShadowRepo]:
         yield opened
 
 
-def merged(repo: ShadowRepo, shas: tuple[Sha, Sha, Sha], policy: Policy = Policy.ASK) -> TreeMerge:
+def merged(
+    repo: ShadowRepo, shas: tuple[Sha, Sha, Sha], policy: ConflictPolicy = ConflictPolicy.ASK
+) -> TreeMerge:
     return merge(*(snapshot(repo, sha) for sha in shas), LINES, policy=policy)
 
 

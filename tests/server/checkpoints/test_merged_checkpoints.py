@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import CheckpointMade
-from hankweave_server.domain.path_merge import ConflictKind, Policy
+from hankweave_server.domain.path_merge import ConflictKind, ConflictPolicy
 from hankweave_server.paths import Layout
 from support.merges import git
 
@@ -35,7 +35,7 @@ def adopted(
     lab: Lab,
     shas: Shas,
     paths: frozenset[bytes] | None = None,
-    policy: Policy = Policy.ASK,
+    policy: ConflictPolicy = ConflictPolicy.ASK,
     source: Layout | None = None,
 ) -> CheckpointMade:
     with lab.engine.merge(*shas, paths=paths, policy=policy, source=source) as merged:
@@ -43,7 +43,9 @@ def adopted(
         return lab.engine.commit_merge(lab.request("manual", codon=None), merged)
 
 
-def conflicts(lab: Lab, shas: Shas, policy: Policy = Policy.ASK) -> dict[bytes, ConflictKind]:
+def conflicts(
+    lab: Lab, shas: Shas, policy: ConflictPolicy = ConflictPolicy.ASK
+) -> dict[bytes, ConflictKind]:
     with lab.engine.merge(*shas, policy=policy) as merged:
         found = {each.path: each.conflict for each in merged.merged.conflicts}
         return {path: kind for path, kind in found.items() if kind is not None}
@@ -312,8 +314,8 @@ def test_what_ours_could_not_capture_conflicts(lab: Lab) -> None:
         os.mkfifo(lab.path("f"))
 
     shas = versions(lab, ours, lambda: lab.write("f", "2"))
-    for policy in (Policy.ASK, Policy.THEIRS):
+    for policy in (ConflictPolicy.ASK, ConflictPolicy.THEIRS):
         assert conflicts(lab, shas, policy) == {b"f": ConflictKind.NOT_CAPTURED}
 
-    made = adopted(lab, shas, policy=Policy.OURS)
+    made = adopted(lab, shas, policy=ConflictPolicy.OURS)
     assert [(each.path, each.reason) for each in made.skipped] == [(b"f", "fifo")]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hankweave_server.confinement.namespaces import Content, Step, steps
+from hankweave_server.confinement.namespaces import MountContent, Step, steps
 from hankweave_server.confinement.policy import (
     SECRETS_OF_ROOT,
     Facts,
@@ -66,7 +66,7 @@ def test_the_lists_of_a_hank_cannot_open_what_is_hidden() -> None:
     assert not {STATE, f"{STATE}/events"} & set(policy.granted)
     assert not {STATE, f"{STATE}/events"} & {step.path for step in mounts_of(policy)}
     around = workspace_policy(facts(extra_read=(ROOT,), extra_write=(f"{STATE}/events",)))
-    assert (STATE, Content.HIDDEN, False) in below(STATE, mounts_of(around))
+    assert (STATE, MountContent.HIDDEN, False) in below(STATE, mounts_of(around))
     assert f"{STATE}/events" not in {step.path for step in mounts_of(around)}
 
 
@@ -74,10 +74,10 @@ def test_a_home_looks_empty_but_for_what_is_listed() -> None:
     """Sockets of editors and of Docker are in homes, and names of files tell something as well."""
     mounts = mounts_of(workspace_policy(facts(extra_read=("/home/ada/models",))))
     assert below("/home/ada", mounts)[:2] == [
-        ("/home/ada", Content.CONCEALED, False),
-        ("/home/ada/.config/git", Content.READABLE, True),
+        ("/home/ada", MountContent.CONCEALED, False),
+        ("/home/ada/.config/git", MountContent.READABLE, True),
     ]
-    assert ("/home/ada/models", Content.READABLE, True) in below("/home/ada", mounts)
+    assert ("/home/ada/models", MountContent.READABLE, True) in below("/home/ada", mounts)
 
 
 @pytest.mark.parametrize("home", ["/", "/usr/share/x", "/etc", "relative"])
@@ -87,7 +87,7 @@ def test_a_home_that_is_a_system_folder_stays(home: str) -> None:
 
 def test_a_home_that_is_the_work_tree_stays() -> None:
     mounts = mounts_of(workspace_policy(facts(work_tree="/home/ada")))
-    assert ("/home/ada", Content.WRITABLE, False) in below("/home/ada", mounts)
+    assert ("/home/ada", MountContent.WRITABLE, False) in below("/home/ada", mounts)
 
 
 def test_the_profile_none_is_empty() -> None:
@@ -187,7 +187,7 @@ def mounts_of(policy: Policy, protected: tuple[str, ...] = ()) -> list[Step]:
     )
 
 
-def below(path: str, mounts: list[Step]) -> list[tuple[str, Content, bool]]:
+def below(path: str, mounts: list[Step]) -> list[tuple[str, MountContent, bool]]:
     return [tuple(step) for step in mounts if step.path.startswith(path)]
 
 
@@ -195,16 +195,16 @@ def test_grants_are_mounted_on_the_cover() -> None:
     """The cover comes first, and what stays reachable is placed in it."""
     mounts = mounts_of(workspace_policy(facts(work_tree=ROOT)))
     assert below(ROOT, mounts) == [
-        (ROOT, Content.WRITABLE, True),
-        (STATE, Content.HIDDEN, False),
-        (f"{STATE}/homes/claude", Content.WRITABLE, True),
-        (f"{STATE}/temporary", Content.WRITABLE, True),
+        (ROOT, MountContent.WRITABLE, True),
+        (STATE, MountContent.HIDDEN, False),
+        (f"{STATE}/homes/claude", MountContent.WRITABLE, True),
+        (f"{STATE}/temporary", MountContent.WRITABLE, True),
     ]
 
 
 def test_data_in_a_hidden_folder_is_mounted_read_only() -> None:
     mounts = mounts_of(workspace_policy(facts(work_tree=ROOT, data=f"{STATE}/data")))
-    assert (f"{STATE}/data", Content.READABLE, True) in below(STATE, mounts)
+    assert (f"{STATE}/data", MountContent.READABLE, True) in below(STATE, mounts)
 
 
 def test_nothing_is_mounted_twice() -> None:
@@ -213,10 +213,10 @@ def test_nothing_is_mounted_twice() -> None:
         read=("/usr", f"{TREE}/data"), write=(TREE, f"{TREE}/a", "/dev/null"), hidden=("/run/user",)
     )
     assert mounts_of(policy) == [
-        Step("/dev/pts", Content.TERMINALS, False),
-        Step("/dev/shm", Content.SCRATCH, False),
-        Step(TREE, Content.WRITABLE, False),
-        Step("/run/user", Content.HIDDEN, False),
+        Step("/dev/pts", MountContent.TERMINALS, False),
+        Step("/dev/shm", MountContent.SCRATCH, False),
+        Step(TREE, MountContent.WRITABLE, False),
+        Step("/run/user", MountContent.HIDDEN, False),
     ]
 
 
@@ -226,8 +226,8 @@ def test_a_server_in_the_work_tree_is_protected() -> None:
     mounts = mounts_of(policy, (f"{TREE}/.venv", "/usr"))
     assert below("/usr", mounts) == []
     assert below(TREE, mounts) == [
-        (TREE, Content.WRITABLE, False),
-        (f"{TREE}/.venv", Content.PROTECTED, False),
+        (TREE, MountContent.WRITABLE, False),
+        (f"{TREE}/.venv", MountContent.PROTECTED, False),
     ]
 
 
@@ -239,7 +239,7 @@ def test_a_tree_below_tmp_is_put_into_the_private_tmp() -> None:
         temporary="/tmp/x/state/temporary",
     )
     assert below("/tmp", mounts_of(policy)) == [
-        ("/tmp", Content.TEMPORARY, False),
-        ("/tmp/x/state/temporary", Content.WRITABLE, True),
-        ("/tmp/x/tree", Content.WRITABLE, True),
+        ("/tmp", MountContent.TEMPORARY, False),
+        ("/tmp/x/state/temporary", MountContent.WRITABLE, True),
+        ("/tmp/x/tree", MountContent.WRITABLE, True),
     ]

@@ -13,8 +13,8 @@ from hankweave_server.domain.budget.allowance import (
     NO_CEILINGS,
     UNLIMITED,
     Allowance,
+    BudgetLimit,
     Ceilings,
-    Limit,
     allowance,
     capped,
     shares_of,
@@ -171,8 +171,8 @@ def test_a_ceiling_holds_without_any_budget_in_the_hank() -> None:
     state = a_state(spent(hank, "a", 1.25, seconds=40))
     found = of(hank, "b", state, Ceilings(2.0, 100.0))
     assert found.limits == (
-        Limit("cost", 0.75, "hank", "complete"),
-        Limit("duration", 60.0, "hank", "complete"),
+        BudgetLimit("cost", 0.75, "hank", "complete"),
+        BudgetLimit("duration", 60.0, "hank", "complete"),
     )
 
 

@@ -10,10 +10,10 @@ from hankweave_server.domain.path_merge import (
     Action,
     Changes,
     ConflictKind,
+    ConflictPolicy,
     Decision,
     Entry,
     MergedPaths,
-    Policy,
     decide,
     settle,
     with_lines,
@@ -45,7 +45,7 @@ def merged(
     base: Mapping[str, Entry],
     ours: Mapping[str, Entry],
     theirs: Mapping[str, Entry],
-    policy: Policy = Policy.ASK,
+    policy: ConflictPolicy = ConflictPolicy.ASK,
     only: str | None = None,
     *,
     uncaptured: frozenset[bytes] = frozenset(),
@@ -137,8 +137,8 @@ def test_paths_that_theirs_has_not_changed_are_not_decided() -> None:
     assert [each.path for each in found.decisions] == [b"b", b"c"]
 
 
-@pytest.mark.parametrize("policy", [Policy.OURS, Policy.THEIRS])
-def test_a_policy_decides_conflicts_alone(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [ConflictPolicy.OURS, ConflictPolicy.THEIRS])
+def test_a_policy_decides_conflicts_alone(policy: ConflictPolicy) -> None:
     """Clean changes are taken and merged all the same; a decision keeps the kind of conflict."""
     base = {"clean": A, "lines": A, "gone": A}
     ours = {"clean": A, "lines": B, "gone": B}
@@ -149,26 +149,26 @@ def test_a_policy_decides_conflicts_alone(policy: Policy) -> None:
     assert by_path[b"lines"].result == (FILE, MERGED)
     decided = by_path[b"gone"]
     assert decided.conflict is ConflictKind.REMOVED_BY_THEIRS
-    assert decided.result == (B if policy is Policy.OURS else None)
+    assert decided.result == (B if policy is ConflictPolicy.OURS else None)
     assert found.conflicts == ()
-    assert (b"gone" in found.changes) == (policy is Policy.THEIRS)
+    assert (b"gone" in found.changes) == (policy is ConflictPolicy.THEIRS)
 
 
 def test_a_policy_takes_a_file_whole() -> None:
     """If lines conflict, the whole file is of one side: its parts belong together."""
     sides = {"f": A}, {"f": B}, {"f": C}
-    assert merged(*sides, Policy.OURS, lines_merge=False).changes == {}
-    assert merged(*sides, Policy.THEIRS, lines_merge=False).changes == {b"f": C}
+    assert merged(*sides, ConflictPolicy.OURS, lines_merge=False).changes == {}
+    assert merged(*sides, ConflictPolicy.THEIRS, lines_merge=False).changes == {b"f": C}
 
 
 def test_what_ours_could_not_capture_is_never_overwritten() -> None:
     """Such a path is a conflict that theirs cannot win; ours can."""
     versions: tuple[dict[str, Entry], ...] = ({"f": A}, {}, {"f": B})
-    for policy in (Policy.ASK, Policy.THEIRS):
+    for policy in (ConflictPolicy.ASK, ConflictPolicy.THEIRS):
         (conflict,) = merged(*versions, policy, uncaptured=frozenset({b"f"})).conflicts
         assert conflict.conflict is ConflictKind.NOT_CAPTURED
 
-    kept = merged(*versions, Policy.OURS, uncaptured=frozenset({b"f"}))
+    kept = merged(*versions, ConflictPolicy.OURS, uncaptured=frozenset({b"f"}))
     assert (kept.conflicts, kept.changes) == ((), {})
 
 
@@ -199,14 +199,14 @@ def test_a_file_and_a_folder_conflict_once(
 
 
 @pytest.mark.parametrize(("base", "ours", "theirs"), FILE_AGAINST_FOLDER)
-@pytest.mark.parametrize("policy", [Policy.OURS, Policy.THEIRS])
+@pytest.mark.parametrize("policy", [ConflictPolicy.OURS, ConflictPolicy.THEIRS])
 def test_a_file_or_a_folder_wins_whole(
-    base: dict[str, Entry], ours: dict[str, Entry], theirs: dict[str, Entry], policy: Policy
+    base: dict[str, Entry], ours: dict[str, Entry], theirs: dict[str, Entry], policy: ConflictPolicy
 ) -> None:
     """With a policy, the file's path and everything below it are as one side has them."""
     found = merged(base, ours, theirs, policy)
     result = {path.encode(): entry for path, entry in ours.items()} | found.changes
-    side = ours if policy is Policy.OURS else theirs
+    side = ours if policy is ConflictPolicy.OURS else theirs
     at_a = {
         path: entry for path, entry in result.items() if entry and f"{path.decode()}/"[:2] == "a/"
     }
@@ -235,10 +235,10 @@ def test_of_nested_conflicts_the_outermost_is_named() -> None:
 def test_a_selected_file_below_ours_needs_ours_to_be_selected() -> None:
     """Theirs wins over a file of ours only if that file was selected as well."""
     sides: tuple[dict[str, Entry], ...] = ({}, {"a": A}, {"a/b": B})
-    (conflict,) = merged(*sides, Policy.THEIRS, only="a/b").conflicts
+    (conflict,) = merged(*sides, ConflictPolicy.THEIRS, only="a/b").conflicts
     assert conflict.path == b"a"
-    assert merged(*sides, Policy.THEIRS, only="a").changes == {b"a": None, b"a/b": B}
-    assert merged(*sides, Policy.OURS, only="a/b").changes == {}
+    assert merged(*sides, ConflictPolicy.THEIRS, only="a").changes == {b"a": None, b"a/b": B}
+    assert merged(*sides, ConflictPolicy.OURS, only="a/b").changes == {}
 
 
 def test_a_selection_leaves_everything_else() -> None:

@@ -22,9 +22,9 @@ from hankweave_protocol.hank import (
 from hankweave_protocol.ids import ClientId
 from hankweave_server.domain.permission_patterns import Call
 from hankweave_server.domain.permissions import (
-    Allowed,
     Denied,
     PermissionVerdict,
+    Permitted,
     Unsettled,
     by_policy,
     can_ask,
@@ -52,12 +52,12 @@ def test_a_denial_wins() -> None:
 
 def test_the_first_pattern_that_fits_is_the_rule() -> None:
     """The rule is reported as written in the hank."""
-    assert judge(LS, allow=("Write", "Bash(l*)", "Bash")) == Allowed("Bash(l*)")
+    assert judge(LS, allow=("Write", "Bash(l*)", "Bash")) == Permitted("Bash(l*)")
 
 
 @pytest.mark.parametrize(
     ("otherwise", "judged"),
-    [("allow", Allowed("otherwise")), ("deny", Denied("otherwise"))],
+    [("allow", Permitted("otherwise")), ("deny", Denied("otherwise"))],
 )
 def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -> None:
     """If no pattern matches, `otherwise` decides and is reported as the rule."""
@@ -105,7 +105,7 @@ def test_who_can_be_asked_and_what_for() -> None:
 def test_our_own_tools_need_no_leave_but_can_be_denied() -> None:
     """The hank's `agentTools` selects an agent's tools; `deny` can remove more of them."""
     create = Call("mcp__hankweave__checkpoint_create")
-    assert policy_of(Permissions(otherwise="deny")).judge(create) == Allowed("agentTools")
+    assert policy_of(Permissions(otherwise="deny")).judge(create) == Permitted("agentTools")
     assert not is_asked_for(create.tool)
     denied = policy_of(Permissions(deny=("mcp__hankweave__*",))).judge(create)
     assert denied == Denied("mcp__hankweave__*")

@@ -11,7 +11,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import Event, FileSource
 from hankweave_protocol.ids import CodonId, EventSeq, RunId, Sha
 from hankweave_protocol.records import Coordinate, KeptFile, RollbackReport, TouchedFile
-from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.checkpoints.model import WorkTreeChange
 from hankweave_server.cli.live.model import NOTHING, hear
 from hankweave_server.cli.output.event_lines import EventLine, event_line
 from hankweave_server.domain.reducer import EMPTY_STATE
@@ -41,7 +41,7 @@ def test_a_burst_stays_small_whatever_the_paths_are(pattern: bytes, count: int) 
     """Paths that do not fit are only counted."""
     kinds = ("created", "modified", "deleted")
     changes = tuple(
-        FileChange(path=pattern % at, kind=kinds[at % 3], size=at) for at in range(count)
+        WorkTreeChange(path=pattern % at, kind=kinds[at % 3], size=at) for at in range(count)
     )
     source = FileSource(kind="tool_use", tool_use_id="t" * 100)
     event = burst_of(changes, source, CodonId("one"))
@@ -55,7 +55,7 @@ def test_a_burst_lists_the_largest_folders_first() -> None:
     """Folders that hold equally many files are in the order of their names."""
     sizes = {b"b": 100, b"a": 100, b"": 150}
     paths = [f"{name.decode()}/{at}".lstrip("/") for name, n in sizes.items() for at in range(n)]
-    changes = tuple(FileChange(path=path.encode(), kind="created", size=1) for path in paths)
+    changes = tuple(WorkTreeChange(path=path.encode(), kind="created", size=1) for path in paths)
     event = burst_of(changes, FileSource(kind="rig"), None)
     assert [(folder.folder, folder.files) for folder in event.folders] == [
         ("", 150),
@@ -69,7 +69,7 @@ def test_a_burst_lists_the_largest_folders_first() -> None:
 def test_a_burst_is_one_line_of_the_log_and_of_terminals() -> None:
     """The line has the numbers of files, and no file names."""
     changes = tuple(
-        FileChange(path=b"%d.txt" % at, kind="deleted" if at else "modified", size=0)
+        WorkTreeChange(path=b"%d.txt" % at, kind="deleted" if at else "modified", size=0)
         for at in range(300)
     )
     data = burst_of(changes, FileSource(kind="tool_use"), CodonId("one"))

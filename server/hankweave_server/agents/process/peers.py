@@ -43,7 +43,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 _ANY_COOKIE = b"\xff" * 8
 
 
-class Connection(Protocol):
+class PeerSocket(Protocol):
     """What is needed of an accepted TCP socket."""
 
     @property
@@ -56,7 +56,7 @@ class Connection(Protocol):
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
-def is_confined(connection: Connection) -> bool:
+def is_confined(connection: PeerSocket) -> bool:
     """Return whether a confined program of this server holds the other end of a connection.
 
     Also True if that cannot be determined, because the other end has closed it already.
@@ -79,7 +79,7 @@ def is_confined(connection: Connection) -> bool:
     return state[0] != _ESTABLISHED
 
 
-def group_of_peer(connection: Connection) -> int | None:
+def group_of_peer(connection: PeerSocket) -> int | None:
     """Return the inode of the control group that the other end's socket was created in.
 
     None if the kernel does not know that socket. Raises OSError.

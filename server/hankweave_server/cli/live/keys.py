@@ -97,7 +97,7 @@ class Foresee:
 
 
 @dataclass(frozen=True, slots=True)
-class Travel:
+class TravelRequest:
     """A request for a rollback, undo or redo that was previewed for this run."""
 
     sha: str | None
@@ -111,7 +111,7 @@ class Quit:
     """A request to leave; the server keeps running."""
 
 
-Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | Travel | Quit
+Wish: TypeAlias = Steer | Consider | Answer | List | Foresee | TravelRequest | Quit
 
 
 PAGE = 10

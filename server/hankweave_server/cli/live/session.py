@@ -53,7 +53,7 @@ from hankweave_server.cli.live.keys import (
     Reading,
     Sight,
     Steer,
-    Travel,
+    TravelRequest,
     Waiting,
     Watching,
     Wish,
@@ -326,7 +326,7 @@ async def _done(client: Client, wish: Wish) -> Mode:
             )
         case Foresee():
             return await _foreseen(client, wish)
-        case Travel():
+        case TravelRequest():
             return Watching(_told(await _travelled(client, wish)))
         case Quit():
             return Watching()
@@ -396,13 +396,13 @@ async def _foreseen(client: Client, wish: Foresee) -> Mode:
     stops = (
         "" if active is None else (f" {one_line(active)} is running, and will be stopped first.")
     )
-    go = Travel(
+    go = TravelRequest(
         wish.sha, wish.direction, status.current_run_id, "refuse" if active is None else "stop"
     )
     return Confirming(f"{what}{stops} [y/N]", go, lines)
 
 
-async def _travelled(client: Client, wish: Travel) -> RollbackReport:
+async def _travelled(client: Client, wish: TravelRequest) -> RollbackReport:
     run, on_running = wish.run_id, wish.on_running
     if wish.direction == "undo":
         return await client.undo(on_running=on_running, expected_run_id=run)

@@ -130,7 +130,7 @@ NO_CEILINGS = Ceilings()
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class BudgetLimit:
     """The most that a codon may use of one currency."""
 
     currency: Currency
@@ -168,7 +168,7 @@ class Overrun:
 class Allowance:
     """The limits of one execution: at most one for each currency."""
 
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[BudgetLimit, ...] = ()
 
     def exceeded_by(self, spent: Spending) -> Overrun | None:
         """Return the first limit that is reached; pass `NOTHING` before the codon begins."""
@@ -180,7 +180,7 @@ class Allowance:
         return None
 
     @property
-    def dollars(self) -> Limit | None:
+    def dollars(self) -> BudgetLimit | None:
         """The limit of money, if there is one."""
         return next((each for each in self.limits if each.currency == "cost"), None)
 
@@ -229,7 +229,7 @@ def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:
     )
 
 
-def _own_limits(codon: Codon, tries: Spending) -> Iterator[Limit]:
+def _own_limits(codon: Codon, tries: Spending) -> Iterator[BudgetLimit]:
     """Yield the codon's caps, which hold for each execution, so in a loop for each iteration.
 
     Money and output that automatic retries have used are subtracted; time and context are each
@@ -238,17 +238,17 @@ def _own_limits(codon: Codon, tries: Spending) -> Iterator[Limit]:
     budget = codon.budget or NO_BUDGET
     if budget.max_dollars is not None:
         rest = max(0.0, budget.max_dollars - tries.dollars)
-        yield Limit("cost", rest, "codon", budget.on_exceeded)
+        yield BudgetLimit("cost", rest, "codon", budget.on_exceeded)
 
     if budget.max_time_seconds is not None:
-        yield Limit("duration", budget.max_time_seconds, "codon", budget.on_exceeded)
+        yield BudgetLimit("duration", budget.max_time_seconds, "codon", budget.on_exceeded)
 
     if budget.max_output_tokens is not None:
         left = max(0, budget.max_output_tokens - tries.output_tokens)
-        yield Limit("outputTokens", left, "codon", budget.on_exceeded)
+        yield BudgetLimit("outputTokens", left, "codon", budget.on_exceeded)
 
     if budget.max_context_tokens is not None:
-        yield Limit("contextTokens", budget.max_context_tokens, "codon", budget.on_exceeded)
+        yield BudgetLimit("contextTokens", budget.max_context_tokens, "codon", budget.on_exceeded)
 
 
 def _container_limits(
@@ -258,7 +258,7 @@ def _container_limits(
     entry: PlanEntry,
     done: Iterable[Execution],
     loop: Loop | None,
-) -> Iterator[Limit]:
+) -> Iterator[BudgetLimit]:
     """Yield what a loop or the hank leaves: its money by shares, its time as one pool."""
     used: dict[str, Spending] = {}
     for each in done:
@@ -270,15 +270,15 @@ def _container_limits(
         coming = still_to_come(members, me, entry, loop if owner == "loop" else None)
         dollars = {name: spent.dollars for name, spent in used.items()}
         most = allotted_dollars(budget, members, me, coming, dollars)
-        yield Limit("cost", most, owner, budget.on_exceeded)
+        yield BudgetLimit("cost", most, owner, budget.on_exceeded)
 
     if budget.max_time_seconds is not None:
         gone = sum(spent.seconds for spent in used.values())
         rest = max(0.0, budget.max_time_seconds - gone)
-        yield Limit("duration", rest, owner, budget.on_exceeded)
+        yield BudgetLimit("duration", rest, owner, budget.on_exceeded)
 
 
-def _tightest(limits: list[Limit]) -> Iterator[Limit]:
+def _tightest(limits: list[BudgetLimit]) -> Iterator[BudgetLimit]:
     """Yield the lowest limit of each currency; of equal ones the innermost, which comes first."""
     for currency in CURRENCIES:
         own = [limit for limit in limits if limit.currency == currency]

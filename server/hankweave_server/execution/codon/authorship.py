@@ -295,6 +295,10 @@ class WorkSoFar:
     agents: set[str] = field(default_factory=set)
     _bursts: list[FilesChanged] = field(default_factory=list)
 
+    def edited(self, paths: Iterable[str]) -> None:
+        """Add files that people changed."""
+        self.people.update(paths)
+
     def heed(self, data: EventData) -> None:
         """Add one event; after a restore of everything, what was before it does not count."""
         match data:
@@ -308,7 +312,7 @@ class WorkSoFar:
             case StateTransition(transition_type="EditsNoticed" | "EditsOvertaken"):
                 match decode_transition(data):
                     case EditsNoticed(edits=edits):
-                        self.people |= edits.keys()
+                        self.edited(edits)
                     case EditsOvertaken(paths=paths):
                         self.agents.update(paths)
                     case _:

@@ -103,7 +103,7 @@ LAST_WORDS = 20
 """Lines of stderr kept to say why an agent failed."""
 
 
-class Conversation:
+class ConversationResult:
     """The result of one conversation with the agent: its answer, and how it ended.
 
     `clean` removes secrets from its answer.
@@ -194,7 +194,7 @@ class EventRecorder:
         """
         overrides = ctx.hank.hank.overrides
         self._steps = AgentSteps(None if overrides is None else overrides.checkpoint_every_steps)
-        self.conversation = Conversation(ctx.ledger.redactor.text)
+        self.conversation = ConversationResult(ctx.ledger.redactor.text)
         self.files = anyio.Lock()
         """Held while the work tree is scanned, and by any task that needs it to stand still."""
         self._saving = anyio.Lock()
@@ -259,7 +259,7 @@ class EventRecorder:
         self._pace = LookPace(anyio.current_time())
         self._called_at.clear()
         self._costs.begin_conversation()
-        self.conversation = Conversation(self._ctx.ledger.redactor.text)
+        self.conversation = ConversationResult(self._ctx.ledger.redactor.text)
 
     async def tell(self, signal: AgentSignal) -> None:
         """Record the events of one signal; the caller handles a session's start."""

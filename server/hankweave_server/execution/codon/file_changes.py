@@ -43,7 +43,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.capture import CapturedChanges
-from hankweave_server.checkpoints.model import FileChange
+from hankweave_server.checkpoints.model import WorkTreeChange
 from hankweave_server.execution.checkpointer import MOST_REPORTED
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits
@@ -129,7 +129,7 @@ class FileChangeReporter:
 
     async def _entries(
         self,
-        changes: tuple[FileChange, ...],
+        changes: tuple[WorkTreeChange, ...],
         source: FileSource,
         codon_id: CodonId | None,
         known: Mapping[bytes, str] = MappingProxyType({}),
@@ -199,7 +199,7 @@ class FileChangeReporter:
 
         return bool(gone)
 
-    def _digests(self, changes: tuple[FileChange, ...]) -> dict[bytes, str]:
+    def _digests(self, changes: tuple[WorkTreeChange, ...]) -> dict[bytes, str]:
         """Return the SHA-256 of each file; empty for a deleted one."""
         descent = Descent(self._ctx.layout.work_tree)
         try:
@@ -214,7 +214,7 @@ class FileChangeReporter:
 
 
 def _update_of(
-    change: FileChange, digest: str, source: FileSource, codon_id: CodonId | None
+    change: WorkTreeChange, digest: str, source: FileSource, codon_id: CodonId | None
 ) -> FileUpdated:
     return FileUpdated(
         path=os.fsdecode(change.path),
@@ -228,7 +228,7 @@ def _update_of(
 
 
 def burst_of(
-    changes: tuple[FileChange, ...], source: FileSource, codon_id: CodonId | None
+    changes: tuple[WorkTreeChange, ...], source: FileSource, codon_id: CodonId | None
 ) -> FilesChanged:
     """Return the one event about many changes; its size has a limit, whatever the paths are."""
     kinds = Counter(change.kind for change in changes)

@@ -32,8 +32,8 @@ from hankweave_server.agents.base import (
 from hankweave_server.background_tasks import task_group
 from hankweave_server.domain.permission_patterns import Call, Kind, PatternPlace, arguments_of
 from hankweave_server.domain.permissions import (
+    PermissionPolicy,
     PermissionVerdict,
-    Policy,
     Unsettled,
     by_policy,
     for_want_of_an_answer,
@@ -129,7 +129,7 @@ class Permits:
             tasks.start_soon(self._wait, asked, waiting, self._policy, session)
 
     async def _heed_hook(
-        self, asked: PermissionAsked, call: Call, policy: Policy, session: AgentSession
+        self, asked: PermissionAsked, call: Call, policy: PermissionPolicy, session: AgentSession
     ) -> None:
         """Apply what no rule of the agent's own can change; it asks for permission after this."""
         if (denied := policy.denied(call)) is not None:
@@ -137,7 +137,7 @@ class Permits:
         else:
             await session.answer(asked, ToBeAsked() if is_asked_for(call.tool) else Granted())
 
-    def _lay(self, asked: PermissionAsked, policy: Policy, reason: str) -> PendingRequest:
+    def _lay(self, asked: PermissionAsked, policy: PermissionPolicy, reason: str) -> PendingRequest:
         expires_at = instants.to_text(self._ctx.clock.now() + policy.timeout)
         waiting = self._ctx.desk.lay(
             PendingPermission(
@@ -153,7 +153,11 @@ class Permits:
         return waiting
 
     async def _wait(
-        self, asked: PermissionAsked, waiting: PendingRequest, policy: Policy, session: AgentSession
+        self,
+        asked: PermissionAsked,
+        waiting: PendingRequest,
+        policy: PermissionPolicy,
+        session: AgentSession,
     ) -> None:
         try:
             with self._lying(asked, waiting), anyio.move_on_after(policy.timeout.total_seconds()):

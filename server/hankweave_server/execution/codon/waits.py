@@ -41,7 +41,7 @@ from hankweave_server.agents.process.environment import common
 from hankweave_server.clock import Clock
 from hankweave_server.domain.lifecycle import Ending, wait_of, waited_ms_at
 from hankweave_server.domain.limits import Limit, LimitFacts, NoWait, limit_of, planned_end
-from hankweave_server.execution.account_limits import PATIENCE, Probe, SharedLimit
+from hankweave_server.execution.account_limits import PATIENCE, LimitProbe, SharedLimit
 from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
@@ -128,7 +128,7 @@ class LimitWaits:
         self._over: datetime | None = None
         """When the limit of the last wait was to end: it is over, whatever the clock says."""
         self._number = 0
-        self._probe: Probe | None = None
+        self._probe: LimitProbe | None = None
         self.is_waiting = False
         self._is_ended = False
         self._was_known = False

@@ -21,7 +21,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import thread
-from hankweave_server.domain.path_merge import Decision, Policy
+from hankweave_server.domain.path_merge import ConflictPolicy, Decision
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
@@ -60,7 +60,7 @@ class MergeOptions:
 
     paths: frozenset[bytes] | None = None
     """Files and folders; None for all that the attempt has changed."""
-    policy: Policy = Policy.ASK
+    policy: ConflictPolicy = ConflictPolicy.ASK
     conflicts_in: str | None = None
     """Absolute path of a new folder for the versions of conflicting files."""
 

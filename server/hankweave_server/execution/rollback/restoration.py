@@ -27,7 +27,7 @@ from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipp
 from hankweave_server.checkpoints.store import IntentOf
 from hankweave_server.domain import targets
 from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
-from hankweave_server.domain.path_merge import Policy
+from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.domain.undo import leftovers
@@ -404,7 +404,7 @@ class Restoration:
             intent.safety,
             newer,
             paths=paths,
-            policy=Policy.THEIRS,
+            policy=ConflictPolicy.THEIRS,
             conflicts_in=None,
             kind="safety",
             codon_name=BEFORE_ROLLBACK,

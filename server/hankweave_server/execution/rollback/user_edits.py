@@ -81,7 +81,7 @@ async def work_since(ledger: Ledger, seq: int) -> WorkSoFar:
             if any(name in line for name in RELEVANT):
                 work.heed(codec.decode_event(line).data)
 
-    work.people |= ledger.state.edits.keys()  # The newest may not be published yet.
+    work.edited(ledger.state.edits)  # The newest may not be published yet.
     return work
 
 
