@@ -63,7 +63,7 @@ from hankweave_server.execution.context import (
 from hankweave_server.execution.exploration.child import attempt_options
 from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
-from hankweave_server.execution.maintenance.gc import GarbageCollector
+from hankweave_server.execution.maintenance.garbage_collection import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
 from hankweave_server.execution.maintenance.health_monitor import HealthMonitor, TimeWatch
 from hankweave_server.execution.maintenance.repack import Repacker

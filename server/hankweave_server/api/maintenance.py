@@ -20,7 +20,7 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import GivenUp, check_store
-from hankweave_server.execution.maintenance.gc import Causes, GarbageCollector
+from hankweave_server.execution.maintenance.garbage_collection import Causes, GarbageCollector
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
 from hankweave_server.ledger.writer import Ledger

@@ -26,7 +26,7 @@ Modules, in reading order:
 - `clone`: the part of a shadow repository that a branch of an execution needs
 - `imports`: a checkpoint of another execution, taken over as a commit of this one
 - `pins`: refs that protect checkpoints from pruning
-- `gc`: pruning: find what stays, move branches and notes, then remove objects
+- `pruning`: find what stays, move branches and notes, then remove objects
 - `detach`: lost checkpoints, taken out of the history without changing any sha
 - `repair`: damaged objects, rewritten from any source that still has them
 - `rewrite`: the repository without a secret, as a second one beside it

@@ -23,7 +23,6 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     PathNotInCheckpoint,
 )
-from hankweave_server.checkpoints.gc import Housekeeping, Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.merge import TreeMerge, merge
@@ -42,6 +41,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.plan import Planning
+from hankweave_server.checkpoints.pruning import Housekeeping, Pruned
 from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
 from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
 from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot

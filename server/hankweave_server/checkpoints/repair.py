@@ -41,8 +41,8 @@ from hankweave_server.checkpoints.capture import read_all
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, Detaching
 from hankweave_server.checkpoints.file_reader import CapturedFile
-from hankweave_server.checkpoints.gc import named_in
 from hankweave_server.checkpoints.notes import Notes, recover_notes, whole_memory
+from hankweave_server.checkpoints.pruning import named_in
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.fsutil import make_private_directory, sync_directory
 from hankweave_server.git.loose import read_loose, whole_loose

@@ -26,7 +26,6 @@ from hankweave_server.checkpoints.capture import Capture, CapturedChanges
 from hankweave_server.checkpoints.clone import Offshoot, copy_repository, plan_offshoot
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
-from hankweave_server.checkpoints.gc import Pruned
 from hankweave_server.checkpoints.imports import ForeignCheckpoint
 from hankweave_server.checkpoints.merge import write_conflicts
 from hankweave_server.checkpoints.model import (
@@ -40,6 +39,7 @@ from hankweave_server.checkpoints.model import (
     Skipped,
     WorkTreeChange,
 )
+from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.checkpoints.repo_init import StoreMoved

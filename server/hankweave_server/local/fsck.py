@@ -26,7 +26,7 @@ from hankweave_server.domain.checkpoint_records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import check_store
-from hankweave_server.execution.maintenance.gc import GarbageCollector
+from hankweave_server.execution.maintenance.garbage_collection import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard

@@ -13,8 +13,8 @@ import pytest
 
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound
-from hankweave_server.checkpoints.gc import Housekeeping, PruningOutdated
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import Housekeeping, PruningOutdated
 from hankweave_server.domain.retention import RetentionPolicy
 from hankweave_server.git.repo import ShadowRepo
 from support.git_facts import GitWitness

@@ -15,8 +15,8 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import Housekeeping
 from hankweave_server.git import repack
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.pack_reader import read_index

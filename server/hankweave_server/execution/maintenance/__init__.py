@@ -2,7 +2,7 @@
 
 Modules, in reading order:
 
-- `gc`: pins and pruning, with an intent that a start can finish
+- `garbage_collection`: pins and pruning, with an intent that a start can finish
 - `repack`: packing, in short steps, in the background or for a gc
 - `fsck`: the whole store, read and compared with the journal
 - `git_index`: the index of the shadow repository, for stock git

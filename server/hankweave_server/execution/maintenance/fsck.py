@@ -24,9 +24,9 @@ from hankweave_protocol.replies import DamagedCheckpoint, DamagedObject, FsckRep
 from hankweave_server.checkpoints.contents import Verification, Verified
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.checkpoints.gc import Housekeeping
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.checkpoints.pruning import Housekeeping
 from hankweave_server.domain.checkpoint_records import OnRecord
 from hankweave_server.domain.history import restored_checkpoint
 from hankweave_server.execution.checkpointer import Checkpointer
