@@ -86,12 +86,14 @@ def _history_of(root: Path, state_folder: Path | None, adopted: Path | None) -> 
                 hint="Name a directory with --state-dir; it is created if it does not exist.",
             )
 
-    is_private = private_folder_of(root).is_dir() or _is_in_reach()
-    return locate(root, state_folder=state_folder, is_private=is_private, adopted=adopted)
+    return locate(root, state_folder, adopted, is_private=lambda: _is_in_reach(root))
 
 
-def _is_in_reach() -> bool:
-    """Return whether agents could reach a state in their project."""
+def _is_in_reach(root: Path) -> bool:
+    """Return whether agents could reach a new state in the project, or it has a place outside."""
+    if private_folder_of(root).is_dir():
+        return True
+
     return _configured(_CONFINEMENT) != "none" and probe().level is Level.LANDLOCK
 
 

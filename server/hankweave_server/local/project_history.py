@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -155,11 +155,15 @@ class LocatedHistory:
 
 
 def locate(
-    root: Path, *, state_folder: Path | None, is_private: bool, adopted: Path | None = None
+    root: Path,
+    state_folder: Path | None,
+    adopted: Path | None,
+    *,
+    is_private: Callable[[], bool],
 ) -> LocatedHistory:
     """Find the history of a project; raise Stop if that needs an answer.
 
-    With `state_folder`, the state belongs in it; with `is_private`, a new one belongs outside of
+    With `state_folder`, the state belongs in it; if `is_private`, a new one belongs outside of
     the project. `adopted` is the state directory to use instead, or the folder that contains it.
     """
     decision = decide(_evidence(root, state_folder))
@@ -179,7 +183,8 @@ def locate(
         target = _target(found, root, state_folder)
         layout = Layout(root, root, None if found == root else found)
     else:
-        target = (state_folder or place.parent) / place.name if state_folder or is_private else None
+        is_outside = state_folder is not None or is_private()
+        target = (state_folder or place.parent) / place.name if is_outside else None
         is_free = target is not None and not has_past(target)
         layout = Layout(root, root, target if is_free else None)
 
