@@ -166,7 +166,7 @@ function Summary({ report, rewinds }) {
       .filter((each) => each.kind !== "conversation" || !rewinds)
       .map(
         ({ kind, path, sentence }) => html`
-          <p class="warn" key=${sentence}>
+          <p class="warn" key=${`${path}: ${sentence}`}>
             ${path && html`<span class="path">${visible(path)}</span>: `}
             ${kind === "conversation" ? AHEAD : visible(sentence)}
           </p>`,
