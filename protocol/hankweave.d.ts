@@ -1359,6 +1359,7 @@ export type ErrorCode =
   | "INTERNAL_ERROR"
   | "INVALID_COMMAND"
   | "INVALID_PATH"
+  | "IO_ERROR"
   | "MALFORMED_JSON"
   | "MERGE_CONFLICT"
   | "NOTHING_TO_RUN"

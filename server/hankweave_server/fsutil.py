@@ -29,6 +29,20 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
 """Errors of a disk that can no longer be trusted."""
 
+_NEXT_STEPS = {
+    errno.EIO: "The disk reports errors: check it before you go on.",
+    errno.EROFS: "Mount the file system for writing, and try again.",
+    errno.EACCES: "Give this user access to it, and try again.",
+    errno.EPERM: "It may be immutable (see lsattr), or another user's: change that, and try again.",
+    errno.EMFILE: "Too many files are open: raise the limit (ulimit -n), and start again.",
+    errno.ENFILE: "Too many files are open on this machine: end some programs, and try again.",
+    errno.ENOENT: "It has been removed meanwhile: try again.",
+    errno.EBUSY: "Something is mounted there, or a program holds it: end that, and try again.",
+    errno.ELOOP: "It is a link where none may be: put what it points to in its place.",
+    errno.ENAMETOOLONG: "Use a shorter path.",
+    errno.ETXTBSY: "A program that runs is in that file: end it, and try again.",
+} | dict.fromkeys(FULL, "Free some space, and try again.")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -96,6 +110,33 @@ def is_full(error: BaseException | None) -> bool:
 def is_broken(error: BaseException | None) -> bool:
     """Return whether an error, or one of its causes, is that of a disk that cannot be trusted."""
     return _has_errno(error, BROKEN)
+
+
+def os_error_in(error: BaseException | None) -> OSError | None:
+    """Return the system's error that an error comes from, if there is one.
+
+    What fails in the handling of an error does not come from it, but for `raise ... from None`.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error
+
+        hidden = error.__context__ if error.__suppress_context__ else None
+        error = error.__cause__ or hidden
+
+    return None
+
+
+def described(problem: OSError, place: Path) -> str:
+    """Return what the system reported and of which path; of `place`, if it names none."""
+    path = problem.filename if isinstance(problem.filename, str | bytes | os.PathLike) else place
+    name = errno.errorcode.get(problem.errno or 0, "unknown error")
+    return f"{os.fsdecode(path)}: {problem.strerror or problem} ({name})"
+
+
+def next_step(problem: OSError) -> str:
+    """Return what a person can do about an error of the system."""
+    return _NEXT_STEPS.get(problem.errno or 0, "Mend that, and try again.")
 
 
 def _has_errno(error: BaseException | None, numbers: frozenset[int]) -> bool:

@@ -44,6 +44,27 @@ RUN = RunId("1736000000000-abc123-def456")
 START = datetime(2025, 1, 4, 12, 0, tzinfo=UTC)
 
 
+def a_request(number: int = 1) -> CheckpointRequest:
+    """Return the request for a manual checkpoint of all files."""
+    return CheckpointRequest(
+        kind="manual",
+        codon_id=None,
+        codon_name="x",
+        run_id=RUN,
+        timestamp=START,
+        duration_ms=None,
+        operation_id=f"{number}",
+        event_seq=number,
+        session_id=None,
+        message_id=None,
+        memory_epoch=0,
+        label=None,
+        patterns=("**",),
+        before=None,
+        codon_state=None,
+    )
+
+
 @dataclass(frozen=True)
 class Made:
     """The report of a checkpoint, with names as defined in the protocol's README."""

@@ -7,6 +7,7 @@ the client's rights, the command's shape and its idempotence; the ledger orders 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -64,8 +65,12 @@ from hankweave_server.api.maintenance import Store
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.fsutil import described, is_full, next_step, os_error_in
 from hankweave_server.git.errors import is_for_want_of_room
 from hankweave_server.ledger.disk_space import Space
+from hankweave_server.logs import logger
+
+log = logger(__name__)
 
 _NEED_ROOM = (
     CheckpointCreate,
@@ -129,11 +134,19 @@ class Dispatch:
         try:
             return await self._do(data, command.id, caller)
         except Exception as error:
-            if isinstance(error, Refused) or not is_for_want_of_room(error):
+            if isinstance(error, Refused) and error.code != ErrorCode.INTERNAL_ERROR:
                 raise
 
-            self._space.note(error)
-            raise _no_room() from error
+            problem = os_error_in(error)
+            if is_for_want_of_room(error) or is_full(problem):
+                self._space.note(error)
+                raise _no_room() from error
+
+            if problem is None:
+                raise
+
+            log.warning("%s failed", command.type, exc_info=error)
+            raise _stopped_by(problem, error, self._ctx.layout.root) from error
 
     def _expect_run(self, expected: RunId | None) -> None:
         """Refuse a command that was meant for a run that another one has followed.
@@ -254,6 +267,15 @@ def _without_plan(past: PastView) -> PastView:
 
     state = msgspec.structs.replace(past.state, execution_plan=())
     return msgspec.structs.replace(past, state=state)
+
+
+def _stopped_by(problem: OSError, error: Exception, root: Path) -> Refused:
+    """Return the refusal for an error of the system: it is no defect of the server."""
+    if isinstance(error, Refused):
+        hint = " ".join(filter(None, (next_step(problem), error.hint)))
+        return Refused(ErrorCode.IO_ERROR, error.message, path=error.path, hint=hint)
+
+    return Refused(ErrorCode.IO_ERROR, f"{described(problem, root)}.", hint=next_step(problem))
 
 
 def _no_room() -> Refused:

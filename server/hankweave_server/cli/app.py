@@ -16,6 +16,7 @@ from hankweave_server import __version__
 from hankweave_server.cli.output.text import complain, complain_of
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.fsutil import next_step
 from hankweave_server.hank.load import HankInvalid
 
 if TYPE_CHECKING:
@@ -177,5 +178,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
-        complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        hint = None if error.errno is None else next_step(error)
+        complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), hint)
         sys.exit(ExitCode.IO_ERROR)

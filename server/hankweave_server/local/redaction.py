@@ -55,9 +55,15 @@ from hankweave_server.checkpoints.rewrite import (
 )
 from hankweave_server.clock import Clock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
-from hankweave_server.local.takeover import open_engine, open_ledger, refuse_moved_store
+from hankweave_server.ledger.writer import LedgerFailed
+from hankweave_server.local.takeover import (
+    disk_stop,
+    open_engine,
+    open_ledger,
+    refuse_moved_store,
+)
 from hankweave_server.paths import Layout
 from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.runtime_lock.held import acquire
@@ -127,15 +133,25 @@ class LeftInWorkTree:
 def owned(layout: Layout, clock: Clock) -> Iterator[RedactIntent | None]:
     """Own a directory without a server; yield the redaction that waits to be confirmed, if any.
 
-    Raises LockHeld while a server runs.
+    Raises LockHeld while a server runs, and Stop if the system refuses what has to be done.
     """
-    refuse_moved_store(layout)
-    held = acquire(layout, clock)
     try:
-        finish_interrupted(layout)
-        yield standing(layout)
-    finally:
-        held.release()
+        refuse_moved_store(layout)
+        held = acquire(layout, clock)
+        try:
+            finish_interrupted(layout)
+            yield standing(layout)
+        finally:
+            held.release()
+    except BrokenPipeError:
+        raise  # Of the terminal.
+    except OSError as error:
+        raise Stop(
+            f"{fsutil.described(error, layout.root)}.",
+            ExitCode.IO_ERROR,
+            hint=f"{fsutil.next_step(error)} What was begun is completed or removed by the next "
+            "`hankweave redact` or start.",
+        ) from None
 
 
 def settle(layout: Layout, clock: Clock) -> None:
@@ -156,7 +172,10 @@ def settle(layout: Layout, clock: Clock) -> None:
             )
 
     if layout.wal.exists():  # It exists while a server runs, or after one was killed.
-        anyio.run(_opened_and_closed, layout, clock)
+        try:
+            anyio.run(_opened_and_closed, layout, clock)
+        except (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failure:
+            raise disk_stop(failure) from None
 
 
 async def _opened_and_closed(layout: Layout, clock: Clock) -> None:
@@ -241,6 +260,9 @@ def _repository(layout: Layout) -> Iterator[ShadowRepo]:
         finally:
             repo.close()
     except ShadowRepositoryError as error:
+        if (problem := fsutil.os_error_in(error)) is not None:
+            raise problem from None  # The store is not damaged.
+
         raise _damaged(str(error)) from None
 
 

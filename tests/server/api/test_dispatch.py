@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -38,9 +41,13 @@ from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.api.dispatch import Dispatch
+from hankweave_server.api.lookup import faults_refused
 from hankweave_server.execution.rollback.guard import TreeGuard
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.disk_space import Space
+from hankweave_server.paths import Layout
 from support.histories import MOMENT, a_run
+from support.refusing_system import ERRNOS
 from support.timelines import a_state
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -72,6 +79,7 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.guard = TreeGuard()
+        self.layout = Layout.of_execution(Path("/an/execution"))
 
     def now_text(self) -> str:
         return MOMENT
@@ -82,7 +90,7 @@ class Rooms:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.fault: OSError | None = None
+        self.fault: Exception | None = None
         self.page: object = "a page"
 
     def start(self, command: CommandData) -> None:
@@ -358,6 +366,56 @@ async def test_a_command_that_meets_a_full_disk_is_refused_and_the_next_ones_wit
         assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
 
     assert len(desk.rooms.asked) == 1
+
+
+def _of_the_store(problem: OSError) -> Exception:
+    error = ShadowRepositoryError(str(problem))
+    error.__cause__ = problem
+    return error
+
+
+def _refused_by_a_handler(problem: OSError) -> Exception:
+    try:
+        with faults_refused():
+            raise _of_the_store(problem)
+    except Refused as refused:
+        return refused
+
+
+@pytest.mark.parametrize("form", [lambda error: error, _of_the_store, _refused_by_a_handler])
+@pytest.mark.parametrize("path", ["/an/execution/agentRoot/a.txt", None])
+@pytest.mark.parametrize("number", ERRNOS, ids=lambda number: errno.errorcode[number])
+async def test_what_the_system_refuses_is_no_internal_error(
+    number: int, path: str | None, form: Callable[[OSError], Exception]
+) -> None:
+    """It has a code, the path and a next step, whoever has met it."""
+    desk = Desk()
+    desk.rooms.fault = form(OSError(number, os.strerror(number), path))
+    with pytest.raises(Refused) as refused:
+        await desk.take(CheckpointCreate())
+
+    assert refused.value.hint
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        assert refused.value.code is ErrorCode.INSUFFICIENT_SPACE
+    else:
+        assert refused.value.code is ErrorCode.IO_ERROR
+        assert os.strerror(number) in refused.value.message
+        assert form is _refused_by_a_handler or (path or "/an/execution") in refused.value.message
+
+
+async def test_a_defect_that_an_error_of_the_system_led_to_stays_one() -> None:
+    """It is not blamed on the disk."""
+    desk = Desk()
+    try:
+        try:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        except OSError:
+            _ = {}["no such key"]
+    except KeyError as error:
+        desk.rooms.fault = error
+
+    with pytest.raises(KeyError):
+        await desk.take(CheckpointCreate())
 
 
 GUARDED = [each for each in EXAMPLES if hasattr(each, "expected_run_id")]

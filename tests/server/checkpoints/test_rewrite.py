@@ -9,7 +9,6 @@ import pytest
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.rewrite import (
     ERASED,
     LARGE,
@@ -24,31 +23,11 @@ from hankweave_server.git.repo import MEMORY_REF, ShadowRepo
 from hankweave_server.git.trees import parsed
 from hankweave_server.paths import Layout
 from hankweave_server.redaction.redactor import Redactor
-from support.checkpointing import RUN, START
+from support.checkpointing import a_request
 from support.git_facts import GitWitness
 
 VALUE = "Tr0ub4dor & three"
 BY = Redactor({"value": VALUE}, rules=())
-
-
-def request(number: int) -> CheckpointRequest:
-    return CheckpointRequest(
-        kind="manual",
-        codon_id=None,
-        codon_name="x",
-        run_id=RUN,
-        timestamp=START,
-        duration_ms=None,
-        operation_id=f"{number}",
-        event_seq=number,
-        session_id=None,
-        message_id=None,
-        memory_epoch=0,
-        label=None,
-        patterns=("**",),
-        before=None,
-        codon_state=None,
-    )
 
 
 class Store:
@@ -66,7 +45,7 @@ class Store:
             (self.layout.work_tree / name.replace("__", ".")).write_bytes(data)
 
         self.number += 1
-        return self.engine.checkpoint(request(self.number)).sha
+        return self.engine.checkpoint(a_request(self.number)).sha
 
     def rewritten(self, *paths: bytes, by: Redactor = BY) -> tuple[Rewrite, Path]:
         """Close the engine, and rewrite its repository into a folder beside it."""
