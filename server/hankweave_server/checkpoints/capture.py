@@ -420,9 +420,15 @@ class Recording:
                 pending, descent, capture.staging, self._size_limit, capture.digests
             ):
                 match seen:
-                    case CapturedFile(digest, git_mode, signature, permissions, size, has_writer):
+                    case CapturedFile(digest, git_mode, signature, permissions, size) as found:
                         memory.scan.remember(
-                            file, signature, digest, git_mode, permissions, has_writer=has_writer
+                            file,
+                            signature,
+                            digest,
+                            git_mode,
+                            permissions,
+                            has_writer=found.has_writer,
+                            attributes=found.attributes,
                         )
                         if signature is None:
                             sizes[file.path] = size
@@ -502,7 +508,10 @@ class Recording:
             if path in opened.mapped and file.signature is not None:
                 git_mode, permissions, digest = file.captured
                 capture.sizes[path] = file.signature.size
-                self._memory.scan.remember(file, None, digest, git_mode, permissions)
+                attributes = self._memory.table.attributes(file.slot)
+                self._memory.scan.remember(
+                    file, None, digest, git_mode, permissions, attributes=attributes
+                )
 
         return found
 

@@ -33,6 +33,7 @@ from hankweave_server.checkpoints.model import (
     Damage,
     FileContent,
     FileDiff,
+    LostAttributes,
     PathEntry,
     RestorePlan,
     RestoreReport,
@@ -44,7 +45,7 @@ from hankweave_server.checkpoints.plan import Planning
 from hankweave_server.checkpoints.pruning import Housekeeping, Pruned
 from hankweave_server.checkpoints.repair import Repair, Repaired, Source, write_wanted
 from hankweave_server.checkpoints.repo_init import StorePlace, refuse_links
-from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot
+from hankweave_server.checkpoints.restore import Restorer, TargetSnapshot, foreseen_losses
 from hankweave_server.checkpoints.session_snapshots import Epochs
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
 from hankweave_server.domain.path_merge import ConflictPolicy
@@ -509,6 +510,11 @@ class CheckpointEngine:
             raise InsufficientSpace(need, free)
 
         return plan
+
+    def foresee_losses(self, plan: RestorePlan) -> tuple[LostAttributes, ...]:
+        """Return the attributes of files that a restore by this plan will not put back."""
+        with disk_faults(self.layout.root), self._memory.descent.fresh() as descent:
+            return foreseen_losses(plan, self._snapshot(plan.target), descent)
 
     def _staged_intent(self, content: bytes) -> StagedFile:
         temporary = self._intent.with_name(self._intent.name + ".tmp")

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from hankweave_server.git.errors import StoreFailed
 from hankweave_server.git.objects import STREAMED_FROM
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR
+from hankweave_server.worktree.attributes import Attributes, attributes_of
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.names import is_reserved
 from hankweave_server.worktree.open_files import has_writer
@@ -50,6 +51,8 @@ class CapturedFile(NamedTuple):
 
     None if that is unknown.
     """
+    attributes: Attributes | None = None
+    """None for a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,11 @@ class FileReader:
             else:
                 seen = self._read_at_once(descriptor, status, is_last=is_last)
 
-            return None if seen is None else seen._replace(has_writer=has_a_writer)
+            if seen is None:
+                return None
+
+            attributes = attributes_of(descriptor, status)
+            return seen._replace(has_writer=has_a_writer, attributes=attributes)
         finally:
             os.close(descriptor)
 

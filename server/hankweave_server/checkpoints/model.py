@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_server.worktree.open_files import OpenFiles
 
-L = TypeVar("L", bound="PathEntry | Skipped")
+L = TypeVar("L", bound="PathEntry | Skipped | LostAttributes")
 
 NO_CODON = CodonId("-")
 """Placeholder for the codon in commit messages that concern none (initial, manual, safety)."""
@@ -143,6 +143,14 @@ class RestorePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LostAttributes:
+    """A restored file that lacks some of its attributes."""
+
+    path: bytes
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class RestoreReport:
     added: tuple[PathEntry, ...]
     updated: tuple[PathEntry, ...]
@@ -153,6 +161,7 @@ class RestoreReport:
     """Paths left alone because they were not captured, here or there."""
     unrestored: tuple[Skipped, ...] = ()
     """Paths that are not as in the target, because of a change meanwhile or a refusal."""
+    lost_attributes: tuple[LostAttributes, ...] = ()
 
     def continued(self, paths: frozenset[bytes], then: RestoreReport) -> RestoreReport:
         """Return the report of this restore and of a second one, of paths that it had left."""
@@ -164,6 +173,7 @@ class RestoreReport:
             kept=_by_path(self.kept, then.kept),
             skipped=_by_path(self.skipped, then.skipped),
             unrestored=_by_path(others, then.unrestored),
+            lost_attributes=_by_path(self.lost_attributes, then.lost_attributes),
         )
 
 

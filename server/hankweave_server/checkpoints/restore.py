@@ -13,6 +13,11 @@ Paths that could not be captured (pipes, unreadable files), that the target's ma
 rules protect, or that the caller wants to keep are left alone and reported as skipped or kept.
 Empty folders and the permissions of folders come last; the manifests of the checkpoints have them.
 
+A file that is written gets the attributes that the target has recorded, or else those of the file
+that it replaces (`_attributes`). Files with several names are not written in place, as a crash
+would leave half of one: the first name gets a new file, and each other one becomes a name of it
+(`_other_name`). What cannot be put back is in the report (`lost_attributes`).
+
 `TargetSnapshot` combines the tree and the manifest of a checkpoint. Of `Restorer`, read `run`
 first, then `_removable` and `_writable`, which decide about one path each.
 """
@@ -21,7 +26,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -29,17 +35,25 @@ from itertools import pairwise
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.file_reader import (
+    PERMISSIONS,
     CapturedFile,
     FileRefused,
     Observation,
     Vanished,
 )
 from hankweave_server.checkpoints.manifest import Manifest
-from hankweave_server.checkpoints.model import WITHOUT_CONTENT, PathEntry, RestoreReport, Skipped
+from hankweave_server.checkpoints.model import (
+    WITHOUT_CONTENT,
+    LostAttributes,
+    PathEntry,
+    RestorePlan,
+    RestoreReport,
+    Skipped,
+)
 from hankweave_server.checkpoints.worktree_index import FileObserver
 from hankweave_server.git.checkout import (
     OS_ERROR,
-    PERMISSIONS,
+    UNSET_PERMISSIONS,
     Allowed,
     Changes,
     Checkout,
@@ -56,6 +70,11 @@ from hankweave_server.git.trees import (
     folders_below,
 )
 from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.attributes import (
+    OTHER_NAMES,
+    Attributes,
+    sentence_of,
+)
 from hankweave_server.worktree.databases import HEADER, INDEX, base_of, family, is_database_at
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
@@ -229,6 +248,7 @@ class _Tally:
     kept: list[PathEntry] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     unrestored: dict[bytes, Skipped] = field(default_factory=dict)
+    lost: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
 
     def report(self) -> RestoreReport:
         def in_order(entries: list[PathEntry]) -> tuple[PathEntry, ...]:
@@ -241,6 +261,7 @@ class _Tally:
             kept=in_order(self.kept),
             skipped=tuple(sorted(self.skipped, key=lambda item: item.path)),
             unrestored=tuple(self.unrestored[path] for path in sorted(self.unrestored)),
+            lost_attributes=_sentences(self.lost),
         )
 
 
@@ -375,6 +396,33 @@ class Restorer(Checkout):
             case _:
                 self._leave(path, "in-the-way")
 
+    def _lose(self, path: bytes, lost: tuple[str, ...]) -> None:
+        known = self._tally.lost.get(path, ())
+        self._tally.lost[path] = (*known, *lost)
+
+    def _attributes(self, path: bytes, displaced: Attributes | None) -> Attributes | None:
+        recorded = self._target.manifest.attributes_at(path)
+        if recorded is None:
+            return super()._attributes(path, displaced)
+
+        if recorded.extended is None and displaced is not None:
+            recorded = recorded._replace(extended=displaced.extended)
+
+        return recorded
+
+    def _other_name(self, path: bytes, new: Entry, displaced: Attributes | None) -> bytes | None:
+        manifest = self._target.manifest
+        recorded = manifest.attributes_at(path)
+        if recorded is None:
+            return super()._other_name(path, new, displaced)
+
+        for other in manifest.names.get(recorded.group, ()):
+            seen = self._observer.at(other) if other != path else Vanished()
+            if isinstance(seen, CapturedFile) and _is(seen, new):
+                return other
+
+        return None
+
     def _keeps_folder(self, path: bytes) -> bool:
         return self._target.has_folder(path)
 
@@ -428,7 +476,8 @@ class Restorer(Checkout):
 
     def _displaceable(self, path: bytes, seen: CapturedFile | FileRefused) -> Allowed:
         is_certain = isinstance(seen, CapturedFile) and seen.has_writer is False
-        return Allowed(self._signature(path, seen), is_certain=is_certain)
+        attributes = seen.attributes if isinstance(seen, CapturedFile) else None
+        return Allowed(self._signature(path, seen), None, is_certain, attributes)
 
     def _signature(self, path: bytes, seen: CapturedFile | FileRefused) -> Signature | None:
         """Return the stat data of what was observed; as it is now if the observation has none."""
@@ -462,8 +511,15 @@ class Restorer(Checkout):
     def _know(self, path: bytes, entry: Entry, status: os.stat_result) -> None:
         """Record in the index what was written, so that the next scan need not read it."""
         file = self._scan.table.track(path)
-        permissions = stat.S_IMODE(status.st_mode)
-        self._scan.remember(file, signature_of(status), entry.digest, entry.mode, permissions)
+        permissions = stat.S_IMODE(status.st_mode) & PERMISSIONS
+        # What is unusual about it, and what is written by another name, a scan finds out.
+        is_usual = entry.mode == LINK or (
+            (status.st_uid, status.st_gid) == self._scan.table.owner
+            and status.st_nlink == 1
+            and path not in self._target.manifest.attributes
+        )
+        signature = signature_of(status) if is_usual else None
+        self._scan.remember(file, signature, entry.digest, entry.mode, permissions)
 
     def _settle_folders(self) -> None:
         """Remove and create empty folders, then set the permissions of all folders."""
@@ -478,6 +534,13 @@ class Restorer(Checkout):
         for folder, before in self._placing.opened_up.items():
             if not self._target.has_folder(folder):
                 self._attempt(folder, self._set_folder_mode, folder, before)
+
+        for folder in self._placing.made:
+            attributes = self._target.manifest.attributes_at(folder)
+            if attributes is not None and self._target.has_folder(folder):
+                mode = self._target.permissions(folder, FOLDER)
+                give = partial(self._give, folder, attributes, mode | stat.S_IRWXU)
+                self._attempt(folder, self._placing.finish_folder, folder, give)
 
         for folder in sorted(self._folders_to_settle(), reverse=True):
             if self._target.has_folder(folder):
@@ -507,7 +570,37 @@ class Restorer(Checkout):
             try:
                 self._placing.set_permissions(path, permissions)
             except OSError as problem:
-                self._refused(path, problem, PERMISSIONS)
+                self._refused(path, problem, UNSET_PERMISSIONS)
+
+
+def _sentences(lost: Mapping[bytes, tuple[str, ...]]) -> tuple[LostAttributes, ...]:
+    return tuple(LostAttributes(path, sentence_of(what)) for path, what in sorted(lost.items()))
+
+
+def foreseen_losses(
+    plan: RestorePlan, target: TargetSnapshot, descent: Descent
+) -> tuple[LostAttributes, ...]:
+    """Return the attributes that a restore by this plan will not be able to put back."""
+    lost: dict[bytes, tuple[str, ...]] = {}
+    present = {path: descent.status(path) for path in sorted(plan.touched)}
+    names = Counter((s.st_dev, s.st_ino) for s in present.values() if s is not None)
+    is_root, groups = os.geteuid() == 0, {os.getegid(), *os.getgroups()}
+    for entry in (*plan.added, *plan.updated):
+        status, recorded = present[entry.path], target.manifest.attributes_at(entry.path)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            recorded = recorded or Attributes(status.st_uid, status.st_gid)
+            if status.st_nlink > names[status.st_dev, status.st_ino]:
+                lost[entry.path] = (OTHER_NAMES,)
+
+        if recorded is None or is_root or not stat.S_ISREG(entry.mode):
+            continue
+
+        owner = () if recorded.uid == os.geteuid() else (f"owner {recorded.uid}",)
+        group = () if recorded.gid in groups else (f"group {recorded.gid}",)
+        if found := (*lost.get(entry.path, ()), *group, *owner):
+            lost[entry.path] = found
+
+    return _sentences(lost)
 
 
 def _is(seen: CapturedFile, entry: Entry) -> bool:

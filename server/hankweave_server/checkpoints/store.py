@@ -33,6 +33,7 @@ from hankweave_server.checkpoints.model import (
     CheckpointRequest,
     ContentRange,
     FileDiff,
+    LostAttributes,
     PathEntry,
     RestorePlan,
     RestoreReport,
@@ -345,6 +346,10 @@ class CheckpointStore:
     async def obstacles(self, plan: RestorePlan) -> tuple[Skipped, ...]:
         """Return the paths that a restore by this plan will probably be unable to change."""
         return await self._run(self._engine.obstacles, plan)
+
+    async def foresee_losses(self, plan: RestorePlan) -> tuple[LostAttributes, ...]:
+        """Return the attributes of files that a restore by this plan will not put back."""
+        return await self._run(self._engine.foresee_losses, plan)
 
     async def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
         """Return, line by line, what a restore by this plan would do to the present files."""

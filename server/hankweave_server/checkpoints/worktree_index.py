@@ -15,6 +15,7 @@ by its length: first the head, then the files.
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 import struct
 import time
@@ -35,6 +36,7 @@ from hankweave_server.fsutil import replace
 from hankweave_server.git.objects import HashOnly
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import differences
+from hankweave_server.worktree.attributes import Attributes
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import AT_THE_TOP
 from hankweave_server.worktree.parent_gitignore import rules_above
@@ -42,7 +44,7 @@ from hankweave_server.worktree.patterns import UnifiedFileResolver
 from hankweave_server.worktree.scan import RACY_WINDOW_NS, WorkTreeScan
 from hankweave_server.worktree.stat_index import Signature, StatIndex, TrackedFile, signature_of
 
-VERSION = 3
+VERSION = 4
 FILES_IN_A_BLOCK = 1000  # So that no process ever holds all of them as objects.
 _CHECKSUM_SIZE = 32
 _LENGTH = struct.Struct(">I")
@@ -54,13 +56,16 @@ class CachedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: bytes
     git_mode: int
     permissions: int
-    is_proof: bool = False
+    is_proof: bool
+    attributes: Attributes | None = None
+    """If they are not usual."""
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     version: int
     made_at: str
     store: dict[str, tuple[int, int, int]]
+    owner: tuple[int, int]
 
 
 _DECODE_HEAD = msgspec.msgpack.Decoder(_Head).decode
@@ -76,6 +81,8 @@ class ScanCache:
     """The checkpoint whose repository holds every digest of the cache."""
     store: dict[str, tuple[int, int, int]]
     """The files that held the repository's objects, with size, time and inode."""
+    owner: tuple[int, int]
+    """User and group of a usual file."""
     _files: bytes
 
     def files(self) -> Iterator[list[CachedFile]]:
@@ -96,17 +103,19 @@ class ScanCache:
                         cached.permissions,
                         is_proof=cached.is_proof,
                     )
+                    table.hold_attributes(file.slot, file.path, cached.attributes)
 
 
 def save(
     path: Path,
     made_at: Sha,
+    table: StatIndex,
     files: Iterable[TrackedFile],
     store: dict[str, tuple[int, int, int]],
 ) -> None:
     """Write the cache, without racy files: their stat data proves nothing."""
-    body = bytearray(_block(_Head(VERSION, made_at, store)))
-    remembered = _remembered(files)
+    body = bytearray(_block(_Head(VERSION, made_at, store, table.owner)))
+    remembered = _remembered(table, files)
     while chunk := list(islice(remembered, FILES_IN_A_BLOCK)):
         body += _block(chunk)
 
@@ -129,16 +138,17 @@ def load(path: Path) -> ScanCache | None:
     if head.version != VERSION:
         return None
 
-    return ScanCache(Sha(head.made_at), head.store, body[_LENGTH.size + len(first) :])
+    return ScanCache(Sha(head.made_at), head.store, head.owner, body[_LENGTH.size + len(first) :])
 
 
-def _remembered(files: Iterable[TrackedFile]) -> Iterator[CachedFile]:
+def _remembered(table: StatIndex, files: Iterable[TrackedFile]) -> Iterator[CachedFile]:
     for file in files:
         signature = file.signature
         git_mode, permissions, digest = file.captured
         if signature is not None and git_mode:
+            _, attributes = table.slots.unusual.get(file.slot, (b"", None))
             yield CachedFile(
-                file.path, signature, digest, git_mode, permissions, is_proof=file.is_proof
+                file.path, signature, digest, git_mode, permissions, file.is_proof, attributes
             )
 
 
@@ -188,7 +198,12 @@ class FileObserver:
             git_mode, permissions, digest = file.captured
             if git_mode:
                 return CapturedFile(
-                    digest, git_mode, signature_of(status), permissions, status.st_size
+                    digest,
+                    git_mode,
+                    signature_of(status),
+                    permissions,
+                    status.st_size,
+                    attributes=self._scan.table.attributes(file.slot),
                 )
 
         seen = self._seen.get(path)
@@ -254,7 +269,8 @@ class WorkTreeMemory:
         self.descent.close()
 
     def _begin(self) -> None:
-        self.table = StatIndex()
+        top = os.fstat(self.descent.root)
+        self.table = StatIndex((top.st_uid, top.st_gid))
         self.scan = WorkTreeScan(self.descent, self.table, above=self._above, watches=self._watches)
         self.observer = FileObserver(self.descent, self.scan, self._size_limit)
         self._tree: bytes | None = None
@@ -352,14 +368,14 @@ class WorkTreeMemory:
         if not saved.store.items() <= store_listing(self._objects).items():
             # A file of the store is gone or changed, perhaps with objects that the cache names.
             self._repo.doubt()
-        elif self._is_ours(saved.made_at):
+        elif saved.owner == self.table.owner and self._is_ours(saved.made_at):
             self.follow(self._repo.head())
             saved.apply(self.table)
 
     def save(self, path: Path) -> None:
         if self._commit is not None:
             files = self.scan.settled_files()
-            save(path, self._commit, files, store_listing(self._objects))
+            save(path, self._commit, self.table, files, store_listing(self._objects))
 
     @property
     def _objects(self) -> Path:

@@ -44,6 +44,8 @@ else, it is put back, and the path counts as changed. Stat data is enough for th
 could write to the file when it was captured (`Allowed.is_certain`). Otherwise the content is read
 and compared: a write through a mapping may move no time (see `worktree.scan`).
 
+The new file gets owner, ACLs and other attributes before it takes its place (`_put`).
+
 Links
 -----
 `worktree.dirfd.Descent` opens each component of a path relative to the one above it with
@@ -68,7 +70,9 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, NamedTuple, ParamSpec
 
@@ -76,10 +80,23 @@ from hankweave_server.fsutil import is_broken, is_full
 from hankweave_server.git.objects import STREAMED_FROM, HashOnly, digest_of
 from hankweave_server.git.trees import Entry
 from hankweave_server.meter import UNWATCHED, Meter
+from hankweave_server.worktree.attributes import (
+    CAPABILITY,
+    OTHER_NAMES,
+    Attributes,
+    attributes_of,
+    give,
+)
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent, has_content
 from hankweave_server.worktree.names import joined, parents_of
 from hankweave_server.worktree.stat_index import Signature, signature_of
-from hankweave_server.worktree.tree_writer import DisplacedFile, NewFile, Obstructed, Placing
+from hankweave_server.worktree.tree_writer import (
+    DisplacedFile,
+    IsHeld,
+    NewFile,
+    Obstructed,
+    Placing,
+)
 
 Changes = Mapping[bytes, tuple[Entry | None, Entry | None]]
 """What was captured and what is wanted, for each path at which they differ."""
@@ -87,7 +104,7 @@ Changes = Mapping[bytes, tuple[Entry | None, Entry | None]]
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 OS_ERROR = "os-error"
-PERMISSIONS = "permissions"
+UNSET_PERMISSIONS = "permissions"
 """Why a path is not as wanted: the system refused the change, or only that of its permissions."""
 
 P = ParamSpec("P")
@@ -102,6 +119,8 @@ class Allowed(NamedTuple):
     """Set only these: the content is as wanted already."""
     is_certain: bool = False
     """Whether stat data would show any change of what was seen."""
+    attributes: Attributes | None = None
+    """Those of the file that may go, if they are known."""
 
 
 class Checkout(ABC):
@@ -115,6 +134,13 @@ class Checkout(ABC):
         self._descent = descent
         self._placing = Placing(descent, spares)
         self._meter = meter
+        self._as_new = os.geteuid(), os.getegid(), 0, ()
+        """The attributes of a new file."""
+        self._several: dict[tuple[int, Entry], bytes] = {}
+        """The path that replaced a file with several names, by its inode and what replaced it."""
+        self._names: dict[int, tuple[bytes, int]] = {}
+        """A path and the number of names of each such file, by inode."""
+        self._displaced_names: Counter[int] = Counter()
 
     def apply(self, changes: Changes) -> None:
         """Make all changes, removals first; nothing is flushed to the disk."""
@@ -135,6 +161,7 @@ class Checkout(ABC):
         finally:
             self._placing.clear()
 
+        self._tell_of_names()
         self._settle_folders()
         self._descent.let_go()
 
@@ -168,6 +195,10 @@ class Checkout(ABC):
     @abstractmethod
     def _settle_folders(self) -> None:
         """Set the permissions of folders, after everything else."""
+
+    @abstractmethod
+    def _lose(self, path: bytes, lost: tuple[str, ...]) -> None:
+        """Report attributes that a restored file lacks."""
 
     def _turn(self, path: bytes) -> tuple[bool, bytes]:
         """Return the sort key of the order in which files are written."""
@@ -217,6 +248,7 @@ class Checkout(ABC):
 
         if allowed.seen is not None:
             self._placing.remove(path, allowed.seen, partial(self._is_held, path, old, allowed))
+            self._displaced_names[allowed.seen.inode] += 1
             self._record(path, old, None)
 
         self._prune_above(path)
@@ -244,20 +276,83 @@ class Checkout(ABC):
             try:
                 status = self._placing.set_permissions(path, allowed.permissions)
             except OSError as problem:
-                self._refused(path, problem, PERMISSIONS)
+                self._refused(path, problem, UNSET_PERMISSIONS)
                 return
         elif seen is None and not self._clear_folder(path):
             self._obstructed(path, path)
             return
         else:
-            content = self._content(path, new, seen)
             is_held = partial(self._is_held, path, old, allowed)
-            if isinstance(content, bytes):
-                status = self._placing.put_link(path, content, seen, is_held)
-            else:
-                status = self._placing.put_file(path, content, seen, is_held)
+            status = self._put(path, new, allowed, is_held)
 
         self._record(path, new, status, is_new=seen is None)
+
+    def _put(self, path: bytes, new: Entry, allowed: Allowed, is_held: IsHeld) -> os.stat_result:
+        seen = allowed.seen
+        content = self._content(path, new, seen)
+        if isinstance(content, bytes):
+            return self._placing.put_link(path, content, seen, is_held)
+
+        displaced = self._displaced(path, allowed)
+        if other := self._other_name(path, new, displaced):
+            with suppress(OSError):
+                return self._placing.put_name(path, other, seen, is_held)
+
+        attributes = self._attributes(path, displaced)
+        if attributes is not None and attributes[:4] != self._as_new:
+            finish = partial(self._give, path, attributes, content.permissions)
+            content = content._replace(finish=finish)
+
+        status = self._placing.put_file(path, content, seen, is_held)
+        if displaced is not None and displaced.group:
+            self._several.setdefault((displaced.group, new), path)
+
+        return status
+
+    def _displaced(self, path: bytes, allowed: Allowed) -> Attributes | None:
+        """Return the attributes of the file that is replaced; note how many names it has."""
+        known = allowed.attributes
+        if known is not None and known.extended == () and not known.group:
+            return known
+
+        status = None if allowed.seen is None else self._descent.status(path)
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return None
+
+        if status.st_nlink > 1:
+            self._names.setdefault(status.st_ino, (path, status.st_nlink))
+            self._displaced_names[status.st_ino] += 1
+
+        folder, name = self._descent.folder_of(path), path.rpartition(b"/")[2]
+        return attributes_of(b"/proc/self/fd/%d/%s" % (folder, name), status, limit=None)
+
+    def _other_name(self, path: bytes, new: Entry, displaced: Attributes | None) -> bytes | None:
+        """Return a restored path that must name the same file: the displaced file had both."""
+        return None if displaced is None else self._several.get((displaced.group, new))
+
+    def _attributes(self, path: bytes, displaced: Attributes | None) -> Attributes | None:
+        """Return the attributes of a new file; None for those that it has when it is created.
+
+        They are those of the displaced file, except for rights that were granted to its content.
+        """
+        if displaced is None:
+            return None
+
+        extended = tuple(pair for pair in displaced.extended or () if pair[0] != CAPABILITY)
+        if displaced.special or extended != displaced.extended:
+            self._lose(path, ("set-uid, set-gid and sticky bits, and capabilities",))
+
+        return displaced._replace(special=0, extended=extended, group=0)
+
+    def _give(self, path: bytes, attributes: Attributes, permissions: int, descriptor: int) -> None:
+        if lost := give(descriptor, attributes, permissions):
+            self._lose(path, lost)
+
+    def _tell_of_names(self) -> None:
+        """Report the files some of whose names still lead to what was replaced."""
+        for inode, (path, names) in self._names.items():
+            if self._displaced_names[inode] < names:
+                self._lose(path, (OTHER_NAMES,))
 
     def _is_held(
         self, path: bytes, old: Entry | None, allowed: Allowed, folder: int, name: bytes

@@ -119,6 +119,9 @@ class Restoring(Checkout):
         why = f"{os.strerror(number)}, {errno.errorcode.get(number, number)}" if number else ""
         self._done.unfinished.setdefault(path, why)
 
+    def _lose(self, path: bytes, lost: tuple[str, ...]) -> None:
+        """Ignore it, as git does not record attributes."""
+
     def _keeps_folder(self, path: bytes) -> bool:
         return not is_in(path, self._folder)
 

@@ -15,6 +15,7 @@ Modules, in reading order:
 - `watch`: what may have changed since the last scan, by inotify
 - `stat_index`: tracked files and folders with their stat data, compared with the disk; maybe in C
 - `file_modes`: permissions that differ from the usual ones
+- `attributes`: owner, special bits, ACLs and other attributes of a file, read and given
 - `open_files`: files that processes have open for writing
 - `databases`: SQLite databases, and the files that belong to them
 - `tree_writer`: files, links and folders, put in their places

@@ -71,6 +71,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from hankweave_protocol.replies import WatchReason
+from hankweave_server.worktree.attributes import Attributes, attributes_of
 from hankweave_server.worktree.databases import COMPANIONS, INDEX, base_of, is_database_in
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
 from hankweave_server.worktree.gitignore import IgnoreRules
@@ -240,6 +241,7 @@ class WorkTreeScan:
         permissions: int = 0,
         *,
         has_writer: bool | None = False,
+        attributes: Attributes | None = None,
     ) -> None:
         """Record the result of reading a file that the last scan reported."""
         if signature is not None and signature.ctime_ns >= self._racy_since:
@@ -255,6 +257,7 @@ class WorkTreeScan:
         self.table.hold(
             file, signature, digest, git_mode, permissions, is_proof=has_writer is False
         )
+        self.table.hold_attributes(file.slot, file.path, attributes)
 
     def held(self) -> list[TrackedFile]:
         """Return the files that a process could write to when they were last read."""
@@ -426,6 +429,7 @@ class WorkTreeScan:
             descriptor = self._descent.folder(folder.path)
             self._watch_folder(folder, descriptor)
             status = os.fstat(descriptor)
+            attributes = attributes_of(descriptor, status)
             with os.scandir(descriptor) as entries:
                 found = [(os.fsencode(e.name), e.is_dir(follow_symlinks=False)) for e in entries]
         except OSError as problem:
@@ -442,6 +446,8 @@ class WorkTreeScan:
         folder.is_empty = not found
         folder.is_wanted = folder.is_watched and self._resolver.wants_folder(folder.path)
         folder.mode = stat.S_IMODE(status.st_mode)
+        if folder.parent is not None:
+            self.table.hold_attributes(folder.slot, folder.path, attributes)
         if before != (folder.is_empty, folder.is_wanted, folder.mode):
             self.table.outline += 1
 

@@ -23,6 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from hankweave_server.worktree.attributes import Attributes
 from hankweave_server.worktree.dirfd import has_content
 from hankweave_server.worktree.file_modes import FileModes, Kind
 from hankweave_server.worktree.gitignore import IgnoreRules
@@ -95,6 +96,8 @@ class Slots:
         self.block = bytearray()
         """`STRIDE` bytes per slot; mode 0 in the signature means that there is no signature."""
         self._free: list[int] = []
+        self.unusual: dict[int, tuple[bytes, Attributes]] = {}
+        """The paths and attributes of those whose attributes are not usual."""
 
     def take(self) -> int:
         """Return an empty slot."""
@@ -107,6 +110,7 @@ class Slots:
     def give_back(self, slot: int) -> None:
         self.block[slot * STRIDE : (slot + 1) * STRIDE] = _NOTHING
         self._free.append(slot)
+        self.unusual.pop(slot, None)
 
     def signature(self, slot: int) -> Signature | None:
         found = Signature(*SIGNATURE.unpack_from(self.block, slot * STRIDE))
@@ -366,7 +370,10 @@ class Unproven:
 class StatIndex:
     """All tracked files and folders, parents before children."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: tuple[int, int] | None = None) -> None:
+        self.owner = owner or (os.geteuid(), os.getegid())
+        """User and group of a usual file."""
+        self._usual = Attributes(*self.owner)
         self.slots = Slots()
         self.top = Folder(None, b"", b"", self.slots)
         self.folders: dict[bytes, Folder] = {b"": self.top}
@@ -445,6 +452,27 @@ class StatIndex:
 
         self.slots.sign(file.slot, signature)
         self.slots.capture(file.slot, git_mode, permissions, digest, is_proof=is_proof)
+
+    def hold_attributes(self, slot: int, path: bytes, attributes: Attributes | None) -> None:
+        """Record the attributes of a tracked file or a folder, if they are not usual."""
+        if attributes is not None and attributes != self._usual:
+            now = path, attributes
+            if self.slots.unusual.get(slot) != now:
+                self.slots.unusual[slot] = now
+                self.outline += 1
+        elif self.slots.unusual.pop(slot, None) is not None:
+            self.outline += 1
+
+    def attributes(self, slot: int) -> Attributes:
+        """Return the attributes of a file when it was read."""
+        found = self.slots.unusual.get(slot)
+        return self._usual if found is None else found[1]
+
+    def unusual_attributes(self) -> Iterator[tuple[bytes, Attributes]]:
+        """Yield path and attributes of captured files and of folders with unusual attributes."""
+        for slot, (path, attributes) in self.slots.unusual.items():
+            if path in self.folders or self.slots.captured(slot)[0]:
+                yield path, attributes
 
     def holds(self, file: TrackedFile) -> bool:
         """Return whether the path is still tracked by the same entry."""

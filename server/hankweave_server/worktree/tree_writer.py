@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hankweave_server.fsutil import CHUNK, write_all
+from hankweave_server.worktree.attributes import SPECIAL
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
 from hankweave_server.worktree.stat_index import Signature, signature_of
@@ -74,6 +75,8 @@ class NewFile(NamedTuple):
     content: Callable[[], Iterable[bytes]]
     size: int
     permissions: int
+    finish: Callable[[int], None] | None = None
+    """Complete the written file, given its descriptor, before it takes its place."""
 
 
 class _Idle(NamedTuple):
@@ -121,6 +124,8 @@ class Spares:
                     os.fchmod(descriptor, new.permissions)
 
                 write_sparsely(descriptor, new.content())
+                if new.finish is not None:
+                    new.finish(descriptor)
             except BaseException:
                 self._remove(temporary)
                 raise
@@ -137,6 +142,34 @@ class Spares:
         temporary = self._free_name()
         create = partial(os.symlink, target, temporary, dir_fd=self._folder)
         self._made(temporary, create)
+        self._bring(temporary, folder, name, seen, is_held)
+        return os.lstat(name, dir_fd=folder)
+
+    def put_name(
+        self,
+        folder: int,
+        name: bytes,
+        other: tuple[int, bytes],
+        seen: Signature | None,
+        is_held: IsHeld,
+    ) -> os.stat_result:
+        """Make a second name of another file, and move it into place, as `put` does."""
+        temporary = self._free_name()
+        below, source = other
+        link = partial(
+            os.link,
+            source,
+            temporary,
+            src_dir_fd=below,
+            dst_dir_fd=self._folder,
+            follow_symlinks=False,
+        )
+        try:
+            _anew(temporary, self._folder, link)
+        except BaseException:
+            self._unused.append(temporary)
+            raise
+
         self._bring(temporary, folder, name, seen, is_held)
         return os.lstat(name, dir_fd=folder)
 
@@ -442,6 +475,19 @@ class Placing:
             path, lambda spares, folder, name: spares.put_link(folder, name, target, seen, is_held)
         )
 
+    def put_name(
+        self, path: bytes, other: bytes, seen: Signature | None, is_held: IsHeld = _is_certain
+    ) -> os.stat_result:
+        """Make a path a second name of the file at another path, as `put_file` writes a file."""
+        folder = os.dup(self._descent.folder_of(other))
+        try:
+            place = folder, _name_of(other)
+            return self._placed(
+                path, lambda spares, below, name: spares.put_name(below, name, place, seen, is_held)
+            )
+        finally:
+            os.close(folder)
+
     def remove(self, path: bytes, seen: Signature, is_held: IsHeld = _is_certain) -> None:
         """Remove the file or link that was seen; raise DisplacedFile when something else is there.
 
@@ -514,14 +560,22 @@ class Placing:
 
         return done
 
+    def finish_folder(self, path: bytes, finish: Callable[[int], None]) -> None:
+        """Call `finish` with the descriptor of a folder."""
+        finish(self._descent.folder(path))
+
     def set_permissions(self, path: bytes, permissions: int) -> os.stat_result:
-        """Change the permissions of a file or folder, never of the target of a link."""
+        """Change the permissions of a file or folder, never of the target of a link.
+
+        Set-uid, set-gid and sticky bits stay as they are.
+        """
         folder, name = self._descent.folder_of(path), _name_of(path)
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, dir_fd=folder)
         try:
-            if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
-                os.chmod(f"/proc/self/fd/{descriptor}", permissions)
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISLNK(mode):
+                os.chmod(f"/proc/self/fd/{descriptor}", permissions | mode & SPECIAL)
 
             return os.fstat(descriptor)
         finally:

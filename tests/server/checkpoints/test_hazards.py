@@ -692,15 +692,19 @@ def test_permissions_that_all_change_at_once_come_back(lab):
     assert lab.picture() == then
 
 
-def test_set_uid_is_never_given_back(lab):
-    """A restored file has no set-uid bit, which could grant another user's rights."""
-    lab.write("tool", "1", 0o4755)
+def test_set_uid_is_given_back_to_the_content_and_owner_that_had_it(lab):
+    """Other content does not get it, which could grant another user's rights."""
+    lab.write("tool", "1", 0o755)
+    without = lab.checkpoint()
+    lab.write("tool", "2")
+    os.chmod(lab.path("tool"), 0o4755)
     made = lab.checkpoint()
-    lab.delete("tool")
+
+    lab.rollback(without.sha)
+    assert lab.mode("tool") == 0o755
 
     lab.rollback(made.sha)
-
-    assert lab.mode("tool") == 0o755
+    assert lab.mode("tool") == 0o4755
 
 
 def test_a_hard_link_outside_keeps_its_content(lab):

@@ -628,6 +628,36 @@ async def test_a_program_that_holds_a_replaced_file_open_is_named(tmp_path: Path
     assert f"process {os.getpid()}" in held["sentence"]
 
 
+async def test_a_replaced_file_keeps_its_attributes_and_what_it_loses_is_named(
+    tmp_path: Path,
+) -> None:
+    """The preview names the file that has another name outside, as the report does."""
+    execution = tmp_path / "execution"
+    a = execution / "agentRoot" / "a.txt"
+    async with (
+        running_server(write_hank(tmp_path / "hank", *THREE), None, execution) as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        before = a.read_text()
+        (tmp_path / "outside").hardlink_to(a)
+        with contextlib.suppress(OSError):  # The file system may have none.
+            os.setxattr(a, "user.origin", b"somewhere")
+
+        extended = os.listxattr(a)
+        target = {"codon_id": CodonId("one"), "checkpoint_type": "end"}
+        preview = await client.send(RollbackPreview(**target))
+        report = await client.send(to_codon("one", "end"))
+        await idle(client, "rollback-completed")
+
+    assert a.read_text() != before == (tmp_path / "outside").read_text()
+    assert os.listxattr(a) == extended
+    assert report["warnings"] == preview["warnings"]
+    (lost,) = [each for each in report["warnings"] if each["kind"] == "attributes"]
+    assert lost["path"] == "a.txt"
+    assert "hard links" in lost["sentence"]
+
+
 async def test_a_rollback_says_that_the_conversation_stays_ahead(tmp_path: Path) -> None:
     """The preview offers to rewind it; there is nothing to say where that is chosen, where only
     files move, and where no agent has said anything."""

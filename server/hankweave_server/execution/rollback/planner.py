@@ -108,6 +108,17 @@ class RollbackPlanner:
         obstacles = await self._ctx.checkpointer.obstacles(plan)
         in_the_way = tuple(each for each in obstacles if each.path not in kept)
         stays = kept.union(each.path for each in in_the_way)
+        losses = await self._ctx.checkpointer.foresee_losses(plan)
+        warned = await warnings.of_rollback(
+            self._ctx,
+            plan,
+            kept,
+            direction=request.direction,
+            passed=()
+            if request.moves_files_only
+            else [entry.codon.codon_id for entry in request.target.passed],
+            rewinds=request.rewinds,
+        )
         report = shortened(
             RollbackReport(
                 target=request.target.checkpoint.coordinate,
@@ -122,15 +133,9 @@ class RollbackPlanner:
                 recovered=False,
                 external_effects=await self.effects_since(request.target.place),
                 note=request.target.note,
-                warnings=await warnings.of_rollback(
-                    self._ctx,
-                    plan,
-                    kept,
-                    direction=request.direction,
-                    passed=()
-                    if request.moves_files_only
-                    else [entry.codon.codon_id for entry in request.target.passed],
-                    rewinds=request.rewinds,
+                warnings=(
+                    *warned,
+                    *warnings.of_attributes(each for each in losses if each.path not in kept),
                 ),
                 cannot_restore=exceptions_of(in_the_way),
             )

@@ -335,7 +335,7 @@ class Restoration:
                 {*intent.keep, *map(os.fsencode, (*intent.edits, *intent.contested))}
             ),
             effects=effects,
-            warnings=warned,
+            warnings=(*warned, *warnings.of_attributes(restored.lost_attributes)),
             recovered=recovered,
         )
         if report.leaves_files_different:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import anyio.to_thread
 
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
-from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, RestorePlan, Skipped
+from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, LostAttributes, RestorePlan, Skipped
 from hankweave_server.domain.history import session_of, thread
 from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.listing import first_of
 from hankweave_server.worktree.databases import base_of, family
 from hankweave_server.worktree.dirfd import FILE_FLAGS
 from hankweave_server.worktree.open_files import Writer, has_writer, writers_of
@@ -59,6 +60,14 @@ async def of_rollback(
         found.append(RestoreWarning(kind="conversation", path=None, sentence=CONVERSATION))
 
     return tuple(found)
+
+
+def of_attributes(losses: Iterable[LostAttributes]) -> tuple[RestoreWarning, ...]:
+    """Return a warning for each file, or for the first of very many."""
+    return first_of(
+        RestoreWarning(kind="attributes", path=os.fsdecode(each.path), sentence=each.sentence)
+        for each in losses
+    )
 
 
 def _has_conversation(ctx: ExecutionContext, passed: Collection[CodonId]) -> bool:
