@@ -108,6 +108,37 @@ async def a_shell(tmp_path: Path) -> AsyncIterator[Shell]:
 # --- rollbacks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.enclosed
+async def test_a_path_that_cannot_go_back_is_named_and_the_rest_goes(tmp_path: Path) -> None:
+    """The exit code is 3, undo and redo take back exactly what was done, and nothing is replayed.
+
+    Once the cause is gone, a rollback restores the path as well.
+    """
+    async with a_shell(tmp_path) as shell:
+        protected = str(shell.root / "a.txt")
+        if (await anyio.run_process(["chattr", "+i", protected], check=False)).returncode != 0:
+            pytest.skip("no immutable files here")
+
+        try:
+            foreseen = await shell("rollback", "--codon", "one", "--preview")
+            assert foreseen.returncode == 0
+            assert "'a.txt' is immutable" in foreseen.stdout
+            done = await shell("rollback", "--codon", "one")
+            assert done.returncode == 3
+            assert "'a.txt' is immutable" in done.stdout
+            assert "EPERM" in done.stdout
+            assert tree(shell.root) == {"a.txt": b"two!"}
+            assert (await shell("undo")).returncode == 0
+            assert tree(shell.root) == WHOLE
+            assert (await shell("redo")).returncode == 0
+            assert tree(shell.root) == {"a.txt": b"two!"}
+        finally:
+            await anyio.run_process(["chattr", "-i", protected])
+
+        assert (await shell("rollback", "--codon", "one")).returncode == 0
+        assert tree(shell.root) == BACK
+
+
 @pytest.mark.executed
 async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
     """Files and exit codes are right; the report has every file with its size, and the sum."""
