@@ -20,6 +20,8 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
+from hankweave_server.fsutil import is_broken
+from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
 
 
@@ -101,6 +103,19 @@ class Rollbacks:
                 f"The rollback was interrupted: {error}.",
                 hint="Free some space; the server then completes the rollback, at the "
                 "latest when it starts again; rollback.completed confirms it.",
+            ) from None
+        except ShadowRepositoryError as error:
+            if not self._ctx.guard.is_half_restored:
+                raise
+
+            stops = error.is_of_a_broken_disk or is_broken(error)
+            raise Refused(
+                ErrorCode.SHUTTING_DOWN if stops else ErrorCode.ROLLBACK_IN_PROGRESS,
+                f"The rollback was interrupted: {error}.",
+                hint="The server stops, because its disk has failed; the next start completes the "
+                "rollback."
+                if stops
+                else "Remove the cause and roll back again, or restart the server to complete it.",
             ) from None
 
     # --- targets -------------------------------------------------------------------------------

@@ -237,7 +237,8 @@ class Checkout(ABC):
     def _refused(self, path: bytes, problem: OSError, reason: str = OS_ERROR) -> None:
         """Report that the system refused to change a path; raise what ends the whole run."""
         if _ends_all(problem):
-            raise problem
+            number = problem.errno or errno.EIO
+            raise OSError(number, os.strerror(number), os.fsdecode(path)) from problem
 
         self._leave(path, reason, problem.errno or 0)
 

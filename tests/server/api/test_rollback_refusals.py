@@ -17,6 +17,7 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
+from hankweave_server.git.errors import ShadowRepositoryError
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
 
@@ -47,7 +48,8 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
     checkpointer = SimpleNamespace(
         known=checkpoints_of(STATE), known_paths=asked, missing=(), renamed={}
     )
-    ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer)
+    guard = SimpleNamespace(is_half_restored=True)
+    ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer, guard=guard)
     return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing
 
 
@@ -64,6 +66,17 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
     refused = await refusal(made)
     assert refused.code is ErrorCode.INSUFFICIENT_SPACE
     assert "rollback.completed" in (refused.hint or "")
+
+
+async def test_a_broken_disk_in_mid_way_is_told_with_its_path() -> None:
+    """The client learns that the server stops, and that the next start completes the rollback."""
+    fault = ShadowRepositoryError("[Errno 5] Input/output error: 'd/a'")
+    fault.is_of_a_broken_disk = True
+    made, _ = rollbacks(fault)
+    refused = await refusal(made)
+    assert refused.code is ErrorCode.SHUTTING_DOWN
+    assert "'d/a'" in refused.message
+    assert "next start completes" in (refused.hint or "")
 
 
 async def test_no_path_at_all_is_refused() -> None:

@@ -8,7 +8,24 @@ import os
 import pytest
 
 from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.git.errors import ShadowRepositoryError
 from support.refused_calls import NUMBERS, STEPS, change, lay_out_target, left_by, refused, snapshot
+
+
+def test_a_broken_disk_ends_the_restore_with_the_path(lab):
+    """The fault is not one of this path alone, and a repetition completes the restore."""
+    lay_out_target(lab.layout.work_tree)
+    target, there = lab.checkpoint(), snapshot(lab.layout.work_tree)
+    change(lab.layout.work_tree)
+    safety = lab.checkpoint(kind="safety", codon=None)
+    with (
+        refused("write", b"file", errno.EIO),
+        pytest.raises(ShadowRepositoryError, match="Input/output error: 'file'"),
+    ):
+        lab.engine.restore(target.sha, safety.sha)
+
+    lab.engine.restore(target.sha, safety.sha)
+    assert snapshot(lab.layout.work_tree) == there
 
 
 @pytest.mark.parametrize("is_undo", [False, True], ids=["rollback", "undo"])

@@ -236,6 +236,35 @@ async def test_a_log_that_never_stops_growing_is_named_and_kept(
         assert await room.failures() == []
 
 
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EMFILE, ErrorCode.ROLLBACK_IN_PROGRESS),
+        (errno.ENOSPC, ErrorCode.INSUFFICIENT_SPACE),
+    ],
+    ids=["descriptors", "full disk"],
+)
+async def test_a_fault_of_every_path_interrupts_a_rollback(
+    tmp_path: Path, number: int, code: ErrorCode
+) -> None:
+    """The reply has a code and a next step; the rollback is finished once the cause is gone."""
+    async with a_changed_tree(tmp_path) as room:
+        api = Rollbacks(room.ctx, room.rollback)
+        now = snapshot(room.ctx.layout.work_tree)
+        with refused("write", b"file", number), pytest.raises(Refused) as refusal:
+            await api.move_files(room.journey, (), only_preview=False)
+
+        assert refusal.value.code is code
+        assert refusal.value.hint
+        assert ("'file'" in refusal.value.message) == (number != errno.ENOSPC)
+        assert room.is_intended
+        report = await room.rollback.finish_interrupted()
+        assert report is not None
+        assert report.cannot_restore == ()
+        await api.undo_or_redo(RollbackUndo(), ())
+        assert snapshot(room.ctx.layout.work_tree) == now
+
+
 # --- what follows ---------------------------------------------------------------------------------
 
 
