@@ -54,7 +54,7 @@ from hankweave_server.api.lookup import (
     the_path,
 )
 from hankweave_server.checkpoints.model import ContentRange, FileDiff
-from hankweave_server.ledger.history import Moment
+from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import shown
 
 PATCHES = 200

@@ -124,6 +124,6 @@ class Queries:
                     hint="Narrow it with since and until.",
                 )
 
-            return self._ledger.history(since, limit)
+            return self._ledger.read(since, limit)
 
         return answer(query, read, last)

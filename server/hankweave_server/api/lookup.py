@@ -25,7 +25,7 @@ from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain import targets
 from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.ledger.history import Moment
+from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, shown
 
 

@@ -46,7 +46,7 @@ from hankweave_server.hank.pipelines.load import (
 from hankweave_server.hank.pipelines.model import Pipeline
 from hankweave_server.hank.pipelines.steps import NotAVariable, parse_var
 from hankweave_server.hank.problems import HankInvalid
-from hankweave_server.ledger.history import has_past
+from hankweave_server.ledger.moments import has_past
 from hankweave_server.local import executions
 from hankweave_server.local.project_state import settle
 from hankweave_server.local.reader import on_files

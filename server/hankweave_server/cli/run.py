@@ -53,7 +53,7 @@ from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.hank.load import LoadedHank, no_hank
 from hankweave_server.hank.price_files import load_prices, usual_place
-from hankweave_server.ledger.history import Moments, has_past
+from hankweave_server.ledger.moments import Moments, has_past
 from hankweave_server.local import ephemeral_server, executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.reader import reading_journal

@@ -11,6 +11,6 @@ Modules, in reading order:
 - `state_file`: state.json and state.json.bak
 - `disk_space`: a full disk: detect it, wait for space, keep a reserve
 - `open`: journal and state files, made to agree at a start
-- `history`: the state at any past event
+- `moments`: the state at any past event
 - `typescript_format`: journals and states of the TypeScript Hankweave, converted
 """

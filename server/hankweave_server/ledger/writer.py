@@ -90,8 +90,8 @@ from hankweave_server.ledger.batch import (
 )
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.disk_space import Pause, Reserve, Space
-from hankweave_server.ledger.history import Moment, Moments
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongJournalLine
+from hankweave_server.ledger.moments import Moment, Moments
 from hankweave_server.ledger.open import KnownShas, OpenedLedger, Rebuild, open_ledger
 from hankweave_server.paths import Layout
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
@@ -623,7 +623,7 @@ class Ledger:
         """The seq of the last published event; the history ends with it."""
         return self.durable_state.last_event_seq
 
-    def history(self, since: int, limit: int | None = None) -> list[bytes]:
+    def read(self, since: int, limit: int | None = None) -> list[bytes]:
         """Return the frames of the published events after a seq, oldest first.
 
         Like `page`, it reads from the disk: only for worker threads, or before the server serves.
@@ -632,8 +632,8 @@ class Ledger:
         return self._journal.read(since, count if limit is None else min(limit, count))
 
     async def lines(self, since: int, limit: int | None = None) -> list[bytes]:
-        """Return what `history` does, read in a worker thread: the event loop waits for no disk."""
-        return await anyio.to_thread.run_sync(self.history, since, limit)
+        """Return what `read` does, but in a worker thread: the event loop waits for no disk."""
+        return await anyio.to_thread.run_sync(self.read, since, limit)
 
     def page(self, since: int) -> list[bytes | LongJournalLine]:
         """Return frames after a seq, oldest first: about 64 KiB of them, at least one if any."""
@@ -641,7 +641,7 @@ class Ledger:
 
     def tail(self, count: int) -> list[bytes]:
         """Return the newest frames, oldest first."""
-        return self.history(max(0, self.last_seq - count))
+        return self.read(max(0, self.last_seq - count))
 
     async def state_at(self, seq: int) -> State:
         """Return the state at a seq, folded from the journal. Raises JournalCorrupt."""

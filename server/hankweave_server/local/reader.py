@@ -44,14 +44,14 @@ from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.ledger.history import (
+from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.moments import (
     Moment,
     Moments,
     has_past,
     open_for_reading,
     whole_lines,
 )
-from hankweave_server.ledger.journal import Journal, JournalCorrupt
 from hankweave_server.ledger.open import KnownShas
 from hankweave_server.paths import Layout
 

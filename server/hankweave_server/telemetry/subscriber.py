@@ -110,7 +110,7 @@ class Telemetry:
 
 
 def _first_run_of_branch(ledger: Ledger) -> RunId | None:
-    first = [codec.decode_event(frame).data for frame in ledger.history(0, 1)]
+    first = [codec.decode_event(frame).data for frame in ledger.read(0, 1)]
     return next((each.run_id for each in first if isinstance(each, ExecutionOrigin)), None)
 
 
@@ -125,7 +125,7 @@ def _events_of_open_run(ledger: Ledger) -> list[Event]:
     until = ledger.last_seq
     while until > 0 and len(frames) < RECALLED:
         since = max(0, until - _PAGE)
-        page = ledger.history(since, until - since)
+        page = ledger.read(since, until - since)
         frames[:0] = page
         if any(_RUN_STARTED in frame and name in frame for frame in page):
             break

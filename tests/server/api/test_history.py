@@ -22,7 +22,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_of
 from hankweave_server.checkpoints.store import CheckpointStore
-from hankweave_server.ledger.history import Moment
+from hankweave_server.ledger.moments import Moment
 from hankweave_server.paths import Layout
 
 T = TypeVar("T")

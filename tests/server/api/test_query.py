@@ -67,15 +67,15 @@ async def test_the_loop_goes_on_while_a_query_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event loop runs while a query reads the journal: the read here waits for the loop."""
-    turned, history = threading.Event(), Ledger.history
+    turned, original = threading.Event(), Ledger.read
 
     def read(ledger: Ledger, since: int, limit: int | None = None) -> list[bytes]:
         assert turned.wait(LIMIT), "the loop stood still"
-        return history(ledger, since, limit)
+        return original(ledger, since, limit)
 
     async with queries_over(Layout.of_execution(tmp_path)) as (queries, ledger):
         await ledger.record(Info(message="one"))
-        monkeypatch.setattr(Ledger, "history", read)
+        monkeypatch.setattr(Ledger, "read", read)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(queries.answer, EventsQuery(limit=1))
             await anyio.wait_all_tasks_blocked()
@@ -93,7 +93,7 @@ async def test_a_query_sees_what_was_told_and_nothing_that_comes_later(tmp_path:
         told = [*(first.events or ()), *(second.events or ())]
         assert [msgspec.json.decode(event)["seq"] for event in told] == [1, 2, 3, 4, 5]
         assert second.cursor is None
-        assert [bytes(event) for event in told] == ledger.history(0, 5)
+        assert [bytes(event) for event in told] == ledger.read(0, 5)
 
 
 async def test_a_query_that_takes_too_long_is_ended(
@@ -117,15 +117,15 @@ async def test_whoever_goes_away_stops_the_query(
     """A cancelled query stops reading, and its thread is free for the next one."""
     async with queries_over(long_journal) as (queries, ledger):
         pages: list[int] = []
-        history = ledger.history
+        original = ledger.read
 
         def read(since: int, limit: int | None = None) -> list[bytes]:
             pages.append(since)
             anyio.from_thread.run_sync(scope.cancel)
-            return history(since, limit)
+            return original(since, limit)
 
         with monkeypatch.context() as patch, anyio.CancelScope() as scope:
-            patch.setattr(ledger, "history", read)
+            patch.setattr(ledger, "read", read)
             await queries.answer(ADDS_UP)
 
         assert scope.cancelled_caught

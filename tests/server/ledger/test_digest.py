@@ -72,8 +72,8 @@ def check(ledger: Ledger, layout: Layout) -> None:
     external = [at for at, line in enumerate(lines, 1) if b'"external":true' in line]
     assert ledger.digest.effects.after(0) == external
     assert ledger.digest.effects.after(external[0]) == external[1:]
-    assert ledger.history(0) == lines
-    assert ledger.history(len(lines) - 3, 2) == lines[-3:-1]
+    assert ledger.read(0) == lines
+    assert ledger.read(len(lines) - 3, 2) == lines[-3:-1]
 
 
 def every_line(layout: Layout) -> list[int]:

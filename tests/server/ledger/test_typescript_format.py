@@ -10,8 +10,8 @@ import pytest
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import FileUpdated
-from hankweave_server.ledger.history import has_past, open_for_reading, whole_lines
 from hankweave_server.ledger.journal import JournalCorrupt
+from hankweave_server.ledger.moments import has_past, open_for_reading, whole_lines
 from hankweave_server.ledger.typescript_format import Importing, find
 from hankweave_server.paths import Layout
 from support.typescript_execution import (

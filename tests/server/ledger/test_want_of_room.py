@@ -137,7 +137,7 @@ async def test_a_record_waits_for_room_and_is_not_lost(
                     assert (heard, ledger.last_seq) == ([], 1)
                     assert layout.journal.stat().st_size == size
                     assert messages(layout) == ["before"]
-                    assert len(ledger.history(0)) == 1
+                    assert len(ledger.read(0)) == 1
                     disk.time_passes()
                     await disk.paused.wait()
 

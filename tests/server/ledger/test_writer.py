@@ -183,7 +183,7 @@ async def test_the_state_is_decided_before_the_first_await(layout: Layout):
     await ledger.post(RunStarted(run=a_run()))
     assert ledger.state.current_run_id == RUN
     assert ledger.durable_state == EMPTY_STATE
-    assert (ledger.last_seq, ledger.history(0)) == (0, [])
+    assert (ledger.last_seq, ledger.read(0)) == (0, [])
     await ledger.aclose()
     assert state_in(layout.state).current_run_id == RUN
 
@@ -493,7 +493,7 @@ async def test_a_late_joiner_has_no_gap_and_no_duplicate(layout: Layout):
             frames: list[bytes] = []
             joined.append(frames)
             with ledger.subscribe(lambda each: frames.append(each.frame)):
-                frames.extend(ledger.history(0))
+                frames.extend(ledger.read(0))
                 with limited():
                     while len(frames) < 200:
                         await anyio.lowlevel.checkpoint()
@@ -517,9 +517,9 @@ async def test_the_history_can_be_had_in_pieces(layout: Layout):
 
         await ledger.flush()
         lines = journal_in(layout)
-        assert ledger.history(3, 4) == lines[3:7]
-        assert ledger.history(8) == lines[8:]
-        assert ledger.history(10) == ledger.history(11, 5) == []
+        assert ledger.read(3, 4) == lines[3:7]
+        assert ledger.read(8) == lines[8:]
+        assert ledger.read(10) == ledger.read(11, 5) == []
         assert ledger.tail(3) == lines[-3:]
         assert ledger.tail(99) == lines
 
@@ -787,7 +787,7 @@ async def test_many_events_are_written_in_few_writes(layout: Layout, monkeypatch
         await ledger.flush()
         assert ledger.last_seq == 50_000
         assert writes < 500
-        assert codec.decode_event(ledger.history(41_999, 1)[0]).data == info("41999")
+        assert codec.decode_event(ledger.read(41_999, 1)[0]).data == info("41999")
 
 
 async def test_a_terminal_record_ends_what_can_be_counted(layout: Layout):

@@ -240,7 +240,7 @@ class Branching:
     def _lines(self) -> Iterator[bytes]:
         """Read the journal; only for worker threads."""
         for since in range(0, self._ctx.ledger.last_seq, PAGE):
-            yield from self._ctx.ledger.history(since, PAGE)
+            yield from self._ctx.ledger.read(since, PAGE)
 
     async def _clear_the_way(self) -> None:
         """Remove what an earlier attempt left: the next intent would overwrite its intent."""

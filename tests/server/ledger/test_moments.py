@@ -24,9 +24,9 @@ from hankweave_protocol.records import Coordinate, RollbackReport
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_protocol.transitions import CheckpointCreated, RunStarted, Transition
 from hankweave_server.domain.reducer import apply, fold, resulting_state
-from hankweave_server.ledger import history
-from hankweave_server.ledger.history import Moments
+from hankweave_server.ledger import moments as module
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.moments import Moments
 from support.histories import MOMENT, a_checkpoint, legal_moves, sha
 
 RUN = RunId("1736000000000-abc123-def456")
@@ -91,9 +91,9 @@ def test_a_moment_is_the_fold_whatever_was_looked_at_before(
     lines = a_history(choices)
     events = [codec.decode_event(line) for line in lines]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history, "TRANSITIONS_APART", transitions_apart)
-        patch.setattr(history, "LINES_APART", lines_apart)
-        patch.setattr(history, "MOMENTS_KEPT", 3)
+        patch.setattr(module, "TRANSITIONS_APART", transitions_apart)
+        patch.setattr(module, "LINES_APART", lines_apart)
+        patch.setattr(module, "MOMENTS_KEPT", 3)
         looking = Moments(MemoryJournal(lines))
         for seq in [min(each, len(lines)) for each in looks] + list(range(len(lines) + 1)):
             moment = looking.at(seq)
@@ -173,7 +173,7 @@ def test_after_the_first_look_only_the_neighbourhood_is_read() -> None:
     looking.at(journal.last_seq)
     journal.read_lines = 0
     looking.at(10_001)
-    assert journal.read_lines <= history.LINES_APART
+    assert journal.read_lines <= module.LINES_APART
     journal.read_lines = 0
     looking.at(10_001)
     looking.at(journal.last_seq)
