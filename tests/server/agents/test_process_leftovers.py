@@ -22,6 +22,9 @@ from hankweave_server.agents.process import leftovers, process_table
 from hankweave_server.agents.process.leftovers import AgentRecord, sweep
 from support.waiting import LIMIT, eventually, eventually_blocking
 
+MARK, TORN = f"m4rk{os.getpid()}", f"t0rn{os.getpid()}"
+"""Of this process alone: a sweep in another one kills every process with its mark."""
+
 # A separate daemon: it starts an agent whose four processes print their pids, and forwards them.
 STARTER = """
 import sys
@@ -112,14 +115,14 @@ def stranger():
 
 @pytest.fixture
 def marked():
-    environment = os.environ | {"HANKWEAVE_AGENT_MARK": "t0rn"}
+    environment = os.environ | {"HANKWEAVE_AGENT_MARK": TORN}
     with asleep(env=environment) as process:
         yield process
 
 
 def a_record(**changes: object) -> AgentRecord:
     record = AgentRecord(
-        mark="m4rk",
+        mark=MARK,
         boot_id=process_table.boot_id(),
         pid=0,
         starttime=0,
@@ -210,7 +213,7 @@ async def test_a_recorded_agent_is_killed_without_its_mark(tmp_path, stranger, l
 
 async def test_a_damaged_record_still_finds_by_mark(tmp_path: Path, marked) -> None:
     """The mark is the record's file name, so a torn record can still be swept."""
-    (tmp_path / "t0rn.json").write_bytes(b'{"pid": ')
+    (tmp_path / f"{TORN}.json").write_bytes(b'{"pid": ')
     (killed,) = await sweep(tmp_path)
     assert killed.pid == marked.pid
     assert marked.wait(LIMIT) == -signal.SIGKILL
@@ -225,7 +228,7 @@ async def test_a_survivor_is_named_and_its_record_kept(tmp_path, stranger, monke
     a_record(pid=stranger.pid, starttime=facts.start_ticks).remember(tmp_path)
     (killed,) = await sweep(tmp_path)
     assert killed.survived
-    assert names(tmp_path) == ["m4rk.json"]
+    assert names(tmp_path) == [f"{MARK}.json"]
 
 
 async def test_a_sweeper_started_by_a_leftover_spares_itself(tmp_path: Path) -> None:
@@ -236,7 +239,7 @@ async def test_a_sweeper_started_by_a_leftover_spares_itself(tmp_path: Path) -> 
         "print(anyio.run(sweep, Path(sys.argv[1])))"
     )
     a_record().remember(tmp_path)
-    environment = os.environ | {"HANKWEAVE_AGENT_MARK": "m4rk"}
+    environment = os.environ | {"HANKWEAVE_AGENT_MARK": MARK}
     done = await anyio.run_process(
         [sys.executable, "-c", program, str(tmp_path)], env=environment, start_new_session=True
     )
