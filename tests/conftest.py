@@ -62,6 +62,7 @@ IN_PROCESS = (
     "tests/cli/test_hints.py",
     "tests/cli/test_live_model.py",
     "tests/cli/test_local_time.py",
+    "tests/cli/test_mcp_arguments.py",
     "tests/cli/test_mcp_command.py",
     "tests/cli/test_output_server_lines.py",
     "tests/examples/test_earthquakes_files.py",
