@@ -664,6 +664,13 @@ class PendingChanges:
 
             self._reported[path] = now
 
+    def leave(self, paths: Iterable[bytes]) -> None:
+        """Report no change of files that a restore has left as they were captured before it."""
+        for path in paths:
+            file = self._memory.table.files.get(path)
+            git_mode, _, digest = (0, 0, b"") if file is None else file.captured
+            self._reported[path] = Entry(git_mode, digest) if git_mode else None
+
     def _suspects(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[bytes]
     ) -> Iterator[tuple[bytes, Entry | None]]:

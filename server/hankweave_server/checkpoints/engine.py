@@ -592,6 +592,7 @@ class CheckpointEngine:
                 meter=meter,
             )
             report = materialising.run()
+            self._pending_changes.leave(left.path for left in report.unrestored)
             meter.begin("flushing", "files")
             if detaches:
                 self._repo.detach(target, flush_also=self.layout.work_tree)

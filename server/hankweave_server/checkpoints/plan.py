@@ -273,13 +273,17 @@ class Planning:
         self._draft.blobs.add(entry.digest)
 
     def _look(self, path: bytes) -> Observation:
-        """Observe a path; mark it as unsaved if HEAD does not have it in this state."""
+        """Observe a path; mark it as unsaved if no checkpoint has it in this state.
+
+        HEAD may have it, or the checkpoint in which it was last captured: that is another one
+        after a rollback that left it as it was.
+        """
         seen = self._observer.at(path)
-        if isinstance(seen, CapturedFile) and (
-            path in self._doubted or path not in self._table.files
-        ):
+        file = self._table.files.get(path)
+        if isinstance(seen, CapturedFile) and (path in self._doubted or file is None):
             recorded = self._recorded.entry(self._head, path)
-            if recorded != Entry(seen.git_mode, seen.digest):
+            captured = None if file is None else (file.captured[0], file.captured[2])
+            if (seen.git_mode, seen.digest) not in (recorded, captured):
                 self._draft.unsaved.add(path)
         elif isinstance(seen, Vanished) and path in self._table.gone:
             self._draft.unsaved.add(path)

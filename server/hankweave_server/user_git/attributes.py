@@ -132,7 +132,7 @@ class _Line(NamedTuple):
         return _lead(self.parts, below)
 
 
-class Attributes:
+class GitAttributes:
     """The current attributes of one work tree."""
 
     def __init__(

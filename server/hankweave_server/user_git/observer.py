@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hankweave_server.git.objects import digest_of
 from hankweave_server.git.trees import EXECUTABLE, LINK, REGULAR, Entry
-from hankweave_server.user_git.attributes import RAW, Attributes, to_repository
+from hankweave_server.user_git.attributes import RAW, GitAttributes, to_repository
 from hankweave_server.user_git.index_file import IndexEntry, IndexFile
 from hankweave_server.user_git.repository import GitRepository
 from hankweave_server.user_git.settings import UserSettings
@@ -44,8 +44,8 @@ class WorkspaceObserver:
         self.keeps_links = settings.flag("core.symlinks", default=True)
         self.attributes = self._attributes()
 
-    def _attributes(self) -> Attributes:
-        return Attributes(self._settings, self._info, self.rules_file)
+    def _attributes(self) -> GitAttributes:
+        return GitAttributes(self._settings, self._info, self.rules_file)
 
     def reread_attributes(self) -> None:
         """Reload the attributes after `.gitattributes` files have changed."""

@@ -34,6 +34,7 @@ from hankweave_server.domain import targets
 from hankweave_server.execution.event_log import log_line
 from hankweave_server.execution.rollback.restoration import NotAsBefore, Restoration
 from hankweave_server.paths import Layout
+from hankweave_server.worktree import scan
 from hankweave_server.worktree.obstacles import Obstacle, Obstacles
 from support.refused_calls import (
     STEPS,
@@ -136,8 +137,15 @@ async def test_the_exceptions_are_in_the_event_and_in_the_reply(tmp_path: Path) 
         assert files.exceptions == 1
 
 
-async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(tmp_path: Path) -> None:
-    """Once the cause is gone, another rollback restores it, also with `keepEdits`."""
+@pytest.mark.parametrize("window_ns", [scan.RACY_WINDOW_NS, 1 << 62], ids=["settled", "racy"])
+async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(
+    tmp_path: Path, window_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the cause is gone, another rollback restores it, also with `keepEdits`.
+
+    Nor is it one right after it was written, when no stat data can be trusted.
+    """
+    monkeypatch.setattr(scan, "RACY_WINDOW_NS", window_ns)
     async with a_changed_tree(tmp_path) as room:
         with refused("rename", b"file", errno.EPERM):
             await room.rollback.perform(room.journey)

@@ -94,7 +94,7 @@ class TreeGuard:
             raise Refused(
                 ErrorCode.ROLLBACK_IN_PROGRESS,
                 "A rollback is incomplete; a checkpoint would hold partly restored files.",
-                hint="Free disk space and wait for rollback.completed, or roll back again.",
+                hint="Free disk space, and the server completes the rollback; or roll back again.",
             )
 
     def _refuse_in_rollback(self, message: str) -> None:
