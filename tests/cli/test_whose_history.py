@@ -117,3 +117,13 @@ def test_both_options_are_for_projects(place: Place) -> None:
     words = ("run", str(place.hank), "-e", str(execution), "--headless")
     hankweave(*words, "--adopt-state", states, code=2)
     assert not execution.exists()
+
+
+def test_a_moved_project_finds_the_hank_that_it_was_run_with(place: Place) -> None:
+    """The hank may have been named by a path that led through the project."""
+    way = place.project / ".." / "hank" / "hank.json"
+    words = ("--workspace", str(place.project), "--headless")
+    outside = {"HANKWEAVE_RUNTIME_CONFINEMENT": "none"}
+    hankweave("run", str(way), *words, code=0, **outside)
+    moved = place.project.rename(place.root / "moved")
+    hankweave("run", "--workspace", str(moved), "--headless", code=0, **outside)

@@ -470,7 +470,12 @@ def _with_hank(meta: ExecutionMeta, hank: LoadedHank, settings: RunSettings) -> 
 
 
 def _path_of(settings: RunSettings) -> str | None:
-    return None if settings.hank is None else str(settings.hank.absolute())
+    """Return the path that a later start finds; the project may be somewhere else by then."""
+    if settings.hank is None:
+        return None
+
+    path = settings.hank.absolute()
+    return str(path.parent.resolve() / path.name)
 
 
 def _with_data(
