@@ -162,7 +162,11 @@ def main() -> int:
 
 def _in_child(work: Callable[[], int]) -> int:
     """Do the work in a child, which dies with this process; return its exit code."""
-    pid = os.fork()
+    with _signals.held():
+        pid = os.fork()
+        if pid:
+            _signals.pass_on_to(pid)
+
     if pid == 0:
         code = 1
         try:
@@ -173,7 +177,6 @@ def _in_child(work: Callable[[], int]) -> int:
         finally:
             os._exit(code)
 
-    _signals.pass_on_to(pid)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -253,6 +256,9 @@ def _not_allowed(error: OSError) -> int:
     return NOT_ALLOWED
 
 
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class _Signals:
     """Passes signals on to a process; those that come before it exists wait for it.
 
@@ -264,8 +270,20 @@ class _Signals:
         self._early: list[int] = []
 
     def catch(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _PASSED_ON:
             signal.signal(number, self._receive)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold signals back while a process is forked.
+
+        The interpreter of the child begins by forgetting those that it has caught so far.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def pass_on_to(self, pid: int) -> None:
         self._pid = pid

@@ -47,9 +47,9 @@ def ticks_now() -> int:
 
 
 def has_older(pids: Iterable[int], ticks: int) -> bool:
-    """Return whether one of the processes lives and was started before a moment."""
+    """Return whether one of the processes lives and was started before a moment, or in its tick."""
     found = map(read, pids)
-    return any(each and not each.is_dead and each.start_ticks < ticks for each in found)
+    return any(each and not each.is_dead and each.start_ticks <= ticks for each in found)
 
 
 def read(pid: int) -> ProcessFacts | None:
