@@ -81,7 +81,9 @@ class Control:
             raise Refused(ErrorCode.UNKNOWN_RUN, "There is no run yet to take a checkpoint of.")
 
         report = None
-        if not self._runner.is_busy:
+        if (active := self._runner.active) is not None:
+            await active.announce_changes()
+        elif not self._runner.is_busy:
             report = functools.partial(
                 FileChangeReporter(self._ctx).report_captured, run_id=run.run_id
             )

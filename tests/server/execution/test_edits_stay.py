@@ -244,3 +244,26 @@ async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path) -> No
         assert GitWitness(execution).files(safety)["a.txt"] == b"by either"
 
     assert not any(processes.glob("*.ended"))
+
+
+async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
+    tmp_path: Path,
+) -> None:
+    """What it holds is reported first: after a crash, only the journal says whose a change was."""
+    execution = tmp_path / "execution"
+    root = execution / "agentRoot"
+    two = codon("two", {"run": "echo half > half.txt"}, waits_for(tmp_path / "never"))
+    hank = write_hank(tmp_path / "hank", ONE, two)
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await written(client, "half.txt", by="tool_use")
+        (root / "a.txt").write_text("a person's")
+        await client.create_checkpoint()
+        server.kill()
+        await server.ended()
+
+    async with running_server(None, None, execution, "--no-autostart") as server:
+        assert tree(root) == {"a.txt": b"a person's", "b.txt": b"one"}
+        assert await server.stop() == 0

@@ -271,6 +271,13 @@ class CodonRun:
             finally:
                 await self._work.session.resume()
 
+    async def announce_changes(self) -> None:
+        """Report what changed until now, each change as the agent's or a person's.
+
+        A checkpoint that others take meanwhile would hide that from the recovery after a crash.
+        """
+        await self._narrator.announce_work(FileSource(kind="tool_use"))
+
     async def say(self, notice: Notice) -> None:
         """Leave a notice for the agent, if there is one; it may end before it reads it."""
         if self._work.session is not None:
