@@ -67,6 +67,7 @@ IN_PROCESS = (
     "tests/cli/test_output_server_lines.py",
     "tests/examples/test_earthquakes_files.py",
     "tests/faults/test_the_tally.py",
+    "tests/faults/test_the_walk.py",
     "tests/intruders/test_the_list.py",
 )
 """Files in these folders whose tests start no program."""
@@ -135,7 +136,12 @@ def _no_test_configures_logging_for_others() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--all-faults", action="store_true", help="the long tier: every point")
-    group.addoption("--rounds", type=int, default=300, help="random kills in the long tier")
+    group.addoption(
+        "--rounds",
+        type=int,
+        default=300,
+        help="random kills, and rounds of walks, in the long tier",
+    )
     group.addoption(
         "--sampled", type=int, metavar="N", help="a sample of N points of each scenario"
     )

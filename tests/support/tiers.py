@@ -18,7 +18,7 @@ Point = TypeVar("Point")
 class Tier:
     is_long: bool
     rounds: int
-    """Random kills."""
+    """Random kills, and rounds of random walks."""
     sampled: int | None = None
     """Points of each scenario of the long tier; None: every point."""
 
