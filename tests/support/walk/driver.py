@@ -458,13 +458,13 @@ class Walk:
         for each in act.between:
             self._around(each)
 
-        before = self._world.files()
+        before, earlier = self._world.files(), len(self._followed)
         if act.struck is not None:
             await self._struck_start(*act.struck)
 
         await self._start()
         self._compare()
-        if act.undone and [report.is_asked for report in self._reports] == [False]:
+        if act.undone and [report.is_asked for report in self._reports[earlier:]] == [False]:
             await self._undo_and_redo("what the start took back", before)
 
     async def _kill_during(self, act: Kill) -> None:
