@@ -68,8 +68,12 @@ class World:
             os.close(self._held)
 
     async def grows_old(self) -> None:
-        """Wait until the newest change is older than what a keeper takes to notice a death."""
-        changed = [path.stat().st_ctime_ns for path in self.work_tree.rglob("*")]
+        """Wait until the newest change is older than what a keeper takes to notice a death.
+
+        That of the log does not count: it grows all the time.
+        """
+        others = (path for path in self.work_tree.rglob("*") if path != self.work_tree / LOG)
+        changed = [path.lstat().st_ctime_ns for path in others]
         newest = max(changed, default=0)
 
         def is_old() -> bool:
