@@ -67,11 +67,14 @@ class Room:
 
 
 @asynccontextmanager
-async def a_room(tmp_path: Path) -> AsyncIterator[Room]:
+async def a_room(tmp_path: Path, *others: str) -> AsyncIterator[Room]:
+    """Open an execution with a file that has changed since its first checkpoint, and others."""
     write_hank(tmp_path / "hank", codon("one"))
     layout = Layout.of_execution(tmp_path / "execution")
     layout.work_tree.mkdir(parents=True)
-    (layout.work_tree / "a.txt").write_text("first")
+    for name in ("a.txt", *others):
+        (layout.work_tree / name).write_text("first")
+
     async with served(tmp_path) as room:
         room.file.write_text("second")
         yield room

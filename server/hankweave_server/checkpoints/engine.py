@@ -23,6 +23,7 @@ from hankweave_server.checkpoints.errors import (
     CheckpointNotFound,
     PathNotInCheckpoint,
 )
+from hankweave_server.checkpoints.file_reader import CapturedFile, FileRefused
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.merge import TreeMerge, merge
@@ -64,6 +65,7 @@ from hankweave_server.git.errors import (
 )
 from hankweave_server.git.line_merge import LineMerger
 from hankweave_server.git.repo import BRANCHES, RawCommit, ShadowRepo
+from hankweave_server.git.trees import Entry
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 from hankweave_server.wal import StagedFile, WriteAheadLog
@@ -555,6 +557,21 @@ class CheckpointEngine:
                 or snapshot.has_folder(path)
                 or descent.status(path) is not None
             )
+
+    def unlike(self, paths: Iterable[bytes], *shas: Sha) -> frozenset[bytes]:
+        """Return those of the paths whose content is in none of the checkpoints at that path."""
+        snapshots = tuple(map(self._snapshot, shas))
+
+        def is_in_one(path: bytes) -> bool:
+            seen = self._memory.observer.at(path)
+            if isinstance(seen, FileRefused):
+                return True
+
+            now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
+            return any(snapshot.entry(path) == now for snapshot in snapshots)
+
+        with self._reading(*shas), self._memory.descent.fresh():
+            return frozenset(path for path in paths if not is_in_one(path))
 
     def restore(
         self,

@@ -195,6 +195,10 @@ class CheckpointStore:
         """Return those of the paths that are files or folders of a checkpoint, or exist now."""
         return await self._run(self._engine.known_paths, sha, paths)
 
+    async def unlike(self, paths: Iterable[bytes], *shas: Sha) -> frozenset[bytes]:
+        """Return those of the paths whose content is in none of the checkpoints at that path."""
+        return await self._run(self._engine.unlike, paths, *shas)
+
     async def read_range(
         self, sha: Sha, paths: Sequence[bytes], offset: int, length: int
     ) -> ContentRange | None:

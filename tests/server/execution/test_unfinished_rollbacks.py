@@ -79,6 +79,20 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
         assert room.file.read_text() == "second"
 
 
+async def test_an_edit_made_since_a_rollback_was_cut_short_is_a_persons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its checkpoints have at a path is nobody's edit, whether or not it was restored."""
+    async with a_room(tmp_path, "edited.txt") as room:
+        await cut_short(room, monkeypatch)
+        edited = room.ctx.layout.work_tree / "edited.txt"
+        edited.write_text("since")
+        await room.rollback.finish_interrupted()
+        assert room.file.read_text() == "first"
+        assert edited.read_text() == "since"
+        assert set(room.ctx.state.edits) == {"edited.txt"}
+
+
 async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,21 @@ class FileChangeReporter:
             people=people,
         )
 
+    async def report_people(self, run_id: RunId, by_people: ByPeople) -> frozenset[bytes]:
+        """Post the changes that people made, and no others; return their paths.
+
+        They are written with the checkpoint that the caller takes next.
+        """
+        changes = await self._ctx.checkpointer.changes(self._ctx.patterns())
+        people = await by_people(change.path for change in changes)
+        entries = await self._entries(
+            tuple(change for change in changes if change.path in people), PERSON, None
+        )
+        if entries:
+            await self._post(entries, run_id, None, urgent=False)
+
+        return people
+
     async def report_captured(self, captured: CapturedChanges, run_id: RunId) -> None:
         """Post the edits of people that a checkpoint has found; they are written with it."""
         entries = await self._entries(captured.changes, PERSON, None, captured.digests)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -135,6 +135,18 @@ class Restoration:
         run = newest_run(self._ctx.state)
         run_id = None if run is None else run.run_id
         await FileChangeReporter(self._ctx).scan_and_report(PERSON, run_id, None, urgent=False)
+
+    async def edits_since(self, intent: RollbackIntent) -> frozenset[bytes]:
+        """Journal the user edits since a rollback was cut short, and return their paths.
+
+        The files are half restored: what one of its checkpoints has at a path is nobody's edit.
+        """
+        sides = intent.safety.sha, intent.target.sha
+
+        async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
+            return await self._ctx.checkpointer.unlike(paths, *sides)
+
+        return await FileChangeReporter(self._ctx).report_people(intent.from_run, by_people)
 
     # --- preparation -----------------------------------------------------------------------------
 

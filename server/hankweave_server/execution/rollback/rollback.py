@@ -41,8 +41,8 @@ cannot tell. This is what a start does (`finish_interrupted`) after a crash
 - after the intent, with a checkpoint, a codon or another rollback in the journal behind it: that
   was acknowledged, and is not taken back. The intent is set aside without touching a file.
 - after the intent, before the batch: take another safety checkpoint, since the files may be the
-  target's, the old ones, or a person's work since the crash. Restore from there to the target and
-  record the batch with `recovered: true`.
+  target's, the old ones, or a person's work since the crash. Restore from there to the target, but
+  keep what neither checkpoint of the rollback has, and record the batch with `recovered: true`.
 - inside the batch: a power cut can keep the beginning of a batch only. If the new run is in the
   journal (or, for files alone, the event that makes it undoable), the rollback counts as done and
   only the missing events are recorded; restoring again could destroy work that followed. If it is
@@ -358,7 +358,9 @@ class Rollback:
                 return None
 
             # The work tree may now hold the target's files, the old files, or a person's work since
-            # the crash. It is saved once more so that the restore may replace all of it.
+            # the crash, which stays. It is saved once more, so that the rest may be replaced.
+            edited = await self._restoration.edits_since(intent)
+            intent = msgspec.structs.replace(intent, keep=tuple(edited.union(intent.keep)))
             present = await self._restoration.save(plan, intent.from_run)
             report = await self._restoration.perform(
                 intent, plan, recovered=True, present=present.sha
