@@ -250,13 +250,16 @@ class Daemon:
 
                     tasks.start_soon(notifier.run)
                     await recover(app, opened, past)
-                    await self._serve(app, opened, tasks)
+                    async with task_group() as services:
+                        await self._serve(app, opened, services)
+                        # Before the ledger closes, so that none of them records anything then.
+                        services.cancel_scope.cancel()
 
                 await self._send_the_rest(notifier, telemetry)
                 await opened.ledger.aclose()
                 tasks.cancel_scope.cancel()
         except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
-            raise disk_stop(failures.exceptions[0]) from None
+            raise disk_stop(failures) from None
         finally:
             await opened.ledger.space.release()
 
@@ -269,7 +272,9 @@ class Daemon:
 
     # --- service -------------------------------------------------------------------------------
 
-    async def _serve(self, app: App, opened: OpenedExecution, tasks: anyio.abc.TaskGroup) -> None:
+    async def _serve(
+        self, app: App, opened: OpenedExecution, services: anyio.abc.TaskGroup
+    ) -> None:
         layout = opened.layout
         settings = ListenerSettings(
             controller_token=layout.controller_token,
@@ -293,16 +298,16 @@ class Daemon:
                 self._exits_at_once = app.exit_policy.is_immediate
                 self._signals.attach(app.runner)
                 await app.prepare_confinement()
-                tasks.start_soon(app.runner.run)
-                tasks.start_soon(app.packing.run)
-                tasks.start_soon(app.git_index.run)
-                tasks.start_soon(app.secret_scan.run)
-                tasks.start_soon(app.checkpointer.progress.run)
-                tasks.start_soon(app.checkpointer.keep_watch)
-                tasks.start_soon(app.store_verifier.run)
-                tasks.start_soon(app.time_watch.run)
-                tasks.start_soon(app.explorations.run)
-                tasks.start_soon(app.rollback.finish_when_there_is_room)
+                services.start_soon(app.runner.run)
+                services.start_soon(app.packing.run)
+                services.start_soon(app.git_index.run)
+                services.start_soon(app.secret_scan.run)
+                services.start_soon(app.checkpointer.progress.run)
+                services.start_soon(app.checkpointer.keep_watch)
+                services.start_soon(app.store_verifier.run)
+                services.start_soon(app.time_watch.run)
+                services.start_soon(app.explorations.run)
+                services.start_soon(app.rollback.finish_when_there_is_room)
                 opened.ledger.space.be_patient()
                 # A request to stop does not wait for the disk space to record the beginning.
                 begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)
