@@ -123,7 +123,11 @@ async def test_nothing_outlives_an_agent_that_exits(a_task, hear, python, lives)
 
 async def test_a_stdout_held_by_a_stranger_does_not_hold_us(a_task, python, words) -> None:
     """Output ends with the agent's processes, even if another process has the pipe open."""
-    source = "print('agent', flush=True); import time; time.sleep(600)"
+    # Python would miss a signal that comes just before it sleeps.
+    source = (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+        "print('agent', flush=True); time.sleep(600)"
+    )
     with limited():
         async with python(source).start(a_task()) as session:
             await words(session, 1)

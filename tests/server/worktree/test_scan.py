@@ -189,10 +189,11 @@ def test_vanished_files_and_folders_are_dropped(tree):
 
 @contextmanager
 def at_most(*, frames: int, descriptors: int) -> Iterator[None]:
-    """Limit this process's descriptors or stack frames while the block runs."""
+    """Limit the stack frames, and the descriptors beside those that are open, during the block."""
+    used = max(map(int, os.listdir("/proc/self/fd")))
     before, (soft, hard) = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_NOFILE)
     sys.setrecursionlimit(frames)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + descriptors, hard))
     try:
         yield
     finally:
