@@ -67,7 +67,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,9 @@ EVENTS_AT_ONCE = 500
 
 PENDING_LIMIT = 2_000
 """Events that may wait for the disk before `post` makes its callers wait as well."""
+
+LINES_AT_ONCE = 1000
+"""Lines in one page of `lines_after`."""
 
 PAGE_BYTES = 64 * 1024
 """Bytes that `page` reads at a time."""
@@ -634,6 +637,13 @@ class Ledger:
     async def lines(self, since: int, limit: int | None = None) -> list[bytes]:
         """Return what `read` does, but in a worker thread: the event loop waits for no disk."""
         return await anyio.to_thread.run_sync(self.read, since, limit)
+
+    async def lines_after(self, since: int) -> AsyncIterator[bytes]:
+        """Yield the frames after a seq, oldest first, read in pages by a worker thread."""
+        while lines := await self.lines(since, LINES_AT_ONCE):
+            since += len(lines)
+            for line in lines:
+                yield line
 
     def page(self, since: int) -> list[bytes | LongJournalLine]:
         """Return frames after a seq, oldest first: about 64 KiB of them, at least one if any."""

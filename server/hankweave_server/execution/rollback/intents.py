@@ -2,7 +2,7 @@
 
 An intent is for a crash, or for a disk that was full. Its rollback is finished as long as nothing
 that changed files was acknowledged after it: a checkpoint, another rollback, a codon. Restoring the
-target then would take that work back, though nobody has asked for it.
+target then would take that work back, although no command asks for it.
 
 Servers up to this version also left an intent when a single path could not be restored; such a
 rollback has failed for good, and repeating it at every start would never succeed.
@@ -31,9 +31,6 @@ from hankweave_server.domain.history import run_named
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
-
-PAGE = 1000
-"""Journal lines searched at once."""
 
 _LOOKED_AT = tuple(
     f'"type":"{kind.TYPE}"'.encode()
@@ -89,11 +86,9 @@ async def has_event(ctx: ExecutionContext, intent: RollbackIntent, event_type: s
     operation = f'"operationId":"{intent.operation_id}"'.encode()
     name = f'"type":"{event_type}"'.encode()
     since = 0 if intent.source is None else intent.source.event_seq
-    while lines := await ctx.ledger.lines(since, PAGE):
-        if any(operation in line and name in line for line in lines):
+    async for line in ctx.ledger.lines_after(since):
+        if operation in line and name in line:
             return True
-
-        since += len(lines)
 
     return False
 
@@ -140,11 +135,7 @@ async def _later(ledger: Ledger, intent: RollbackIntent) -> AsyncIterator[EventD
     if intent.source is not None:
         moments.append(intent.source.event_seq)
 
-    since = max(moments)
-    while lines := await ledger.lines(since, PAGE):
-        for line in lines:
-            if any(name in line for name in _LOOKED_AT):
-                data = codec.decode_event(line).data
-                yield codec.decode_transition(data) if isinstance(data, StateTransition) else data
-
-        since += len(lines)
+    async for line in ledger.lines_after(max(moments)):
+        if any(name in line for name in _LOOKED_AT):
+            data = codec.decode_event(line).data
+            yield codec.decode_transition(data) if isinstance(data, StateTransition) else data

@@ -75,11 +75,9 @@ PAGE = 1000
 async def work_since(ledger: Ledger, seq: int) -> WorkSoFar:
     """Return what agents and people changed after `seq`, by the journal and the state."""
     work = WorkSoFar()
-    while lines := await ledger.lines(seq, PAGE):
-        seq += len(lines)
-        for line in lines:
-            if any(name in line for name in RELEVANT):
-                work.heed(codec.decode_event(line).data)
+    async for line in ledger.lines_after(seq):
+        if any(name in line for name in RELEVANT):
+            work.heed(codec.decode_event(line).data)
 
     work.edited(ledger.state.edits)  # The newest may not be published yet.
     return work
