@@ -126,4 +126,5 @@ def test_a_moved_project_finds_the_hank_that_it_was_run_with(place: Place) -> No
     outside = {"HANKWEAVE_RUNTIME_CONFINEMENT": "none"}
     hankweave("run", str(way), *words, code=0, **outside)
     moved = place.project.rename(place.root / "moved")
-    hankweave("run", "--workspace", str(moved), "--headless", code=0, **outside)
+    again = hankweave("run", "--workspace", str(moved), "--headless", code=0, **outside)
+    assert "nothing to do" in again.stdout
