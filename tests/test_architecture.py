@@ -220,7 +220,7 @@ REFERENCE_SHAPES = PROTOCOL / "hankweave_protocol" / "reference_shapes.py"
 
 
 def test_a_public_class_name_has_one_meaning() -> None:
-    """Whoever reads or searches for a name finds one class."""
+    """A search for a name finds one class."""
     places: dict[str, list[str]] = {}
     for path in set(modules()) - {REFERENCE_SHAPES}:
         for node in ast.parse(path.read_text()).body:

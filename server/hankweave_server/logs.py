@@ -31,7 +31,7 @@ MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
 
 QUEUED = 10_000
-"""Entries that may wait for the disk; whoever logs more than that waits, too."""
+"""Entries that may wait for the disk; a caller that logs more than that waits, too."""
 
 FLUSH_SECONDS = 1.0
 """How long the end of the process waits for a disk that does not answer."""

@@ -1,4 +1,4 @@
-"""A server ends with its plan when nobody needs it; it looks only when something has changed."""
+"""A server ends with its plan when no client needs it; it looks only when something has changed."""
 
 from __future__ import annotations
 

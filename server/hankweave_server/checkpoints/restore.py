@@ -437,7 +437,7 @@ class Restorer(Checkout):
         if isinstance(seen, Vanished):
             return Allowed(None)
 
-        if path in self._indexes:  # It is not captured: nobody needs its content again.
+        if path in self._indexes:  # It is not captured: SQLite rebuilds it.
             return Allowed(self._signature(path, seen), is_certain=True)
 
         protection = self._databases.protects(path)

@@ -163,7 +163,7 @@ class Signals:
                         self.flip(number.name)
 
     def _go_on(self, detach: Callable[[], None]) -> None:
-        """Go on without the terminal; nobody can answer or press Ctrl-C any more."""
+        """Go on without the terminal: no question can be answered from now on."""
         if self._asking is not None:
             self._asking.cancel()
 

@@ -317,7 +317,7 @@ class Recovery:
 
         A path that was changed after the agent's processes had ended is an edit, whatever the agent
         was doing. One that was changed in their last moments, when the server was gone already, may
-        be the work of a call that nobody has read.
+        be the work of a call that has not been read.
         """
         ctx, newest = self._ctx, thread(self._ctx.state)[-1]
         reach = await self._left_running(newest.codon)

@@ -9,7 +9,7 @@ depend on the number of clients. A line that is no longer in memory is read agai
 such as the end of a rollback of many files, only the block to be sent next is read.
 
 The event loop does not wait for the disk. A generator that needs a line from there yields a
-`PageRead`; whoever drives the generator awaits it, and other clients are served meanwhile.
+`PageRead`; the caller awaits it, and other clients are served meanwhile.
 
 Long answers are sent as messages in fragments. A message is a tuple of parts; a part is either
 bytes or the seq of a journal line, which is looked up each time a fragment of it is cut. So a

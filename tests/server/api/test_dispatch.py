@@ -388,7 +388,7 @@ def _refused_by_a_handler(problem: OSError) -> Exception:
 async def test_what_the_system_refuses_is_no_internal_error(
     number: int, path: str | None, form: Callable[[OSError], Exception]
 ) -> None:
-    """It has a code, the path and a next step, whoever has met it."""
+    """It has a code, the path and a next step, whichever command has met it."""
     desk = Desk()
     desk.rooms.fault = form(OSError(number, os.strerror(number), path))
     with pytest.raises(Refused) as refused:

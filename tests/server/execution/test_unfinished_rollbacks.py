@@ -82,7 +82,7 @@ async def test_a_rollback_whose_target_is_gone_cannot_be_finished(
 async def test_an_edit_made_since_a_rollback_was_cut_short_is_a_persons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its checkpoints have at a path is nobody's edit, whether or not it was restored."""
+    """Content that its checkpoints have at a path is no edit, whether or not it was restored."""
     async with a_room(tmp_path, "edited.txt") as room:
         await cut_short(room, monkeypatch)
         edited = room.ctx.layout.work_tree / "edited.txt"

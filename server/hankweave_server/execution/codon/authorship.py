@@ -138,7 +138,7 @@ class AgentCalls:
 
     @property
     def reach(self) -> Reach:
-        """What the agent may have changed since the last scan."""
+        """The files that the agent may have changed since the last scan."""
         if not self._reports_calls:
             return ANYTHING
 

@@ -58,7 +58,7 @@ class RollbackRequest:
     after_crash: bool = False
     """The work tree may hold what an agent wrote before its server died."""
     is_automatic: bool = False
-    """Nobody asked for it: edits by people stay, except in files that an agent changed too."""
+    """No command asked for it: edits by people stay, except in files that an agent changed too."""
     contenders: frozenset[str] = frozenset()
     """Files that an agent changed elsewhere, in the attempt of an exploration."""
 

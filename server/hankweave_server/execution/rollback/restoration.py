@@ -139,7 +139,7 @@ class Restoration:
     async def edits_since(self, intent: RollbackIntent) -> frozenset[bytes]:
         """Journal the user edits since a rollback was cut short, and return their paths.
 
-        The files are half restored: what one of its checkpoints has at a path is nobody's edit.
+        The files are half restored: content that one of its checkpoints has at a path is no edit.
         """
         sides = intent.safety.sha, intent.target.sha
 

@@ -56,7 +56,7 @@ _CHANGED_MEANWHILE = frozenset({"changed", "in-the-way"})
 
 
 def may_come_right(left: Skipped) -> bool:
-    """Return whether another attempt may restore a path: nobody has refused it for good."""
+    """Return whether another attempt may restore a path: it has not been refused for good."""
     return left.reason in _CHANGED_MEANWHILE or left.errno in _TRANSIENT
 
 
