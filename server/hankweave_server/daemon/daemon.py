@@ -73,7 +73,7 @@ from hankweave_server.local.takeover import (
     refuse_moved_store,
     sweep_agents,
 )
-from hankweave_server.logs import logger, server_log
+from hankweave_server.logs import flush, logger, server_log
 from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
@@ -291,6 +291,8 @@ class Daemon:
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
                 log.info("Starting HankweaveRuntime on port %d", listener.port)
+                # Whoever reads that the server is ready finds its start in the log, killed or not.
+                await anyio.to_thread.run_sync(flush)
                 # Long-lived objects need no visit by each garbage collection, which would block the
                 # event loop for that time.
                 gc.freeze()
