@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import select
@@ -11,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from hankweave_server.transport import sockets
 from hankweave_server.transport.sockets import Port
 from support.waiting import LIMIT
 
@@ -98,8 +100,11 @@ def test_the_spare_one_is_spent_on_whoever_comes_when_none_is_left(port: Port) -
         assert late.recv(1) == b""
 
 
-def test_without_the_spare_one_the_loop_is_told_once_and_rests(port: Port) -> None:
+def test_without_the_spare_one_the_loop_is_told_once_and_rests(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error makes asyncio pause for a second; more of them would only fill the log."""
+    monkeypatch.setattr(sockets, "_REST_SECONDS", math.inf)
     with caller(port), no_descriptor_left():
         port._let_go_of_spare()
         with no_descriptor_left():
