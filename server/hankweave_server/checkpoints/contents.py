@@ -27,13 +27,15 @@ class Contents:
         self._repo = repo
         self._objects = repo.path / "objects"
 
-    def pieces(self, digest: bytes) -> Iterator[bytes]:
+    def pieces(self, digest: bytes, size: int | None = None) -> Iterator[bytes]:
         """Yield a blob's content; a damaged one raises KeyError, at the latest after its end.
 
-        A large one comes in bounded pieces, unless stock git made a delta of it.
+        A large one comes in bounded pieces, unless stock git made a delta of it. `size` saves
+        looking it up.
         """
         # Size first: nearly every blob is small, and a header is cheap to read.
-        stream = self._stream(digest) if self._repo.size(digest) >= STREAMED_FROM else None
+        size = self._repo.size(digest) if size is None else size
+        stream = self._stream(digest) if size >= STREAMED_FROM else None
         if stream is None:
             yield self._repo.read_blob(digest)
             return

@@ -21,7 +21,7 @@ from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.restore import Databases, TargetSnapshot
 from hankweave_server.checkpoints.worktree_index import FileObserver
 from hankweave_server.git.errors import ShadowRepositoryError
-from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, parsed
+from hankweave_server.git.trees import FOLDER, LINK, Entry, Lookup, raw_entries
 from hankweave_server.worktree.databases import PAGE_UNIT, base_of, family
 from hankweave_server.worktree.dirfd import GONE, Descent
 from hankweave_server.worktree.names import (
@@ -166,23 +166,26 @@ class Planning:
             if not self._may_differ(path, folder, tree):
                 continue
 
-            entries = dict(parsed(self._target.repo.read_tree(tree))) if tree else {}
             inner = {} if folder is None else folder.folders
-            for name, entry in entries.items():
+            files, folders = set(), set()
+            content = self._target.repo.read_tree(tree) if tree else b""
+            for mode, name, digest in raw_entries(content):
+                here, entry = joined(path, name), Entry(int(mode, 8), digest)
                 if entry.mode == FOLDER:
-                    waiting.append((joined(path, name), inner.get(name), entry.digest))
-                elif is_within(here := joined(path, name), self._selection):
-                    wanted[here] = entry
+                    folders.add(name)
+                    waiting.append((here, inner.get(name), digest))
+                    continue
 
-            for name, child in inner.items():
-                if name not in entries or entries[name].mode != FOLDER:
-                    waiting.append((child.path, child, None))
+                files.add(name)
+                if is_within(here, self._selection):
+                    if self._is_as_wanted(here, folder, name, entry):
+                        self._draft.unchanged += 1
+                    else:
+                        wanted[here] = entry
 
-            for name in () if folder is None else folder.files:
-                if name not in entries or entries[name].mode == FOLDER:
-                    here = joined(path, name)
-                    if is_within(here, self._selection):
-                        unwanted.append(here)
+            waiting += [(child.path, child, None) for n, child in inner.items() if n not in folders]
+            others = () if folder is None else folder.files.keys() - files
+            unwanted += [p for n in others if is_within(p := joined(path, n), self._selection)]
 
         self._add_other_permissions(wanted)
         is_index = self._databases.is_index
@@ -216,8 +219,10 @@ class Planning:
         for path in self._paths_of_other_permissions():
             entry = self._target.entry(path)
             if path not in wanted and entry is not None and is_within(path, self._selection):
-                wanted[path] = entry
-                self._draft.unchanged -= 1
+                above, _, name = path.rpartition(b"/")
+                if not self._is_as_wanted(path, self._table.folders.get(above), name, entry):
+                    wanted[path] = entry
+                    self._draft.unchanged -= 1
 
     def _paths_of_other_permissions(self) -> Iterable[bytes]:
         usual, modes = self._table.permissions_of_files()
@@ -229,24 +234,21 @@ class Planning:
             p for p in modes.keys() | target.modes.keys() if modes.get(p) != target.modes.get(p)
         ]
 
-    def _is_as_wanted(self, path: bytes, entry: Entry) -> bool:
+    def _is_as_wanted(self, path: bytes, folder: Folder | None, name: bytes, entry: Entry) -> bool:
         """Return, from the scan alone, whether a path is as the target has it."""
-        file = self._table.files.get(path)
-        if file is None or path in self._doubted:
+        slot = None if folder is None else folder.files.get(name)
+        if slot is None:
             return False
 
-        git_mode, permissions, digest = file.captured
-        if (digest, git_mode) != (entry.digest, entry.mode):
+        git_mode, permissions, digest = self._table.slots.captured(slot)
+        if digest != entry.digest or git_mode != entry.mode or path in self._doubted:
             return False
 
-        return entry.mode == LINK or permissions == self._target.permissions(path, entry.mode)
+        wanted = self._target.manifest.permissions(path, git_mode)
+        return git_mode == LINK or permissions == wanted
 
     def _consider_wanted(self, path: bytes, entry: Entry) -> None:
         draft = self._draft
-        if self._is_as_wanted(path, entry):
-            draft.unchanged += 1
-            return
-
         match self._look(path):
             case CapturedFile(digest=digest, git_mode=git_mode, permissions=permissions):
                 if (digest, git_mode) != (entry.digest, entry.mode):
@@ -281,9 +283,9 @@ class Planning:
         seen = self._observer.at(path)
         file = self._table.files.get(path)
         if isinstance(seen, CapturedFile) and (path in self._doubted or file is None):
-            recorded = self._recorded.entry(self._head, path)
+            now = Entry(seen.git_mode, seen.digest)
             captured = None if file is None else (file.captured[0], file.captured[2])
-            if (seen.git_mode, seen.digest) not in (recorded, captured):
+            if captured != now != self._recorded.entry(self._head, path):
                 self._draft.unsaved.add(path)
         elif isinstance(seen, Vanished) and path in self._table.gone:
             self._draft.unsaved.add(path)

@@ -335,7 +335,7 @@ class Restorer(Checkout):
     def _without_indexes(self, changes: Changes) -> Changes:
         """Remove the index of each database that changes, and leave the other ones alone."""
         kept = {p: pair for p, pair in changes.items() if not self._databases.is_index(p)}
-        content = {path for path, (old, new) in kept.items() if old != new} - self._keep
+        content = [p for p, (old, new) in kept.items() if old != new and p not in self._keep]
         indexes = {base + INDEX for path in content if self._has_index(base := base_of(path))}
         self._indexes = frozenset(indexes)
         return kept | {path: (Entry(REGULAR, b""), None) for path in indexes}
@@ -485,12 +485,12 @@ class Restorer(Checkout):
         return known or self._signature_at(path)
 
     def _content(self, path: bytes, new: Entry, seen: Signature | None) -> NewFile | bytes:
-        pieces = partial(self._contents.pieces, new.digest)
         if new.mode == LINK:
-            return b"".join(pieces())
+            return b"".join(self._contents.pieces(new.digest))
 
-        wanted = self._target.described(path, new)
-        return NewFile(pieces, wanted.size, stat.S_IMODE(wanted.mode))
+        size = self._target.repo.size(new.digest)
+        pieces = partial(self._contents.pieces, new.digest, size)
+        return NewFile(pieces, size, self._target.permissions(path, new.mode))
 
     def _record(
         self, path: bytes, entry: Entry, status: os.stat_result | None, *, is_new: bool = False

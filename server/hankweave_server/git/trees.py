@@ -7,7 +7,8 @@ libgit2's tree builder rejects names that are not UTF-8 and takes ten times as l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from hankweave_server.worktree.names import joined, parent_of, parents_of
@@ -42,15 +43,13 @@ class Difference(NamedTuple):
 
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
-_AROUND_NAME = len(b" \0") + 20
+_SEPARATORS = len(b" \0")
 
 
 def raw_entries(content: bytes) -> list[tuple[bytes, bytes, bytes]]:
     """Return mode, name and digest of a tree's entries; raise ValueError if it is not a tree."""
     found = _ENTRY.findall(content)
-    if sum(len(mode) + len(name) for mode, name, _ in found) + _AROUND_NAME * len(found) != len(
-        content
-    ):
+    if len(b"".join(chain.from_iterable(found))) + _SEPARATORS * len(found) != len(content):
         raise ValueError("not a tree")
 
     return found
@@ -242,16 +241,14 @@ def differences(
     waiting = [(b"", _as_folder(old), _as_folder(new))] if old != new else []
     while waiting:
         above, *trees = waiting.pop()
-        left, right = (_files_and_folders(read, tree) for tree in trees)
-        for key in left.keys() | right.keys():
-            before, after = left.get(key), right.get(key)
-            if before != after:
-                name, is_folder = key
-                path = joined(above, name)
-                if is_folder:
-                    waiting.append((path, before, after))
-                else:
-                    found[path] = (before, after)
+        left, right = (_entries_as_stored(read, tree) for tree in trees)
+        before, after = _files_and_folders(left - right), _files_and_folders(right - left)
+        for name, is_folder in sorted(before.keys() | after.keys()):
+            path, key = joined(above, name), (name, is_folder)
+            if is_folder:
+                waiting.append((path, before.get(key), after.get(key)))
+            elif before.get(key) != after.get(key):
+                found[path] = (before.get(key), after.get(key))
 
     return found
 
@@ -307,7 +304,13 @@ def _name_of(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
 
-def _files_and_folders(read: ReadTree, tree: Entry | None) -> dict[tuple[bytes, bool], Entry]:
-    """Return a tree's entries; a file and a folder of one name are different ones."""
-    entries = parsed(read(tree.digest)) if tree is not None else ()
-    return {(name, entry.mode == FOLDER): entry for name, entry in entries}
+def _entries_as_stored(read: ReadTree, tree: Entry | None) -> set[tuple[bytes, bytes, bytes]]:
+    return set() if tree is None else set(raw_entries(read(tree.digest)))
+
+
+def _files_and_folders(
+    entries: Iterable[tuple[bytes, bytes, bytes]],
+) -> dict[tuple[bytes, bool], Entry]:
+    """Return entries by name; a file and a folder of one name are different ones."""
+    found = ((name, Entry(int(mode, 8), digest)) for mode, name, digest in entries)
+    return {(name, entry.mode == FOLDER): entry for name, entry in found}

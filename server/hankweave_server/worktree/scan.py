@@ -151,7 +151,10 @@ class WorkTreeScan:
         self._resolver = resolver
         try:
             with self._descent.fresh():
-                self._adopt_all(also)
+                for path in sorted(also):
+                    if (status := self._descent.status(path)) is not None:
+                        self._adopt(path, status)
+
                 pending = self._look_where_told()
                 if pending is None:
                     pending = self._look_everywhere()
@@ -225,12 +228,11 @@ class WorkTreeScan:
         """Return those of a few paths that must be read, and adopt new ones; check no others."""
         started = self._now_ns() - RACY_WINDOW_NS
         with self._descent.fresh():
-            self._adopt_all(paths)
-            known = [file for path in paths if (file := self.table.files.get(path)) is not None]
-            pending = [file for file in known if self._is_news(file)]
+            # In order, so that each folder is opened once.
+            found = [self._looked_at(path) for path in sorted(paths)]
 
         self._racy_since = min(self._racy_since, started)
-        return pending
+        return [file for file in found if file is not None]
 
     def remember(
         self,
@@ -294,18 +296,20 @@ class WorkTreeScan:
         doubtful = self._racy.keys() | self._held.keys()
         return (file for file in self.table.files.values() if file.slot not in doubtful)
 
-    def _adopt_all(self, paths: Iterable[bytes]) -> None:
-        for path in paths:
-            if not is_out_of_bounds(path, self._descent.at_the_top):
-                self._adopt(path)
-
-    def _is_news(self, file: TrackedFile) -> bool:
-        status = self._descent.status(file.path)
+    def _looked_at(self, path: bytes) -> TrackedFile | None:
+        """Look at a path; return its file if that must be read."""
+        status, file = self._descent.status(path), self.table.files.get(path)
         if status is None:
-            self.table.lose(file)
-            return False
+            if file is not None:
+                self.table.lose(file)
 
-        return not self.is_settled(file, status)
+            return None
+
+        if file is None or stat.S_ISDIR(status.st_mode):
+            self._adopt(path, status)
+            file = self.table.files.get(path)
+
+        return None if file is None or self.is_settled(file, status) else file
 
     def _look_everywhere(self) -> list[TrackedFile]:
         """Compare every folder and file; begin to watch if that is wanted and possible."""
@@ -565,9 +569,9 @@ class WorkTreeScan:
 
         return folder.rules is None or not folder.rules.hide(path, is_folder=is_folder)
 
-    def _adopt(self, path: bytes) -> None:
-        status = self._descent.status(path)
-        if status is None:
+    def _adopt(self, path: bytes, status: os.stat_result) -> None:
+        """Track what was found at a path, unless it is out of bounds."""
+        if is_out_of_bounds(path, self._descent.at_the_top):
             return
 
         if stat.S_ISDIR(status.st_mode):

@@ -116,14 +116,14 @@ class Spares:
         `seen` is what was found there; None for nothing. Raises DisplacedFile, with nothing
         changed, when something else is there.
         """
-        temporary, descriptor = self._opened(_blocks(new.size))
+        temporary, descriptor, before = self._opened(_blocks(new.size))
         try:
             try:
                 # First, so that the content is never accessible to more users than it will be.
-                if stat.S_IMODE(os.fstat(descriptor).st_mode) != new.permissions:
+                if stat.S_IMODE(before.st_mode) != new.permissions:
                     os.fchmod(descriptor, new.permissions)
 
-                write_sparsely(descriptor, new.content())
+                write_sparsely(descriptor, new.content(), before.st_size)
                 if new.finish is not None:
                     new.finish(descriptor)
             except BaseException:
@@ -259,22 +259,23 @@ class Spares:
                 self._unused.append(temporary)
                 return
 
-    def _opened(self, blocks: int) -> tuple[bytes, int]:
+    def _opened(self, blocks: int) -> tuple[bytes, int, os.stat_result]:
         """Open a temporary file for writing: a suitable displaced one, or a new one."""
         fitting = [idle for idle in self._idle if idle.blocks <= blocks]
         if fitting or not self._unused:
             # Freeing blocks is expensive on some disks, so a larger file is the last resort.
             chosen = max(fitting) if fitting else min(self._idle)
             self._idle.remove(chosen)
-            descriptor = self._reopened(chosen.name)
-            if descriptor is not None:
-                return chosen.name, descriptor
+            found = self._reopened(chosen.name)
+            if found is not None:
+                return chosen.name, *found
 
             self._remove(chosen.name)
 
         name = self._unused.pop()
         create = partial(os.open, name, _CREATE, 0o600, dir_fd=self._folder)
-        return name, self._made(name, create)
+        descriptor = self._made(name, create)
+        return name, descriptor, os.fstat(descriptor)
 
     def _made(self, name: bytes, create: Callable[[], T]) -> T:
         """Create a temporary file or link; its name is free again if that fails."""
@@ -293,15 +294,15 @@ class Spares:
 
         return self._unused.pop()
 
-    def _reopened(self, name: bytes) -> int | None:
+    def _reopened(self, name: bytes) -> tuple[int, os.stat_result] | None:
         try:
             descriptor = os.open(name, _REUSE, dir_fd=self._folder)
         except OSError:
             return None
 
         with contextlib.suppress(OSError):
-            if _is_nobody_elses(descriptor):
-                return descriptor
+            if (status := _status_if_unshared(descriptor)) is not None:
+                return descriptor, status
 
         os.close(descriptor)
         return None
@@ -389,25 +390,29 @@ def _is_seen(status: os.stat_result, seen: Signature) -> bool:
     )
 
 
-def _is_nobody_elses(descriptor: int) -> bool:
-    """Return whether a file can be reused unnoticed; raise OSError if that cannot be determined."""
+def _status_if_unshared(descriptor: int) -> os.stat_result | None:
+    """Return the stat data of a file that can be reused unnoticed, otherwise None.
+
+    Raises OSError if that cannot be determined.
+    """
     # While the lease is held, the kernel signals this process when another one opens the file. The
     # default signal would end this process, so one without effect is chosen.
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     status = os.fstat(descriptor)
-    return (
+    is_unshared = (
         stat.S_ISREG(status.st_mode)
         and status.st_nlink == 1
         and (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
         and status.st_size < CHUNK
         and not os.listxattr(descriptor)
     )
+    return status if is_unshared else None
 
 
-def write_sparsely(descriptor: int, content: Iterable[bytes]) -> None:
-    """Overwrite a file with `content`, leaving holes where whole pieces are zero."""
+def write_sparsely(descriptor: int, content: Iterable[bytes], size: int) -> None:
+    """Overwrite a file of `size` bytes, leaving holes where whole pieces of `content` are zero."""
     position = 0
     is_large = False
     for piece in content:
@@ -423,7 +428,7 @@ def write_sparsely(descriptor: int, content: Iterable[bytes]) -> None:
 
         position += len(piece)
 
-    if os.fstat(descriptor).st_size != position:
+    if is_large or size != position:
         os.ftruncate(descriptor, position)
 
     if position == 0:

@@ -289,7 +289,7 @@ def test_a_full_disk_in_mid_restore_is_said(lab, monkeypatch):
     lab.write("a", "2")
     safety = lab.checkpoint(kind="safety", codon=None)
 
-    def full(descriptor, pieces):
+    def full(descriptor, pieces, size):
         raise OSError(errno.ENOSPC, "no space")
 
     monkeypatch.setattr(tree_writer, "write_sparsely", full)

@@ -111,8 +111,8 @@ def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
     real = tree_writer.write_sparsely
     edited = []
 
-    def write(descriptor, content):
-        real(descriptor, content)
+    def write(descriptor, content, size):
+        real(descriptor, content, size)
         if not edited:
             edited.append(lab.path("d0/f00"))
             lab.write("d0/f00", "in the last moment")

@@ -62,7 +62,7 @@ def test_a_write_that_fails_beside_its_place_leaves_the_old_file(lab, on_another
     lab.write("d/a", "two")
     safety = lab.checkpoint(kind="safety", codon=None)
 
-    def full(descriptor, content):
+    def full(descriptor, content, size):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tree_writer, "write_sparsely", full)
