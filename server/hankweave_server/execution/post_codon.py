@@ -268,7 +268,8 @@ class CodonOutputs:
         """Checkpoint what the commands changed: otherwise it would count as user edits."""
         ctx = self._ctx
         news = FileChangeReporter(ctx)
-        if await news.scan_and_report(FileSource(kind="codon-end"), run_id, entry.codon_id):
+        found = await news.scan_and_report(FileSource(kind="codon-end"), run_id, entry.codon_id)
+        if found.any:
             await ctx.checkpointer.take(
                 "safety",
                 run_id=run_id,

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from hankweave_protocol.events import CodonCompletedEvent, ErrorEvent, RigOutput
+from hankweave_protocol.transitions import CheckpointCreated
 from support.invariants import Told, violations
 from support.running_server import running_server, state, tree
 from support.scripted_hank import codon, write_hank, writes
-from support.watching import told
+from support.watching import told, transitions
 
 KILL = (
     "test -e ../killed || { touch ../killed;"
@@ -66,6 +67,21 @@ async def test_without_an_output_directory_nothing_is_prepared(tmp_path: Path) -
     named = {"HANKWEAVE_RUNTIME_OUTPUT_DIRECTORY": str(tmp_path / "named")}
     assert await outcome(hank, tmp_path / "with", **named) == 0
     assert tree(tmp_path / "named") == {"a": b"a"}
+
+
+@pytest.mark.parametrize(("command", "taken"), [("true", 0), ("touch made", 1)])
+async def test_a_checkpoint_is_taken_of_what_the_commands_changed(
+    tmp_path: Path, command: str, taken: int
+) -> None:
+    """Commands that change nothing leave no checkpoint."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a", "a"), **hands_out("a", before=(command,))),
+    )
+    execution = tmp_path / "execution"
+    assert await outcome(hank, execution, "--output", str(tmp_path / "results")) == 0
+    made = transitions(execution, CheckpointCreated)
+    assert [each.checkpoint.kind for each in made].count("safety") == taken
 
 
 async def test_a_command_that_fails_fails_the_run(tmp_path: Path) -> None:
