@@ -146,7 +146,9 @@ class _Past:
         )
         await self._post(moved(self._run_id, running, ended))
         # A server packs its store now and then.
-        await self._checkpointer.consolidate(lambda: False, UNWATCHED)
+        await self._checkpointer.call(
+            lambda engine: engine.housekeeping.consolidate(lambda: False, UNWATCHED)
+        )
 
     async def _step(self, number: int, words: int, running: RunningCodon) -> None:
         """Record words, a tool call that writes a file, and the checkpoint after it."""

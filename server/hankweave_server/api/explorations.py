@@ -132,7 +132,7 @@ class Explorer:
         request = await merge_result(self._ctx, exploration, attempt, sha, options, causes)
         if request is None:
             # Nothing differs: report it in the words of a rollback to where the files are.
-            head = await self._ctx.checkpointer.examine(lambda engine: engine.head())
+            head = await self._ctx.checkpointer.call(lambda engine: engine.head())
             preview = RollbackPreview(checkpoint_sha=head, paths=command.paths)
             return await self._rollbacks.preview(preview, causes)
 

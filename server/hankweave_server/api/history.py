@@ -390,7 +390,7 @@ class Looks:
             return None
 
         with faults_refused():
-            facts = await self._past.sources.store.facts(record.sha)
+            facts = await self._past.sources.store.call(lambda engine: engine.facts(record.sha))
 
         known = self._past.sources.known()
         before = next((known[sha] for sha in facts.parents if sha in known), None)

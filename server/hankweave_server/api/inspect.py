@@ -53,7 +53,7 @@ class Inspect:
         return self._ctx.ledger.durable_state
 
     async def status(self) -> ServerStatus:
-        size = await self._ctx.checkpointer.size()
+        size = await self._ctx.checkpointer.call(lambda engine: engine.housekeeping.size())
         probe = await anyio.to_thread.run_sync(self._ctx.confinement.probe)
         return msgspec.structs.replace(
             self._status(),

@@ -115,7 +115,7 @@ class CheckpointLookup:
         listing = self._listings.get(record.sha)
         if listing is None:
             with faults_refused():
-                files = await self.sources.store.tree(record.sha)
+                files = await self.sources.store.call(lambda engine: engine.tree(record.sha))
 
             listing = await anyio.to_thread.run_sync(TreeListing.of, files)
             self._listings.add(record.sha, listing)

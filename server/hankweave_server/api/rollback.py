@@ -165,7 +165,9 @@ class Rollbacks:
         sha = target.checkpoint.sha
         try:
             wanted = tuple(path for paths in meant for path in paths)
-            known = await self._ctx.checkpointer.known_paths(sha, wanted)
+            known = await self._ctx.checkpointer.call(
+                lambda engine: engine.known_paths(sha, wanted)
+            )
         except CheckpointDamaged:
             return frozenset(wanted)  # The plan finds and refuses what is damaged.
 

@@ -129,7 +129,7 @@ class CheckpointEngine:
         self._pending_changes = PendingChanges(self._repo, self._memory)
         self._verification = Verification(self._repo, self._notes)
         self._ranges = Ranges(Contents(self._repo))
-        self._epochs = Epochs(self._repo)
+        self.epochs = Epochs(self._repo)
         self._line_merger = LineMerger()
         self.housekeeping = Housekeeping(self._repo, self._notes, layout)
         self._memory.load(layout.scan_cache)
@@ -286,7 +286,7 @@ class CheckpointEngine:
                 return import_checkpoint(
                     self._repo,
                     self._notes,
-                    self._epochs,
+                    self.epochs,
                     foreign,
                     request,
                     parent,
@@ -295,7 +295,7 @@ class CheckpointEngine:
                 )
             except BaseException:
                 if self._repo.drop_held():
-                    self._epochs = Epochs(self._repo)
+                    self.epochs = Epochs(self._repo)
 
                 raise
 
@@ -304,7 +304,7 @@ class CheckpointEngine:
         capture.staging.abandon()
         self._memory.forget()
         if self._repo.drop_held():
-            self._epochs = Epochs(self._repo)
+            self.epochs = Epochs(self._repo)
 
     @property
     def has_log(self) -> bool:
@@ -466,7 +466,7 @@ class CheckpointEngine:
                 self._memory.forget()
 
             self._verification = Verification(self._repo, self._notes)
-            self._epochs = Epochs(self._repo)
+            self.epochs = Epochs(self._repo)
             self._repo.trust()
             return repaired
 
@@ -684,17 +684,7 @@ class CheckpointEngine:
     def remember(self, places: Mapping[str, Path], *, beyond: int) -> int:
         """Save the session files as they are, and return their epoch (see `Epochs.save`)."""
         with disk_faults(self.layout.root):
-            return self._epochs.save(places, beyond=beyond)
-
-    def names_in_epoch(self, epoch: int) -> frozenset[str]:
-        """Return the names of the files of an epoch; none if it cannot be read."""
-        return self._epochs.names(epoch)
-
-    def rewind(
-        self, epoch: int, place_of: Callable[[str], Path | None], removable: Iterable[str]
-    ) -> tuple[Skipped, ...]:
-        """Restore an epoch; return what could not be restored (see `Epochs.rewind`)."""
-        return self._epochs.rewind(epoch, place_of, removable)
+            return self.epochs.save(places, beyond=beyond)
 
     # Read access
 
@@ -790,7 +780,7 @@ class CheckpointEngine:
         except BaseException:
             self._memory.forget()
             if self._repo.drop_held():
-                self._epochs = Epochs(self._repo)
+                self.epochs = Epochs(self._repo)
 
             raise
 

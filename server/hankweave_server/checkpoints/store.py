@@ -1,8 +1,8 @@
-"""The asynchronous front of the checkpoint engine: a typed method for each of its calls.
+"""The asynchronous front of the checkpoint engine, and the checkpoints that it holds.
 
-The engine blocks, and two of its calls must not overlap. Each method runs its call in a worker
-thread while all other callers wait, in the order in which they came. A call is always awaited to
-its end: a caller that is cancelled must not leave the engine halfway.
+The engine blocks, and two of its calls must not overlap. `call` runs one in a worker thread while
+all other callers wait, in the order in which they came. A call is always awaited to its end: a
+caller that is cancelled must not leave the engine halfway.
 
 A decision and the act that relies on it are one call, so that nothing comes between them. A gc, for
 example, may prune a checkpoint while its caller waits; `plan_restore`, `clone` and `pin` find that
@@ -15,7 +15,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -33,12 +33,9 @@ from hankweave_server.checkpoints.model import (
     CheckpointRequest,
     ContentRange,
     FileDiff,
-    LostAttributes,
-    PathEntry,
     RestorePlan,
     RestoreReport,
     Skipped,
-    WorkTreeChange,
 )
 from hankweave_server.checkpoints.pruning import Pruned
 from hankweave_server.checkpoints.records import all_records, record_made
@@ -46,15 +43,12 @@ from hankweave_server.checkpoints.repair import Repaired, Source
 from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.checkpoints.rewrite import renamed_shas
 from hankweave_server.domain.path_merge import ConflictPolicy, Decision
-from hankweave_server.domain.retention import CommitFacts, Pruning
+from hankweave_server.domain.retention import Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.line_merge import LineMerger, SideNames
-from hankweave_server.git.repack import Consolidated
-from hankweave_server.git.store_files import StoreSize
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
-from hankweave_server.worktree.tree_outline import Outline
 
 PROVEN_AT_ONCE = 1000
 """Files for which another caller may have to wait: about 10 ms."""
@@ -74,7 +68,6 @@ class Reporting:
 
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
 class SessionPlaces(Protocol):
@@ -173,47 +166,31 @@ class CheckpointStore:
         self._engine.note_recorded(recorded)
         self.missing = recorded - self.known.keys()
 
+    async def call(self, work: Callable[[CheckpointEngine], T]) -> T:
+        """Run work with the engine in a worker thread while all other callers wait.
+
+        What makes or removes checkpoints has a method of its own, which keeps `known` right.
+        """
+        async with self._gate:
+            return await self._blocking(lambda: work(self._engine))
+
     # --- read ----------------------------------------------------------------------------------
-
-    async def size(self) -> StoreSize:
-        """Return the size of the repository on disk."""
-        return await self._run(self._engine.housekeeping.size)
-
-    async def tip(self, run_id: RunId) -> Sha | None:
-        """Return the last commit of a run's branch; None if there is none."""
-        return await self._run(self._engine.tip, run_id)
-
-    async def facts(self, sha: Sha) -> CommitFacts:
-        """Return what a checkpoint's commit says."""
-        return await self._run(self._engine.facts, sha)
-
-    async def tree(self, sha: Sha) -> tuple[PathEntry, ...]:
-        """Return the files of a checkpoint."""
-        return await self._run(self._engine.tree, sha)
-
-    async def known_paths(self, sha: Sha, paths: Iterable[bytes]) -> frozenset[bytes]:
-        """Return those of the paths that are files or folders of a checkpoint, or exist now."""
-        return await self._run(self._engine.known_paths, sha, paths)
-
-    async def unlike(self, paths: Iterable[bytes], *shas: Sha) -> frozenset[bytes]:
-        """Return those of the paths whose content is in none of the checkpoints at that path."""
-        return await self._run(self._engine.unlike, paths, *shas)
 
     async def read_range(
         self, sha: Sha, paths: Sequence[bytes], offset: int, length: int
     ) -> ContentRange | None:
         """Read a range of the first of the paths that the checkpoint has; None if it has none."""
 
-        def read() -> ContentRange | None:
+        def read(engine: CheckpointEngine) -> ContentRange | None:
             for path in paths:
                 try:
-                    return self._engine.read_range(sha, path, offset, length)
+                    return engine.read_range(sha, path, offset, length)
                 except PathNotInCheckpoint:
                     continue
 
             return None
 
-        return await self._run(read)
+        return await self.call(read)
 
     async def diff(
         self,
@@ -226,19 +203,11 @@ class CheckpointStore:
     ) -> tuple[FileDiff, ...]:
         """Compare two checkpoints or, with `new` None, one with the files that match `patterns`."""
 
-        def compare() -> tuple[FileDiff, ...]:
+        def compare(engine: CheckpointEngine) -> tuple[FileDiff, ...]:
             wanted = patterns() if new is None else ()
-            return self._engine.diff(old, new, wanted, paths, patch=patch)
+            return engine.diff(old, new, wanted, paths, patch=patch)
 
-        return await self._run(compare)
-
-    async def outline(self, most: int) -> Outline:
-        """Return an overview of the tracked files as of the last scan."""
-        return await self._run(self._engine.outline, most)
-
-    async def changes(self, patterns: Iterable[str]) -> tuple[WorkTreeChange, ...]:
-        """Return what changed in the tracked files since the last scan."""
-        return await self._run(self._engine.scan_changes, tuple(patterns))
+        return await self.call(compare)
 
     # --- checkpoint ----------------------------------------------------------------------------
 
@@ -319,7 +288,7 @@ class CheckpointStore:
         if target is None:
             return self._sessions.of_checkpoint(frozenset())
 
-        overwritten = self._engine.names_in_epoch(target.coordinate.memory_epoch)
+        overwritten = self._engine.epochs.names(target.coordinate.memory_epoch)
         return self._sessions.of_checkpoint(overwritten)
 
     # --- restore -------------------------------------------------------------------------------
@@ -337,27 +306,15 @@ class CheckpointStore:
         Raises CheckpointNotFound, CheckpointDamaged or InsufficientSpace.
         """
 
-        def plan() -> RestorePlan:
+        def plan(engine: CheckpointEngine) -> RestorePlan:
             self._require_known(sha)
-            return self._engine.plan_restore(sha, patterns(), paths, meter, leftovers)
+            return engine.plan_restore(sha, patterns(), paths, meter, leftovers)
 
-        planned = await self._run(plan)
+        planned = await self.call(plan)
         for callback in self._on_planned:
             callback(sha)
 
         return planned
-
-    async def obstacles(self, plan: RestorePlan) -> tuple[Skipped, ...]:
-        """Return the paths that a restore by this plan will probably be unable to change."""
-        return await self._run(self._engine.obstacles, plan)
-
-    async def foresee_losses(self, plan: RestorePlan) -> tuple[LostAttributes, ...]:
-        """Return the attributes of files that a restore by this plan will not put back."""
-        return await self._run(self._engine.foresee_losses, plan)
-
-    async def foresee(self, plan: RestorePlan) -> tuple[FileDiff, ...]:
-        """Return, line by line, what a restore by this plan would do to the present files."""
-        return await self._run(self._engine.foresee, plan)
 
     async def restore(
         self,
@@ -373,13 +330,8 @@ class CheckpointStore:
 
         With `detaches`, HEAD is detached at the target: the branch it was on keeps all its commits.
         """
-        report = await self._run(
-            functools.partial(self._engine.restore, detaches=detaches),
-            target,
-            safety,
-            paths,
-            keep,
-            meter,
+        report = await self.call(
+            lambda engine: engine.restore(target, safety, paths, keep, meter, detaches=detaches)
         )
         if detaches:
             self._branch = None
@@ -387,28 +339,13 @@ class CheckpointStore:
 
         return report
 
-    async def write_intent(self, content: bytes) -> None:
-        """Make the intent of a restore durable; for one that needs no safety checkpoint."""
-        await self._run(self._engine.write_intent, content)
-
-    async def forget_intent(self, content: bytes) -> None:
-        """Remove the intent of a restore whose outcome is durable, without a flush."""
-        await self._run(self._engine.forget_intent, content)
-
-    async def set_intent_aside(self, name: str) -> None:
-        """Give the intent another name, durably."""
-        await self._run(self._engine.set_intent_aside, name)
-
     async def rewind_sessions(self, epoch: int) -> tuple[Skipped, ...]:
         """Restore the session files of an epoch; return those that could not be restored."""
         sessions = self._sessions
         if sessions is None:
             return ()
 
-        def rewind() -> tuple[Skipped, ...]:
-            return self._engine.rewind(epoch, *sessions.of_rewind())
-
-        return await self._run(rewind)
+        return await self.call(lambda engine: engine.epochs.rewind(epoch, *sessions.of_rewind()))
 
     async def copy_sessions(self, epoch: int) -> tuple[Skipped, ...]:
         """Give a branch its copies of the session files of an epoch; return what it did not get."""
@@ -416,25 +353,25 @@ class CheckpointStore:
         if sessions is None:
             return ()
 
-        return await self._run(lambda: self._engine.rewind(epoch, sessions.of_branch, ()))
+        return await self.call(lambda engine: engine.epochs.rewind(epoch, sessions.of_branch, ()))
 
     # --- maintain ------------------------------------------------------------------------------
 
     async def pin(self, record: CheckpointRecord) -> bool:
         """Pin a checkpoint, or remove its pin, as its record says; return False if it is gone."""
 
-        def pin() -> bool:
+        def pin(engine: CheckpointEngine) -> bool:
             if record.sha not in self.known:
                 return False
 
             if record.pinned:
-                self._engine.housekeeping.pin(record.sha, record.name)
+                engine.housekeeping.pin(record.sha, record.name)
             else:
-                self._engine.housekeeping.unpin(record.sha)
+                engine.housekeeping.unpin(record.sha)
 
             return True
 
-        is_there = await self._run(pin)
+        is_there = await self.call(pin)
         if is_there:
             self.known[record.sha] = record
 
@@ -448,24 +385,8 @@ class CheckpointStore:
     async def settle_watch(self) -> None:
         """Reduce what the next watched scan compares, until another caller waits."""
         while not self.is_waited_for:
-            if not await self._run(self._engine.prove_unchanging, PROVEN_AT_ONCE):
+            if not await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
                 return
-
-    async def verify_watch(self) -> tuple[bytes, ...]:
-        """Compare everything with the disk; return the paths whose change the watch missed."""
-        return await self._run(self._engine.verify_watch)
-
-    async def needs_consolidation(self) -> bool:
-        """Return whether small packs or loose objects have accumulated."""
-        return await self._run(self._engine.housekeeping.needs_consolidation)
-
-    async def consolidate(self, should_stop: Callable[[], bool], meter: Meter) -> Consolidated:
-        """Combine many packs into few; check for a stop between steps."""
-        return await self._run(self._engine.housekeeping.consolidate, should_stop, meter)
-
-    async def examine(self, look: Callable[[CheckpointEngine], T]) -> T:
-        """Return what `look` finds in the store; it only reads."""
-        return await self._run(look, self._engine)
 
     async def prune(
         self,
@@ -531,14 +452,14 @@ class CheckpointStore:
         `before_copy` is called when the size is known; an error that it raises prevents the copy.
         """
 
-        def clone() -> Offshoot:
+        def clone(engine: CheckpointEngine) -> Offshoot:
             self._require_known(sha)
-            offshoot = plan_offshoot(self._engine.layout, sha, meter)
+            offshoot = plan_offshoot(engine.layout, sha, meter)
             before_copy(offshoot)
             copy_repository(offshoot, copy, should_stop, meter)
             return offshoot
 
-        return await self._run(clone)
+        return await self.call(clone)
 
     async def import_checkpoint(
         self, foreign: ForeignCheckpoint, request: CheckpointRequest, parent: Sha
@@ -548,15 +469,15 @@ class CheckpointStore:
         Raises CheckpointNotFound, CheckpointDamaged, InsufficientSpace or ShadowRepositoryError.
         """
 
-        def work() -> CheckpointRecord:
+        def work(engine: CheckpointEngine) -> CheckpointRecord:
             self._require_known(parent)
-            whole, made = self._engine.import_checkpoint(
+            whole, made = engine.import_checkpoint(
                 foreign, request, parent, highest_epoch=self._highest_epoch
             )
             self._highest_epoch = max(self._highest_epoch, whole.memory_epoch)
             return record_made(whole, made)
 
-        record = await self._run(work)
+        record = await self.call(work)
         self.known[record.sha] = record
         return record
 
@@ -579,11 +500,11 @@ class CheckpointStore:
         CheckpointDamaged, InsufficientSpace or ShadowRepositoryError.
         """
 
-        def work() -> MergeOutcome:
+        def work(engine: CheckpointEngine) -> MergeOutcome:
             for sha in (origin, ours, theirs):
                 self._require_known(sha)
 
-            with self._engine.merge(origin, ours, theirs, paths=paths, policy=policy) as merge:
+            with engine.merge(origin, ours, theirs, paths=paths, policy=policy) as merge:
                 conflicts = merge.merged.conflicts
                 if conflicts:
                     if conflicts_in is not None:
@@ -596,10 +517,10 @@ class CheckpointStore:
                 if merge.changes_nothing:
                     return MergeOutcome()
 
-                made = self._engine.commit_merge(request, merge)
+                made = engine.commit_merge(request, merge)
                 return MergeOutcome(record=record_made(request, made), changed=changed)
 
-        outcome = await self._run(work)
+        outcome = await self.call(work)
         if outcome.record is not None:
             self.known[outcome.record.sha] = outcome.record
 
@@ -609,13 +530,6 @@ class CheckpointStore:
         """Raise CheckpointNotFound for a checkpoint that was pruned while its caller waited."""
         if sha not in self.known:
             raise CheckpointNotFound(sha)
-
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run one call of the engine in a worker thread, alone."""
-        async with self._gate:
-            result = await self._blocking(functools.partial(work, *args, **kwargs))
-
-        return result
 
     async def _blocking(self, work: Callable[[], T]) -> T:
         # A cancelled caller must not leave the engine halfway: the call is awaited to its end.

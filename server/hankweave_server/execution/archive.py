@@ -447,7 +447,7 @@ class ArchiveReturn:
     async def _saved(self, sha: Sha) -> frozenset[str] | None:
         """Return the files of a checkpoint; None if they cannot be read."""
         try:
-            tree = await self._ctx.checkpointer.tree(sha)
+            tree = await self._ctx.checkpointer.call(lambda engine: engine.tree(sha))
         except (CheckpointDamaged, CheckpointNotFound):
             return None
 

@@ -390,7 +390,7 @@ class Checkpointer(CheckpointStore):
 
     async def _verify_watch(self) -> None:
         self._must_verify, self._verified_at = False, self._clock.monotonic()
-        missed = await self.verify_watch()
+        missed = await self.call(lambda engine: engine.verify_watch())
         if missed:
             some = ", ".join(self.clean(shown(path)) for path in missed[:MISSED_SHOWN])
             await self._ledger.record(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -26,7 +26,6 @@ from hankweave_server.ledger.moments import Moment
 from hankweave_server.paths import Layout
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 RUN = RunId("1736000000000-abc123-def456")
 LAST_SEQ = 100
@@ -39,9 +38,9 @@ class CountingStore(CheckpointStore):
         super().__init__(room.engine)
         self._room = room
 
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self, work: Callable[[CheckpointEngine], T]) -> T:
         self._room.calls += 1
-        return await super()._run(work, *args, **kwargs)
+        return await super().call(work)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -42,12 +43,12 @@ class Failing:
 def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Failing]:
     failing = Failing(fault)
 
-    async def asked(*words: Any) -> Any:
-        return known_paths(*words)
+    engine = SimpleNamespace(known_paths=known_paths)
 
-    checkpointer = SimpleNamespace(
-        known=checkpoints_of(STATE), known_paths=asked, missing=(), renamed={}
-    )
+    async def call(work: Callable[[Any], Any]) -> Any:
+        return work(engine)
+
+    checkpointer = SimpleNamespace(known=checkpoints_of(STATE), call=call, missing=(), renamed={})
     guard = SimpleNamespace(is_half_restored=True)
     ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer, guard=guard)
     return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing

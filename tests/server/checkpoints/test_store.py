@@ -47,7 +47,7 @@ async def test_a_cancelled_caller_leaves_when_its_call_has_ended(lab, held):
 
     async def call(scope: anyio.CancelScope) -> None:
         with scope:
-            await store.tip("r")
+            await store.call(lambda engine: engine.tip("r"))
 
         was_over.append(held.is_over)
 
@@ -96,7 +96,7 @@ async def test_what_was_pruned_while_its_caller_waited_is_not_found(lab, held, t
 
     with limited():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.tip, "r")
+            tasks.start_soon(store.call, lambda engine: engine.tip("r"))
             await held.has_begun()
             for work in (plan, clone, pin):
                 tasks.start_soon(work)

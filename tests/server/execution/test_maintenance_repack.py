@@ -141,7 +141,10 @@ async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_pat
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
         with limited():
-            assert cast(int, await desk.checkpointer.size()) == 5
+            assert (
+                cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size()))
+                == 5
+            )
 
         desk.store.waits = False
         assert isinstance(await desk.next_told(1), StoreConsolidated)
@@ -184,7 +187,9 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
         desk.packing.wake()
         await anyio.wait_all_tasks_blocked()
         assert (desk.store.attempts, len(desk.told)) == (1, 1)
-        assert cast(int, await desk.checkpointer.size()) == 1
+        assert (
+            cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size())) == 1
+        )
 
         desk.store.fault = None
         async with desk.packing.alone:
@@ -200,9 +205,9 @@ async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path
     async with a_desk(tmp_path, BusyStore()) as desk:
         patience = list(desk.packing.patience())
         assert len(patience) == YIELDINGS + 1
-        desk.tasks.start_soon(desk.checkpointer.tip, RunId("r"))
+        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.tip(RunId("r")))
         await anyio.wait_all_tasks_blocked()
-        desk.tasks.start_soon(desk.checkpointer.size)
+        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.housekeeping.size())
         await anyio.wait_all_tasks_blocked()
         assert [stop() for stop in patience] == [True] * YIELDINGS + [False]
         desk.packing.stop()

@@ -148,7 +148,7 @@ async def test_nothing_is_read_while_the_engine_is_at_work(
         found.break_blob(record, "f7")
         release = threading.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(found.checkpointer.examine, lambda _: release.wait(LIMIT))
+            tasks.start_soon(found.checkpointer.call, lambda _: release.wait(LIMIT))
             await anyio.wait_all_tasks_blocked()
             assert found.checkpointer.is_in_use
             monkeypatch.setattr(fsck.ShadowRepo, "read", noted)
@@ -171,7 +171,7 @@ async def test_an_end_does_not_wait_for_a_verification(tmp_path: Path, asked: li
         record = await found.take()
         release = threading.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(found.checkpointer.examine, lambda _: release.wait(LIMIT))
+            tasks.start_soon(found.checkpointer.call, lambda _: release.wait(LIMIT))
             await anyio.wait_all_tasks_blocked()
             found.verifier.note(record.sha)
             with limited():

@@ -43,6 +43,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
 from hankweave_server.checkpoints.capture import CapturedChanges
+from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import WorkTreeChange
 from hankweave_server.execution.checkpointer import MOST_REPORTED
 from hankweave_server.execution.context import ExecutionContext
@@ -100,8 +101,7 @@ class FileChangeReporter:
         changed. `first` is posted before the changes. Unless `urgent`, the events are written with
         the checkpoint that the caller takes next.
         """
-        ctx = self._ctx
-        changes = await ctx.checkpointer.changes(ctx.patterns())
+        changes = await self._changes()
         people = frozenset[bytes]()
         if changes and by_people is not None:
             people = await by_people(change.path for change in changes)
@@ -127,7 +127,7 @@ class FileChangeReporter:
 
         They are written with the checkpoint that the caller takes next.
         """
-        changes = await self._ctx.checkpointer.changes(self._ctx.patterns())
+        changes = await self._changes()
         people = await by_people(change.path for change in changes)
         entries = await self._entries(
             tuple(change for change in changes if change.path in people), PERSON, None
@@ -141,6 +141,11 @@ class FileChangeReporter:
         """Post the edits of people that a checkpoint has found; they are written with it."""
         entries = await self._entries(captured.changes, PERSON, None, captured.digests)
         await self._post(entries, run_id, None, urgent=False)
+
+    async def _changes(self) -> tuple[WorkTreeChange, ...]:
+        """Return what changed in the tracked files since the last scan."""
+        patterns = self._ctx.patterns()
+        return await self._ctx.checkpointer.call(lambda engine: engine.scan_changes(patterns))
 
     async def _entries(
         self,
@@ -200,8 +205,7 @@ class FileChangeReporter:
 
         Returns whether a tracked file left.
         """
-        ctx = self._ctx
-        changes = await ctx.checkpointer.changes(ctx.patterns())
+        changes = await self._changes()
         gone = tuple(each for each in changes if each.path in moved and each.kind == "deleted")
         archived = frozenset(each.path for each in gone)
         others = tuple(each for each in changes if each.path not in archived)
@@ -317,7 +321,7 @@ async def picture(ctx: ExecutionContext) -> FiletreeUpdated:
     """Return the file tree as the last scan found it."""
     most = MOST
     while True:
-        drawn = await ctx.checkpointer.outline(most)
+        drawn = await ctx.checkpointer.call(functools.partial(CheckpointEngine.outline, most=most))
         tree = _nodes(drawn.top, ctx.now_text())
         size = len(codec.encode(tree))
         if size <= TREE_BYTES or most == 1:

@@ -146,7 +146,7 @@ class StoreVerifier:
             )
             if suspected:
                 # A gc may have removed objects meanwhile: the engine, which is alone, decides.
-                found = await self._checkpointer.examine(lambda engine: _damages_of(engine, sha))
+                found = await self._checkpointer.call(lambda engine: _damages_of(engine, sha))
                 await self._report(sha, found)
         except (ShadowRepositoryError, OSError):
             log.exception("Checkpoint %s could not be verified", sha)

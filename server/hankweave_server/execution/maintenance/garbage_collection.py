@@ -127,7 +127,7 @@ class GarbageCollector:
 
     async def preview(self, policy: RetentionPolicy) -> GcReport:
         """Return the report that `collect` would give now, without touching anything."""
-        found = await self._checkpointer.examine(partial(self._examine, policy))
+        found = await self._checkpointer.call(partial(self._examine, policy))
         return found.report
 
     async def collect(self, policy: RetentionPolicy, causes: Causes) -> GcReport:
@@ -140,7 +140,7 @@ class GarbageCollector:
                 report = await self._prune(policy, causes, meter)
                 packed = await self._packing.pack(causes, meter)
 
-            after = await self._checkpointer.size()
+            after = await self._checkpointer.call(lambda engine: engine.housekeeping.size())
 
         return msgspec.structs.replace(
             report,

@@ -77,7 +77,9 @@ class Repacker:
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
-            if not await self._checkpointer.needs_consolidation():
+            if not await self._checkpointer.call(
+                lambda engine: engine.housekeeping.needs_consolidation()
+            ):
                 return
 
             packed = await self._pack([self._makes_way], ())
@@ -108,7 +110,7 @@ class Repacker:
         """Pack once for each stop condition until it is done; report what has changed."""
         attempts: list[Consolidated] = []
         for should_stop in patience:
-            one = await self._checkpointer.consolidate(should_stop, meter)
+            one = await self._step(should_stop, meter)
             attempts.append(one)
             if one.finished:
                 break
@@ -134,6 +136,11 @@ class Repacker:
             )
 
         return whole
+
+    async def _step(self, should_stop: Patience, meter: Meter) -> Consolidated:
+        return await self._checkpointer.call(
+            lambda engine: engine.housekeeping.consolidate(should_stop, meter)
+        )
 
 
 def _told(fault: Exception) -> ErrorEvent:

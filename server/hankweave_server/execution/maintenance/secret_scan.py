@@ -95,12 +95,12 @@ class SecretScan:
 
     async def _found_in(self, taken: CheckpointRecord) -> list[SecretInFile]:
         sha = taken.coordinate.checkpoint_sha
-        new = await self._checkpointer.examine(lambda engine: engine.new_content(sha))
+        new = await self._checkpointer.call(lambda engine: engine.new_content(sha))
         waiting = deque(file for file in new if file not in self._told)
         found: list[SecretInFile] = []
         left = CHECKPOINT_LIMIT
         while waiting and left > 0:
-            contents = await self._checkpointer.examine(partial(_read, waiting))
+            contents = await self._checkpointer.call(partial(_read, waiting))
             left -= sum(len(content) for _, content in contents)
             found += await anyio.to_thread.run_sync(self._search, contents)
 

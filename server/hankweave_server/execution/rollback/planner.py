@@ -105,10 +105,10 @@ class RollbackPlanner:
         plan = await self.plan(request.sha, request.paths, left, causes)
         found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
         kept = frozenset(found) if request.keep_edits else frozenset[bytes]()
-        obstacles = await self._ctx.checkpointer.obstacles(plan)
+        obstacles = await self._ctx.checkpointer.call(lambda engine: engine.obstacles(plan))
         in_the_way = tuple(each for each in obstacles if each.path not in kept)
         stays = kept.union(each.path for each in in_the_way)
-        losses = await self._ctx.checkpointer.foresee_losses(plan)
+        losses = await self._ctx.checkpointer.call(lambda engine: engine.foresee_losses(plan))
         warned = await warnings.of_rollback(
             self._ctx,
             plan,
@@ -288,7 +288,10 @@ class RollbackPlanner:
             updated=tuple(entry for entry in plan.updated if entry.path in listed),
             removed=tuple(entry for entry in plan.removed if entry.path in listed),
         )
-        return tuple(foreseen(diff) for diff in await self._ctx.checkpointer.foresee(part))
+        return tuple(
+            foreseen(diff)
+            for diff in await self._ctx.checkpointer.call(lambda engine: engine.foresee(part))
+        )
 
 
 def refuse_half_a_rewind(request: RollbackRequest) -> None:

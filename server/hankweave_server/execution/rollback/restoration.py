@@ -144,7 +144,7 @@ class Restoration:
         sides = intent.safety.sha, intent.target.sha
 
         async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
-            return await self._ctx.checkpointer.unlike(paths, *sides)
+            return await self._ctx.checkpointer.call(lambda engine: engine.unlike(paths, *sides))
 
         return await FileChangeReporter(self._ctx).report_people(intent.from_run, by_people)
 
@@ -179,7 +179,7 @@ class Restoration:
         # A safety checkpoint is needed only if something is overwritten; otherwise the target
         # already holds everything.
         if not needs_safety:
-            await ctx.checkpointer.write_intent(codec.encode(intent))
+            await ctx.checkpointer.call(lambda engine: engine.write_intent(codec.encode(intent)))
             return intent
 
         def with_safety(safety: CheckpointRecord) -> RollbackIntent:
@@ -204,7 +204,7 @@ class Restoration:
             return
 
         if codec.decode_value(RollbackIntent, data).operation_id == intent.operation_id:
-            await self._ctx.checkpointer.forget_intent(data)
+            await self._ctx.checkpointer.call(lambda engine: engine.forget_intent(data))
 
     def to_present(self, request: RollbackRequest) -> RollbackIntent:
         """Return the intent of a rollback to where the execution already is; it is not stored."""
@@ -221,7 +221,7 @@ class Restoration:
         if waiting is None:
             return self._ctx.new_run_id()
 
-        tip = await self._ctx.checkpointer.tip(waiting.run_id)
+        tip = await self._ctx.checkpointer.call(lambda engine: engine.tip(waiting.run_id))
         return waiting.run_id if tip is None else self._ctx.new_run_id()
 
     def _intent(
@@ -427,7 +427,7 @@ class Restoration:
             return intent
 
         intent = msgspec.structs.replace(intent, safety=merged.record)
-        await self._ctx.checkpointer.write_intent(codec.encode(intent))
+        await self._ctx.checkpointer.call(lambda engine: engine.write_intent(codec.encode(intent)))
         return intent
 
     async def plan_again(

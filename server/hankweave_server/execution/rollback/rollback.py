@@ -397,5 +397,5 @@ class Rollback:
         await self._ctx.ledger.record(
             RollbackFailed(target=intent.target.coordinate, message=message)
         )
-        await self._ctx.checkpointer.set_intent_aside(kept.name)
+        await self._ctx.checkpointer.call(lambda engine: engine.set_intent_aside(kept.name))
         self._ctx.guard.leave(half_restored=half_restored)
