@@ -46,7 +46,7 @@ from hankweave_server.confinement.probe import prepare_ports, probe
 from hankweave_server.domain.budget.allowance import Ceilings
 from hankweave_server.domain.budget.report import in_force
 from hankweave_server.domain.costs import Prices, total_cost
-from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.lifecycle import tokens_of, wait_of
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from hankweave_server.execution.branch.branch import Branching

@@ -32,7 +32,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.records import BranchIntent, CheckpointRecord
 from hankweave_protocol.state import Continuation, FailedCodon
 from hankweave_protocol.transitions import RunCrashed, RunStarted
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.command_line import Done, hankweave
 from support.copies import copy_execution

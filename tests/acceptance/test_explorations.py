@@ -44,7 +44,7 @@ from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.config import SETTINGS
 from hankweave_server.domain.costs import total_cost
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.paths import Layout

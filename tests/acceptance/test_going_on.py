@@ -19,7 +19,7 @@ from hankweave_protocol.events import AssistantAction, CodonStartedEvent, RigSet
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_protocol.state import CompletedCodon, Continuation
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from support.running_server import running_server, state
 from support.scripted_hank import Step, codon, write_hank, writes
 from support.watching import idle, listed, started, told

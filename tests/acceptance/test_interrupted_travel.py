@@ -33,7 +33,7 @@ from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.records import RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.copies import copy_execution

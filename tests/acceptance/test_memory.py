@@ -26,7 +26,7 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import AssistantAction, RollbackCompleted, RollbackStarted
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackIntent, RollbackReport
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness

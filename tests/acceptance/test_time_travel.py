@@ -35,7 +35,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import FailedCodon
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree

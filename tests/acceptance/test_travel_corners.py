@@ -10,7 +10,7 @@ import pytest
 
 from hankweave_client.client import Client
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.reducer import fold
 from support.running_server import journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes

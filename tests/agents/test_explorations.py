@@ -13,7 +13,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.events import ExplorationEnded
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from support.invariants import Told, violations
 from support.models.turns import Says, Writes
 from support.real_agents import Grounds, Kind, assert_no_secrets, processes_of

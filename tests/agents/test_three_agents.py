@@ -7,7 +7,7 @@ import pytest
 from hankweave_protocol.commands import CodonNext, RollbackToCodon, RollbackUndo
 from hankweave_protocol.events import CodonCompletedEvent, RollbackCompleted
 from hankweave_protocol.ids import CodonId
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from support.invariants import Told, violations
 from support.models.turns import Says, Writes
 from support.real_agents import (

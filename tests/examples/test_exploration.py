@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.execution_thread import next_codon
 from support.command_line import hankweave
 from support.example_run import EXAMPLE, SCHEMA
 from support.running_server import state, tree

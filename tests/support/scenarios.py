@@ -11,7 +11,7 @@ from hankweave_protocol.events import ExecutionBranched
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
-from hankweave_server.domain.history import beginnings, thread
+from hankweave_server.domain.execution_thread import beginnings, thread
 from hankweave_server.paths import Layout
 from support.invariants import Told, tree_violations, violations
 from support.running_server import journal, running_server, state

@@ -21,7 +21,7 @@ from hankweave_protocol.state import (
     State,
     TerminalCodon,
 )
-from hankweave_server.domain.history import end_checkpoint, rig_checkpoint
+from hankweave_server.domain.execution_thread import end_checkpoint, rig_checkpoint
 from support.histories import LATER, a_checkpoint, a_plan, a_run, sha
 
 INITIAL = sha(0xA0)

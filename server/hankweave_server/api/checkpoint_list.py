@@ -26,7 +26,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage, TreeFile, TreeStats
 from hankweave_protocol.state import State
 from hankweave_server.checkpoints.model import PathEntry
-from hankweave_server.domain.history import run_named
+from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.worktree.names import shown
 
 PAGE = 1000

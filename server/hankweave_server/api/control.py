@@ -21,7 +21,7 @@ from hankweave_protocol.ids import ClientId, CodonId
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import BranchMade
 from hankweave_server.domain import targets
-from hankweave_server.domain.history import newest_run, thread
+from hankweave_server.domain.execution_thread import newest_run, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.codon.file_changes import FileChangeReporter

@@ -22,7 +22,7 @@ from hankweave_protocol.replies import CheckpointPage, ServerStatus
 from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.clock import Clock
-from hankweave_server.domain.history import newest_run, run_named
+from hankweave_server.domain.execution_thread import newest_run, run_named
 from hankweave_server.domain.query.evaluate import answer
 from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.execution.codon import confinement

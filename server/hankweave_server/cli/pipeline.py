@@ -31,7 +31,7 @@ from hankweave_server.cli.shared.run_settings import (
     variables_of,
 )
 from hankweave_server.config import of_command_line
-from hankweave_server.domain.history import answers_of, next_codon, thread_before
+from hankweave_server.domain.execution_thread import answers_of, next_codon, thread_before
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.domain.step_results import resumes_at
 from hankweave_server.hank.load import LoadedHank

@@ -18,7 +18,7 @@ from hankweave_server.cli.remote import execution_option, json_option, print_jso
 from hankweave_server.cli.run import run
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.shared.run_settings import log_format_option, log_level_option
-from hankweave_server.domain.history import end_checkpoint, is_done, next_codon, thread
+from hankweave_server.domain.execution_thread import end_checkpoint, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.server_session import look

@@ -46,7 +46,7 @@ from hankweave_server.daemon.shutdown import (
 )
 from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
 from hankweave_server.domain.costs import Prices, total_cost
-from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
 from hankweave_server.domain.tracing.translation import Tracing
 from hankweave_server.errors import ExitCode, Stop

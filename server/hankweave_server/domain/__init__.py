@@ -4,7 +4,7 @@ Modules, in reading order:
 
 - `lifecycle`: the states of a codon, the moves between them, and the verdict on its end
 - `plan`: the execution plan: codons in order, loops unrolled one iteration at a time
-- `history`: the execution thread, and where an execution stands
+- `execution_thread`: the line of codons that leads to the present, and where an execution stands
 - `reducer`: the state as the fold of the journal
 - `targets`: the checkpoint that a rollback means, and where work continues
 - `path_merge`: a three-way merge path by path, and its conflicts

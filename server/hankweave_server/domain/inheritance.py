@@ -35,7 +35,7 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain import lifecycle
-from hankweave_server.domain.history import end_checkpoint, line_of, rig_checkpoint, thread
+from hankweave_server.domain.execution_thread import end_checkpoint, line_of, rig_checkpoint, thread
 from hankweave_server.domain.plan import Plan
 from hankweave_server.domain.targets import Checkpoints, RollbackTarget
 

@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
 
 Plan = tuple[PlanEntry, ...]

@@ -64,7 +64,7 @@ from hankweave_protocol.transitions import (
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain import undo
 from hankweave_server.domain.costs import run_cost, total_cost
-from hankweave_server.domain.history import waiting_run
+from hankweave_server.domain.execution_thread import waiting_run
 from hankweave_server.domain.lifecycle import (
     Impossible,
     advance,

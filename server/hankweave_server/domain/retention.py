@@ -21,7 +21,12 @@ from hankweave_protocol.ids import CodonId, RunId, Sha, branch_of
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import KeepReason, KeptCheckpoint
 from hankweave_protocol.state import Continuation, State
-from hankweave_server.domain.history import beginnings, end_checkpoint, rig_checkpoint, thread
+from hankweave_server.domain.execution_thread import (
+    beginnings,
+    end_checkpoint,
+    rig_checkpoint,
+    thread,
+)
 from hankweave_server.domain.targets import Checkpoints
 
 _KEPT = "refs/hankweave/kept/"

@@ -17,7 +17,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.history import end_checkpoint, is_done, plan_entry, thread
+from hankweave_server.domain.execution_thread import end_checkpoint, is_done, plan_entry, thread
 from hankweave_server.domain.lifecycle import cost_of
 
 StepStatus: TypeAlias = Literal["success", "partial", "failed", "skipped", "interrupted", "not run"]

@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     ThreadEntry,
     beginnings,
     end_checkpoint,

@@ -23,7 +23,7 @@ from hankweave_protocol.state import (
     RunStatus,
     State,
 )
-from hankweave_server.domain.history import end_checkpoint, line_of, thread
+from hankweave_server.domain.execution_thread import end_checkpoint, line_of, thread
 from hankweave_server.domain.lifecycle import status_of
 
 Reason = Literal["rollback", "retry", "continue"]

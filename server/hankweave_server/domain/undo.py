@@ -29,7 +29,7 @@ from hankweave_protocol.transitions import (
     Transition,
     TravelsForgotten,
 )
-from hankweave_server.domain.history import plan_entry, thread
+from hankweave_server.domain.execution_thread import plan_entry, thread
 from hankweave_server.domain.lifecycle import Impossible
 
 KEPT = 100

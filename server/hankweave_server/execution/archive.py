@@ -51,7 +51,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.state import PlanEntry
 from hankweave_server import fsutil
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
-from hankweave_server.domain.history import plan_entry, thread
+from hankweave_server.domain.execution_thread import plan_entry, thread
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.paths import Layout

@@ -35,7 +35,7 @@ from hankweave_server.checkpoints.store import (
     SessionPlaces,
 )
 from hankweave_server.clock import Clock
-from hankweave_server.domain.history import session_of
+from hankweave_server.domain.execution_thread import session_of
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room

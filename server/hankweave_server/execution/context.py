@@ -31,7 +31,7 @@ from hankweave_server.clock import Clock
 from hankweave_server.confinement.policy import Level, Probe
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
 from hankweave_server.domain.conditions import parse
-from hankweave_server.domain.history import answers_of, thread
+from hankweave_server.domain.execution_thread import answers_of, thread
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.account_limits import AccountLimits

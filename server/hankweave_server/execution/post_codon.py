@@ -51,7 +51,7 @@ from hankweave_protocol.state import (
 from hankweave_server import fsutil
 from hankweave_server.agents.process.subprocess_task import Errands
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     is_done,
     plan_entry,

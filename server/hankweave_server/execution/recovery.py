@@ -74,7 +74,7 @@ from hankweave_protocol.transitions import (
 from hankweave_server.agents.process import leftovers
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     end_state,
     next_codon,
     plan_entry,

@@ -27,7 +27,7 @@ from hankweave_protocol.records import Conversation
 from hankweave_protocol.state import LoopContext, PlanEntry, Run, State, TerminalCodon
 from hankweave_protocol.transitions import PlanSet
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     ThreadEntry,
     conversation_of,
     is_done,

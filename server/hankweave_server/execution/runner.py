@@ -32,8 +32,7 @@ from hankweave_protocol.state import (
     State,
     TerminalCodon,
 )
-from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     attempts_made,
     is_done,
     newest_run,
@@ -43,6 +42,7 @@ from hankweave_server.domain.history import (
     thread,
     upcoming_codon,
 )
+from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.post_codon import AftermathFailed, PostCodon

@@ -29,7 +29,7 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain.budget.report import is_budgeted, summary
 from hankweave_server.domain.costs import total_cost
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     active_codon,
     end_state,
     is_done,

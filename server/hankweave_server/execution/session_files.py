@@ -15,7 +15,7 @@ from hankweave_protocol.hank import Codon
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.agents.base import Agent
-from hankweave_server.domain.history import conversation_of, session_of, thread
+from hankweave_server.domain.execution_thread import conversation_of, session_of, thread
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 

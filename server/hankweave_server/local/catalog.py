@@ -20,7 +20,7 @@ from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import ExecutionMeta, RuntimeLock
 from hankweave_protocol.shapes import Value
 from hankweave_server.domain.checkpoint_records import on_record
-from hankweave_server.domain.history import is_done, next_codon, thread
+from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.liveness import GuardOwner, heartbeat_age

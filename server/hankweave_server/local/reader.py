@@ -39,7 +39,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain.checkpoint_records import on_record
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING

@@ -25,7 +25,7 @@ from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state import SCHEMA_VERSION, State
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.history import run_named
+from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.domain.reports.eta import Eta, Observed, eta, observed
 from hankweave_server.domain.reports.report import ExecutionReport, ReportFacts, report_of
 from hankweave_server.domain.reports.summary import SUMMED_UP, EventSummary

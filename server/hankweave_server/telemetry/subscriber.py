@@ -14,7 +14,7 @@ import anyio.to_thread
 from hankweave_protocol import codec
 from hankweave_protocol.events import Event, ExecutionOrigin
 from hankweave_protocol.ids import CodonId, RunId
-from hankweave_server.domain.history import run_named
+from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.domain.tracing.spans import trace_id_of, traceparent
 from hankweave_server.domain.tracing.translation import Tracing
 from hankweave_server.ledger.writer import Ledger, Published

@@ -13,6 +13,7 @@ from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import EMPTY_STATE, CompletedCodon, Continuation, FailedCodon
 from hankweave_protocol.transitions import ExplorationSet, RunImported
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.exploration.explorations import (
     adopted,
     as_timeline,
@@ -29,7 +30,6 @@ from hankweave_server.domain.exploration.explorations import (
     share_of_next,
     with_attempt,
 )
-from hankweave_server.domain.history import thread
 from hankweave_server.domain.lifecycle import Impossible
 from hankweave_server.domain.reducer import apply
 from support.histories import completed, failed, sha

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.state import EMPTY_STATE, CodonExecution, FreshStart, Run, State
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
     Inheritance,

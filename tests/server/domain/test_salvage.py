@@ -16,7 +16,7 @@ from hankweave_protocol.state import (
     State,
 )
 from hankweave_server.domain.checkpoint_records import salvage
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import apply, founding
 from hankweave_server.domain.targets import target_of
 from hankweave_server.domain.validation import errors_in

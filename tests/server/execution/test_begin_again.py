@@ -10,7 +10,7 @@ import pytest
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state

@@ -8,7 +8,7 @@ import pytest
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import EMPTY_STATE, CodonExecution, PlanEntry, State
 from hankweave_server.domain import plan as plans
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.execution.resume import PlanConflict, grown, replanned
 from support.histories import a_codon, a_run, completed, failed, skipped
 

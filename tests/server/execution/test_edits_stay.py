@@ -19,7 +19,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.output.event_lines import event_line
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
 from support.running_server import appears, running_server, state, tree

@@ -61,7 +61,7 @@ from hankweave_server.api.control import Control
 from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.history import newest_run
+from hankweave_server.domain.execution_thread import newest_run
 from hankweave_server.domain.reducer import fold
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt

@@ -22,7 +22,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, FailedCodon
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.reducer import fold
 from hankweave_server.paths import Layout
 from support.git_facts import GitWitness

@@ -6,7 +6,7 @@ import pytest
 
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import State
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.plan import initial_plan
 from hankweave_server.execution.resume import Plan, grown, reentered_by
 from support.histories import completed, failed, skipped

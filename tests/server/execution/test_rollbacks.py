@@ -42,7 +42,7 @@ from hankweave_protocol.state import (
     FailedCodon,
 )
 from hankweave_server.domain.effects.recorded import UNSEEN
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree

@@ -16,7 +16,7 @@ from hankweave_protocol.state import FailedCodon
 from hankweave_server.agents.scripted.adapter import ScriptedAgent
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.history import active_codon
+from hankweave_server.domain.execution_thread import active_codon
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.context import ExecutionContext, HankRecord

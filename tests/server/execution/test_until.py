@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.events import ServerReady
-from hankweave_server.domain.history import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, thread
 from support.command_line import hankweave
 from support.running_server import journal, running_server, state
 from support.scripted_hank import codon, write_hank

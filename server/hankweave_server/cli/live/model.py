@@ -42,7 +42,7 @@ from hankweave_protocol.state import (
 from hankweave_server.cli.output.event_lines import asking_line
 from hankweave_server.cli.output.text import span
 from hankweave_server.domain.costs import total_cost
-from hankweave_server.domain.history import active_codon, is_done, next_codon, thread
+from hankweave_server.domain.execution_thread import active_codon, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import (
     cost_of,
     is_active,

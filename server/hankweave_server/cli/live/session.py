@@ -65,7 +65,7 @@ from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
 from hankweave_server.cli.output.text import size_text
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.history import active_codon, next_codon
+from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.reducer import apply
 from hankweave_server.plain_text import harmless, one_line
 

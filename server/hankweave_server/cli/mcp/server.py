@@ -29,7 +29,7 @@ from hankweave_protocol.replies import DiffPage, FileDifference, FileRange, Past
 from hankweave_protocol.state import State
 from hankweave_server import __version__
 from hankweave_server.cli.mcp.daemon import DaemonProxy, one_line
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.lifecycle import status_of
 
 PAGE_CHARACTERS = 24_000

@@ -20,7 +20,7 @@ from hankweave_server.cli.pipelines.steps import (
     step_of,
 )
 from hankweave_server.cli.remote import print_json
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.catalog import living_server

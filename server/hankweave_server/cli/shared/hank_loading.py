@@ -24,7 +24,7 @@ from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.domain.confinement import confinement_of
 from hankweave_server.domain.costs import Prices
-from hankweave_server.domain.history import next_codon
+from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
 from hankweave_server.hank.references import Requirement, requirements_of

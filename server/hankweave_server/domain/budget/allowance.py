@@ -29,7 +29,7 @@ from hankweave_protocol.state import (
     State,
 )
 from hankweave_server.domain.budget.spending import NOTHING, Execution, Spending, counted, total
-from hankweave_server.domain.history import newest_run
+from hankweave_server.domain.execution_thread import newest_run
 
 
 def shares_of(budget: ContainerBudget, members: Sequence[str]) -> dict[str, float]:

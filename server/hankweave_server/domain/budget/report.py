@@ -50,7 +50,7 @@ from hankweave_server.domain.budget.allowance import (
 )
 from hankweave_server.domain.budget.spending import NOTHING, Spending, counted, spent_by
 from hankweave_server.domain.costs import Prices
-from hankweave_server.domain.history import active_codon
+from hankweave_server.domain.execution_thread import active_codon
 
 _WHOLE = "$.overrides.budget"
 

@@ -21,7 +21,7 @@ from hankweave_protocol.state import (
     TerminalCodon,
     Tokens,
 )
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_of
 from hankweave_server.domain.timelines import attempt_runs
 

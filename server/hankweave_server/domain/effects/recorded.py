@@ -32,7 +32,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.hank import CommandAgentSpec, RigCommand
 from hankweave_protocol.state import PlanEntry
 from hankweave_server.domain.effects import calls, commands
-from hankweave_server.domain.history import plan_entry
+from hankweave_server.domain.execution_thread import plan_entry
 
 UNSEEN = (
     "Commands and programs ran; they may have had effects outside the work tree that were not seen"

@@ -30,7 +30,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.history import end_checkpoint, thread
+from hankweave_server.domain.execution_thread import end_checkpoint, thread
 
 replace = msgspec.structs.replace
 

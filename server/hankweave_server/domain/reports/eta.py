@@ -33,7 +33,7 @@ from hankweave_protocol.state import (
     State,
 )
 from hankweave_server.domain.budget.spending import ended
-from hankweave_server.domain.history import active_codon, next_codon, suspended_codon
+from hankweave_server.domain.execution_thread import active_codon, next_codon, suspended_codon
 from hankweave_server.domain.lifecycle import wait_of, waited_ms_at, was_stopped
 
 FEW = 3

@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.domain.budget.spending import counted, ended
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     active_codon,
     end_state,
     newest_run,

@@ -36,7 +36,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_server.domain.costs import run_cost
-from hankweave_server.domain.history import plan_entry, run_named
+from hankweave_server.domain.execution_thread import plan_entry, run_named
 from hankweave_server.domain.lifecycle import (
     cost_of,
     is_active,

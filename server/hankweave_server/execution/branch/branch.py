@@ -47,8 +47,8 @@ from hankweave_server.checkpoints.errors import (
     RestoreIncomplete,
 )
 from hankweave_server.domain.costs import run_cost
+from hankweave_server.domain.execution_thread import newest_run
 from hankweave_server.domain.exploration.attempts import attempt_hash, attempt_plan
-from hankweave_server.domain.history import newest_run
 from hankweave_server.domain.inheritance import (
     NO_SERVER,
     Inheritance,

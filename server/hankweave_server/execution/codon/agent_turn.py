@@ -39,7 +39,7 @@ from hankweave_server.agents.base import (
 from hankweave_server.background_tasks import alongside
 from hankweave_server.confinement.policy import Fence
 from hankweave_server.domain import lifecycle, variables
-from hankweave_server.domain.history import previous_session
+from hankweave_server.domain.execution_thread import previous_session
 from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending, judge
 from hankweave_server.domain.limits import Limit, NoWait
 from hankweave_server.domain.permissions import can_refuse, permissions_of

@@ -30,7 +30,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
 from hankweave_server.domain import lifecycle
-from hankweave_server.domain.history import attempts_made, failed_attempts, run_named
+from hankweave_server.domain.execution_thread import attempts_made, failed_attempts, run_named
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 

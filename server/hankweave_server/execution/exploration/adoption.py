@@ -20,7 +20,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.domain import targets
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.path_merge import ConflictPolicy, Decision
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext

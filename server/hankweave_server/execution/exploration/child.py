@@ -25,7 +25,7 @@ from hankweave_protocol.attempts import SCORE_CODON
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
 from hankweave_server import fsutil
 from hankweave_server.config import SETTINGS
-from hankweave_server.domain.history import newest_run, next_codon, thread
+from hankweave_server.domain.execution_thread import newest_run, next_codon, thread
 from hankweave_server.errors import ExitCode
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line

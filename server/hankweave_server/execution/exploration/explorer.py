@@ -51,6 +51,7 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.budget.allowance import capped
 from hankweave_server.domain.budget.spending import counted, total
 from hankweave_server.domain.costs import run_cost
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.exploration import explorations
 from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.exploration.explorations import (
@@ -67,7 +68,6 @@ from hankweave_server.domain.exploration.explorations import (
     share_of_next,
     with_attempt,
 )
-from hankweave_server.domain.history import next_codon, thread
 from hankweave_server.domain.inheritance import continuation
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.errors import Stop

@@ -47,7 +47,7 @@ from hankweave_protocol.state import CodonExecution, Continuation, ContinuationS
 from hankweave_protocol.transitions import PlanSet, RunStarted, TimeTravelled
 from hankweave_server.checkpoints.model import FileDiff, PathEntry, RestoreReport, Skipped
 from hankweave_server.domain import undo
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     open_run,
     plan_entry,

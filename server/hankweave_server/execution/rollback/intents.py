@@ -27,7 +27,7 @@ from hankweave_protocol.records import RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated, Transition
 from hankweave_server.domain import undo
-from hankweave_server.domain.history import run_named
+from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout

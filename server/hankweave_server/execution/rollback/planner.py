@@ -21,7 +21,7 @@ from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     is_done,
     now_coordinate,

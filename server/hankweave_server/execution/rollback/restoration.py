@@ -26,7 +26,7 @@ from hankweave_protocol.state import Run
 from hankweave_server.checkpoints.model import RestorePlan, RestoreReport, Skipped
 from hankweave_server.checkpoints.store import IntentOf
 from hankweave_server.domain import targets
-from hankweave_server.domain.history import conversation_of, newest_run, waiting_run
+from hankweave_server.domain.execution_thread import conversation_of, newest_run, waiting_run
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK

@@ -81,7 +81,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointRollback, RollbackFailed
 from hankweave_protocol.records import Notice, RollbackIntent, RollbackReport
 from hankweave_server.checkpoints.model import RestorePlan
-from hankweave_server.domain.history import thread
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.codon.run import CodonRun, Halt
 from hankweave_server.execution.context import ExecutionContext

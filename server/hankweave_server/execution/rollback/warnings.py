@@ -13,7 +13,7 @@ import anyio.to_thread
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
 from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, LostAttributes, RestorePlan, Skipped
-from hankweave_server.domain.history import session_of, thread
+from hankweave_server.domain.execution_thread import session_of, thread
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.listing import first_of
 from hankweave_server.worktree.databases import base_of, family

@@ -15,7 +15,7 @@ from hankweave_protocol.state import (
     State,
     TerminalCodon,
 )
-from hankweave_server.domain.history import (
+from hankweave_server.domain.execution_thread import (
     active_codon,
     beginnings,
     next_codon,
