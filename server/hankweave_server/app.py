@@ -34,10 +34,10 @@ from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.explorations import Explorer
-from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.maintenance import Store
+from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock

@@ -59,9 +59,9 @@ from hankweave_protocol.replies import CodonChosen, PastView
 from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.explorations import Explorer
-from hankweave_server.api.history import Looks
 from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.maintenance import Store
+from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext

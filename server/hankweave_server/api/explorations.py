@@ -17,7 +17,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
-from hankweave_server.api.history import Looks
+from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.domain.exploration.explorations import (
     attempt_named,

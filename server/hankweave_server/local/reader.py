@@ -32,8 +32,8 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import Sha
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
-from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
+from hankweave_server.api.past import Looks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records

@@ -16,8 +16,8 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_protocol.state import EMPTY_STATE
-from hankweave_server.api.history import Looks
 from hankweave_server.api.lookup import Sources
+from hankweave_server.api.past import Looks
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import record_of
