@@ -557,7 +557,7 @@ class Recording:
         lost = self._repo.target(NOTES_REF)
         assert lost is not None, "without a ref there is no damage"
         set_aside(self._repo.path / QUARANTINE / lost, NOTES_REF, lost)
-        commits = frozenset(each.sha for each in self._repo.history())
+        commits = frozenset(each.sha for each in self._repo.commits())
         note = {commit: staging.add("blob", content)}
         top = recover_notes(self._repo, commits, staging.add, note).top
         assert top is not None, "there is a note to add"

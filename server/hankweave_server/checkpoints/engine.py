@@ -373,14 +373,14 @@ class CheckpointEngine:
         """Detach HEAD at a commit; every branch keeps its history."""
         self._repo.detach(self._commit(at).sha)
 
-    # History
+    # Commits
 
     def commits(self, also: Iterable[Sha] = ()) -> Iterator[CommitFacts]:
         """Walk every checkpoint on our refs, newest first; skip commits of other programs.
 
         If a commit cannot be read, its ancestors are found as far as refs and `also` lead to them.
         """
-        for commit in self._repo.history(also):
+        for commit in self._repo.commits(also):
             try:
                 yield _facts(commit)
             except commit_message.NotACheckpoint:
@@ -825,7 +825,7 @@ class CheckpointEngine:
             return sha
 
         self._repo.doubt()
-        newest = next(self._repo.history(self.recorded), None)
+        newest = next(self._repo.commits(self.recorded), None)
         return None if newest is None else newest.sha
 
     def _replaced_tip(self, run_id: RunId) -> Sha | None:

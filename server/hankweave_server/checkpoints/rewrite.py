@@ -390,7 +390,7 @@ def blobs_at(repo: ShadowRepo, paths: Iterable[bytes]) -> frozenset[bytes]:
     """Return the contents that these paths have in any checkpoint."""
     wanted = sorted(paths)
     lookup = Lookup(repo.read_tree)
-    trees = dict.fromkeys(bytes.fromhex(commit.tree) for commit in repo.history())
+    trees = dict.fromkeys(bytes.fromhex(commit.tree) for commit in repo.commits())
     found = (lookup.entry(tree, path) for tree in trees for path in wanted)
     return frozenset(entry.digest for entry in found if entry is not None)
 

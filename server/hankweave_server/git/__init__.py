@@ -9,7 +9,7 @@ Modules, in reading order:
 - `pack_reader`: objects from git's packs, verified, in bounded pieces
 - `trees`: trees as bytes: written, parsed, compared
 - `checkout`: a work tree, taken from one tree to another, path by path, repeatable
-- `repo`: refs, history, line diffs and the index, through pygit2
+- `repo`: refs, commits, line diffs and the index, through pygit2
 - `line_merge`: the lines of three contents merged, in memory, through pygit2
 - `store_files`: the files of an object store: list, measure, remove
 - `repack`: many packs combined into few, in short steps

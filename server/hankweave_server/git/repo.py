@@ -1,4 +1,4 @@
-"""Access a git repository through pygit2: refs, history, objects, line diffs and the index.
+"""Access a git repository through pygit2: refs, commits, objects, line diffs and the index.
 
 This is the only module that uses pygit2 on the shadow repository; `line_merge` uses it on contents
 alone. Objects are written by `objects`
@@ -219,7 +219,7 @@ class ShadowRepo:
         except (pygit2.GitError, ValueError, OSError) as problem:
             raise KeyError(digest.hex()) from problem
 
-    # History
+    # Commits
 
     def commit(self, sha: Sha) -> RawCommit | None:
         """Return a commit; None if missing or not a commit. Raise KeyError for damage."""
@@ -288,7 +288,7 @@ class ShadowRepo:
         """Return the commits reachable from refs, without order (see `reachable`)."""
         return self.reachable({self.commit_named_by(tip) or tip for tip in self.tips()})
 
-    def history(self, also: Iterable[Sha] = ()) -> Iterator[RawCommit]:
+    def commits(self, also: Iterable[Sha] = ()) -> Iterator[RawCommit]:
         """Walk every commit that our refs and HEAD reach, newest first; pins are among our refs.
 
         If a commit cannot be read, the walk continues past it, as far as refs and the commits in

@@ -168,7 +168,7 @@ class CommitListing:
         return ListedCommit(commit.sha, mark, commit.author_time, self._files_of(commit))
 
     def _checkpoints(self, tips: list[str], hidden: list[str] | None = None) -> Iterator[Commit]:
-        for commit in self._place.repo.history(tips, hidden or []):
+        for commit in self._place.repo.commits(tips, hidden or []):
             if marked(commit) is not None and belongs_to(commit, self._place.folder):
                 yield commit
 

@@ -171,7 +171,7 @@ class GitRepository:
 
         self._written.clear()
 
-    # History
+    # Commits
 
     def commit(self, sha: str) -> Commit:
         """Return a commit; raise CheckpointError if there is none of that name."""
@@ -188,7 +188,7 @@ class GitRepository:
         except (pygit2.GitError, KeyError, ValueError):
             return None
 
-    def history(self, tips: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
+    def commits(self, tips: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         """Yield commits reachable from `tips` but not from `hidden`, children before parents.
 
         Commits that are not related come newest first.

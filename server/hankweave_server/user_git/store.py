@@ -444,7 +444,7 @@ class WorkspaceGit:
         repo, head = place.repo, place.head.sha
         if head is not None:
             if tree == target.tree and repo.leads_to(target.sha, head):
-                between = repo.history([head], [target.sha])
+                between = repo.commits([head], [target.sha])
                 if all(is_ours(commit) for commit in between):
                     return target.sha
 

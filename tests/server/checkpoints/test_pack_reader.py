@@ -133,7 +133,7 @@ def test_descriptors_do_not_grow_with_the_packs(lab):
     known, before = everything(lab), open_packs()
     repo, most = ShadowRepo(lab.layout.shadow_repository), 0
     for _ in range(2):
-        assert len(list(repo.history())) >= count
+        assert len(list(repo.commits())) >= count
         for digest in known:
             repo.read(digest)
             most = max(most, open_packs() - before)

@@ -376,7 +376,7 @@ def test_a_walk_goes_on_while_packs_are_replaced(lab, housekeeping):
     """Reading the history during a repack reaches the end of the history."""
     grow(lab, 34)
     repo = ShadowRepo(lab.layout.shadow_repository)
-    walk = repo.history()
+    walk = repo.commits()
     first = next(walk)
 
     Housekeeping(repo, Notes(repo), lab.layout).consolidate(never)
