@@ -7,7 +7,6 @@ the client's rights, the command's shape and its idempotence; the ledger orders 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -60,13 +59,13 @@ from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.inspect import Inspect, Queries, listed
+from hankweave_server.api.lookup import faults_refused
 from hankweave_server.api.maintenance import Store
 from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.fsutil import described, is_full, next_step, os_error_in
-from hankweave_server.git.errors import is_for_want_of_room
+from hankweave_server.git.errors import code_of, refusal_of
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.logs import logger
 
@@ -132,21 +131,20 @@ class Dispatch:
             raise _no_room()
 
         try:
-            return await self._do(data, command.id, caller)
+            with faults_refused():
+                return await self._do(data, command.id, caller)
+        except Refused:
+            raise
         except Exception as error:
-            if isinstance(error, Refused) and error.code != ErrorCode.INTERNAL_ERROR:
-                raise
-
-            problem = os_error_in(error)
-            if is_for_want_of_room(error) or is_full(problem):
-                self._space.note(error)
-                raise _no_room() from error
-
-            if problem is None:
-                raise
-
-            log.warning("%s failed", command.type, exc_info=error)
-            raise _stopped_by(problem, error, self._ctx.layout.root) from error
+            match code_of(error):
+                case ErrorCode.INTERNAL_ERROR:
+                    raise
+                case ErrorCode.INSUFFICIENT_SPACE:
+                    self._space.note(error)
+                    raise _no_room() from error
+                case _:
+                    log.warning("%s failed", command.type, exc_info=error)
+                    raise refusal_of(error, self._ctx.layout.root) from error
 
     def _expect_run(self, expected: RunId | None) -> None:
         """Refuse a command that was meant for a run that another one has followed.
@@ -267,15 +265,6 @@ def _without_plan(past: PastView) -> PastView:
 
     state = msgspec.structs.replace(past.state, execution_plan=())
     return msgspec.structs.replace(past, state=state)
-
-
-def _stopped_by(problem: OSError, error: Exception, root: Path) -> Refused:
-    """Return the refusal for an error of the system: it is no defect of the server."""
-    if isinstance(error, Refused):
-        hint = " ".join(filter(None, (next_step(problem), error.hint)))
-        return Refused(ErrorCode.IO_ERROR, error.message, path=error.path, hint=hint)
-
-    return Refused(ErrorCode.IO_ERROR, f"{described(problem, root)}.", hint=next_step(problem))
 
 
 def _no_room() -> Refused:

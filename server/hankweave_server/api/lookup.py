@@ -24,7 +24,6 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.domain import targets
 from hankweave_server.domain.targets import NO_NEW_NAMES, Checkpoints
-from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, shown
 
@@ -142,10 +141,4 @@ def faults_refused() -> Iterator[None]:
             f"Checkpoint {error.sha[:12]} cannot be read: {count} objects are damaged.",
             hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}. `hankweave "
             "fsck --repair` restores what can be found.",
-        ) from None
-    except ShadowRepositoryError as error:
-        raise Refused(
-            ErrorCode.INTERNAL_ERROR,
-            f"The shadow repository cannot be read: {error}.",
-            hint="store.fsck with repair: true (`hankweave fsck --repair`) reports what is lost.",
         ) from None

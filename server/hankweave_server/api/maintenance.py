@@ -22,7 +22,12 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import GivenUp, check_store
 from hankweave_server.execution.maintenance.garbage_collection import Causes, GarbageCollector
 from hankweave_server.execution.maintenance.repack import Repacker
-from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
+from hankweave_server.git.errors import (
+    InsufficientSpace,
+    ShadowRepositoryError,
+    disk_faults,
+    refusal_of,
+)
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
@@ -62,7 +67,7 @@ class Store:
             self._checkpointer.renamed,
         )
         name = None if command.name is None else self._checkpointer.clean(command.name)
-        with _refusing("changed", "no pin was changed"), disk_faults(self._layout.root):
+        with self._refusing("changed", "no pin was changed"):
             return await self._housekeeper.pin(
                 target.checkpoint, name, pinned=command.pinned, causes=causes
             )
@@ -70,7 +75,7 @@ class Store:
     async def gc(self, command: StoreGc, causes: Causes) -> GcReport:
         """Prune and pack, or report what that would do."""
         policy = policy_of(command)
-        with _refusing("packed", "what was pruned is recorded"), disk_faults(self._layout.root):
+        with self._refusing("packed", "what was pruned is recorded"):
             if command.dry_run:
                 return await self._housekeeper.preview(policy)
 
@@ -83,10 +88,7 @@ class Store:
             return await self._checked(causes)
 
         sources = () if command.mirror is None else (_mirror(command.mirror),)
-        with (
-            _refusing("repaired", "the repair continues from there"),
-            disk_faults(self._layout.root),
-        ):
+        with self._refusing("repaired", "the repair continues from there"):
             repair = await self._housekeeper.repair(sources, causes)
 
         return msgspec.structs.replace(await self._checked(causes), repair=repair)
@@ -109,26 +111,26 @@ class Store:
                 with self._checkpointer.progress.watching("fsck", causes) as meter:
                     return await anyio.to_thread.run_sync(check, meter, abandon_on_cancel=True)
             except ShadowRepositoryError as error:
-                raise _unusable(error) from None
+                raise refusal_of(error, self._layout.root) from None
             except GivenUp:
                 raise Refused(ErrorCode.SHUTTING_DOWN, "The server is stopping.") from None
             finally:
                 is_given_up.set()
 
-
-@contextmanager
-def _refusing(done: str, afterwards: str) -> Iterator[None]:
-    """Refuse with a code and a next step if the disk or the store fails."""
-    try:
-        yield
-    except InsufficientSpace as error:
-        raise Refused(
-            ErrorCode.INSUFFICIENT_SPACE,
-            f"The store cannot be {done}: {error}.",
-            hint=f"Free some space and send the command again; {afterwards}.",
-        ) from None
-    except ShadowRepositoryError as error:
-        raise _unusable(error) from None
+    @contextmanager
+    def _refusing(self, done: str, afterwards: str) -> Iterator[None]:
+        """Refuse with a code and a next step if the disk or the store fails."""
+        try:
+            with disk_faults(self._layout.root):
+                yield
+        except InsufficientSpace as error:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_SPACE,
+                f"The store cannot be {done}: {error}.",
+                hint=f"Free some space and send the command again; {afterwards}.",
+            ) from None
+        except ShadowRepositoryError as error:
+            raise refusal_of(error, self._layout.root) from None
 
 
 def _refuse_mirror(command: StoreFsck) -> None:
@@ -178,13 +180,4 @@ def policy_of(command: StoreGc) -> RetentionPolicy:
         max_age=None if age is None else timedelta(seconds=age),
         max_count=command.max_count,
         max_bytes=command.max_bytes,
-    )
-
-
-def _unusable(error: ShadowRepositoryError) -> Refused:
-    return Refused(
-        ErrorCode.INTERNAL_ERROR,
-        f"The store cannot be used: {error}.",
-        hint="store.fsck with repair: true (`hankweave fsck --repair`) repairs what it "
-        "can, and reports what is lost; what was pruned before is recorded.",
     )

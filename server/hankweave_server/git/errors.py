@@ -6,9 +6,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_server.fsutil import BROKEN, FULL, is_full
+from hankweave_server.fsutil import (
+    BROKEN,
+    FULL,
+    described,
+    is_full,
+    next_step,
+    os_error_in,
+)
 
 
 class InsufficientSpace(Exception):
@@ -27,6 +35,9 @@ class ShadowRepositoryError(Exception):
 
     is_of_a_broken_disk = False
     """True where only the message shows a disk error; otherwise see `__cause__`."""
+
+    hint = "`hankweave fsck --repair` repairs what it can, and reports what is lost."
+    """What a person can do about it."""
 
 
 class StoreFailed(Exception):
@@ -62,6 +73,28 @@ def is_for_want_of_room(error: BaseException) -> bool:
         or is_full(error)
         or (isinstance(error, Refused) and error.code == ErrorCode.INSUFFICIENT_SPACE)
     )
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """Return the code of a failure of the disk or the store; INTERNAL_ERROR for a defect."""
+    problem = os_error_in(error)
+    if is_for_want_of_room(error) or is_full(problem):
+        return ErrorCode.INSUFFICIENT_SPACE
+
+    if isinstance(error, ShadowRepositoryError) and problem is None:
+        return ErrorCode.IO_ERROR if error.is_of_a_broken_disk else ErrorCode.STORE_UNUSABLE
+
+    return ErrorCode.INTERNAL_ERROR if problem is None else ErrorCode.IO_ERROR
+
+
+def refusal_of(error: Exception, root: Path) -> Refused:
+    """Return the refusal for a failure of the disk or the store of an execution."""
+    code, problem = code_of(error), os_error_in(error)
+    if problem is not None:
+        return Refused(code, f"{described(problem, root)}.", hint=next_step(problem))
+
+    message = f"The store of {root} cannot be used: {str(error).rstrip('.')}."
+    return Refused(code, message, hint=getattr(error, "hint", None))
 
 
 def named_by_libgit2(problem: Exception) -> Exception:

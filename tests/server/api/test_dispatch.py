@@ -36,12 +36,14 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
-from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId
+from hankweave_protocol.ids import ClientId, CodonId, CommandId, RunId, Sha
 from hankweave_protocol.replies import CheckpointPage
 from hankweave_protocol.state import State
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.api.dispatch import Dispatch
-from hankweave_server.api.lookup import faults_refused
+from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
+from hankweave_server.checkpoints.model import Damage
+from hankweave_server.checkpoints.repo_init import StoreMoved
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.disk_space import Space
@@ -374,15 +376,7 @@ def _of_the_store(problem: OSError) -> Exception:
     return error
 
 
-def _refused_by_a_handler(problem: OSError) -> Exception:
-    try:
-        with faults_refused():
-            raise _of_the_store(problem)
-    except Refused as refused:
-        return refused
-
-
-@pytest.mark.parametrize("form", [lambda error: error, _of_the_store, _refused_by_a_handler])
+@pytest.mark.parametrize("form", [lambda error: error, _of_the_store])
 @pytest.mark.parametrize("path", ["/an/execution/agentRoot/a.txt", None])
 @pytest.mark.parametrize("number", ERRNOS, ids=lambda number: errno.errorcode[number])
 async def test_what_the_system_refuses_is_no_internal_error(
@@ -400,7 +394,42 @@ async def test_what_the_system_refuses_is_no_internal_error(
     else:
         assert refused.value.code is ErrorCode.IO_ERROR
         assert os.strerror(number) in refused.value.message
-        assert form is _refused_by_a_handler or (path or "/an/execution") in refused.value.message
+        assert (path or "/an/execution") in refused.value.message
+
+
+def _named_by_libgit2() -> Exception:
+    error = ShadowRepositoryError("failed to read object: Input/output error")
+    error.is_of_a_broken_disk = True
+    return error
+
+
+DAMAGED = CheckpointDamaged(Sha("1" * 40), (Damage(Sha("2" * 40), "tree", b"d", ()),))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "place"),
+    [
+        (ShadowRepositoryError("A tree is damaged."), "STORE_UNUSABLE", "/an/execution"),
+        (StoreMoved(Path("/a/store"), "was moved", "Bring it back."), "STORE_UNUSABLE", "/a/store"),
+        (_named_by_libgit2(), "IO_ERROR", "/an/execution"),
+        (DAMAGED, "CHECKPOINT_DAMAGED", "111111111111"),
+        (CheckpointNotFound("1" * 40), "CHECKPOINT_NOT_FOUND", "111111111111"),
+    ],
+    ids=["damaged store", "moved store", "broken disk", "damaged checkpoint", "pruned"],
+)
+async def test_a_store_that_fails_is_no_internal_error(
+    fault: Exception, code: str, place: str
+) -> None:
+    """It has a code, a place and a next step, whichever command has met it."""
+    desk = Desk()
+    desk.rooms.fault = fault
+    with pytest.raises(Refused) as refused:
+        await desk.take(CheckpointCreate())
+
+    assert refused.value.code == code
+    assert place in refused.value.message
+    assert ".." not in refused.value.message
+    assert refused.value.hint
 
 
 async def test_a_defect_that_an_error_of_the_system_led_to_stays_one() -> None:

@@ -52,15 +52,15 @@ COMMANDS = [
         (FULL, ErrorCode.INSUFFICIENT_SPACE),
         (QUOTA, ErrorCode.INSUFFICIENT_SPACE),
         (InsufficientSpace(10, 5), ErrorCode.INSUFFICIENT_SPACE),
-        (OTHER, ErrorCode.INTERNAL_ERROR),
-        (ShadowRepositoryError("torn"), ErrorCode.INTERNAL_ERROR),
+        (OTHER, ErrorCode.IO_ERROR),
+        (ShadowRepositoryError("torn"), ErrorCode.STORE_UNUSABLE),
     ],
 )
 async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
     command: Any, error: Exception, code: ErrorCode, tmp_path: Path
 ) -> None:
     """For gc, repair and pin alike, a full disk or quota is named as such, and every other fault
-    names the store; none becomes an internal error."""
+    names the store or its place; none becomes an internal error."""
     store = Store(
         Layout.of_execution(tmp_path),
         SimpleNamespace(state=STATE),  # type: ignore[arg-type]
@@ -77,5 +77,6 @@ async def test_a_disk_that_takes_nothing_is_a_refusal_with_a_next_step(
         await handlers[type(command)](command, ())
 
     assert refused.value.code is code
-    assert "store" in refused.value.message
+    named = "store" if code is not ErrorCode.IO_ERROR else str(tmp_path)
+    assert named in refused.value.message
     assert refused.value.hint

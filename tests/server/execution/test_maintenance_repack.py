@@ -170,7 +170,7 @@ async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        (ShadowRepositoryError("the disk is odd"), ErrorCode.INTERNAL_ERROR),
+        (ShadowRepositoryError("the disk is odd"), ErrorCode.STORE_UNUSABLE),
         (InsufficientSpace(10, 5), ErrorCode.INSUFFICIENT_SPACE),
         (ValueError("a defect"), ErrorCode.INTERNAL_ERROR),
     ],

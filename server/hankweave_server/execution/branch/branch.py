@@ -248,7 +248,7 @@ class Branching:
             await self.finish_interrupted()
         except (OSError, RecursionError) as error:
             raise Refused(
-                ErrorCode.INTERNAL_ERROR,
+                ErrorCode.IO_ERROR,
                 f"The remains of an earlier branch cannot be removed: {error}",
                 hint=(
                     f"Remove the {TEMPORARY}* directory named in branch.intent, then "

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 
-from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.execution.checkpointer import Checkpointer
-from hankweave_server.git.errors import InsufficientSpace
+from hankweave_server.git.errors import code_of
 from hankweave_server.git.repack import Consolidated
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.logs import logger
@@ -144,11 +143,10 @@ class Repacker:
 
 
 def _told(fault: Exception) -> ErrorEvent:
-    is_full = isinstance(fault, InsufficientSpace)
     return ErrorEvent(
         message=f"The store could not be packed: {fault}. The checkpoints are unchanged.",
         fatal=False,
         severity="warning",
         context="store.consolidated",
-        code=ErrorCode.INSUFFICIENT_SPACE if is_full else ErrorCode.INTERNAL_ERROR,
+        code=code_of(fault),
     )
