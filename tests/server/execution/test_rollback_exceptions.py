@@ -244,6 +244,58 @@ async def test_a_log_that_never_stops_growing_is_named_and_kept(
         assert await room.failures() == []
 
 
+@pytest.mark.parametrize("times", [1, 100])
+async def test_an_automatic_restore_keeps_what_changes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A log that grows belongs to another program: it is named, and does not make a retry fail.
+
+    An undo does not take it back, either.
+    """
+    async with a_retry(tmp_path, monkeypatch) as room:
+        written_after(room, monkeypatch, times=times)
+        await Restoration(room.ctx).before_retry(CodonId("one"))
+        await check_kept(room)
+        monkeypatch.undo()
+        now = room.file.read_text()
+        assert now.startswith("second and more")
+        if times == 1:
+            await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+            assert room.file.read_text() == now
+
+
+async def test_an_automatic_restore_keeps_what_another_program_has_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that program wrote to a file that was replaced would be lost."""
+    async with a_retry(tmp_path, monkeypatch) as room:
+        with room.file.open("a") as log:
+            await Restoration(room.ctx).before_retry(CodonId("one"))
+            print(" and more", end="", file=log)
+
+        await check_kept(room)
+        assert room.file.read_text() == "second and more"
+
+
+@asynccontextmanager
+async def a_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
+    """Open an execution whose file a failed attempt has changed."""
+    async with a_room(tmp_path) as room:
+        start = targets.AttemptStart(room.journey.target.checkpoint, rig=None)
+        monkeypatch.setattr(targets, "attempt_start", lambda *_: start)
+        await checkpoint(room)
+        yield room
+
+
+async def check_kept(room: Room) -> None:
+    (told,) = await room.told(CheckpointRollback)
+    assert isinstance(told, CheckpointRollback)
+    assert told.report is not None
+    assert told.report.in_words == "Kept 1 edit by people: a.txt."
+    assert [each.path for each in told.report.kept] == ["a.txt"]
+    assert told.report.cannot_restore == ()
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [

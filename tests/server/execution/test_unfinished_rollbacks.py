@@ -15,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from hankweave_protocol.commands import RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     FileUpdated,
@@ -24,6 +25,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.transitions import TravelsForgotten
 from hankweave_server import fsutil
+from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.domain import targets
@@ -91,6 +93,29 @@ async def test_an_edit_made_since_a_rollback_was_cut_short_is_a_persons(
         assert room.file.read_text() == "first"
         assert edited.read_text() == "since"
         assert set(room.ctx.state.edits) == {"edited.txt"}
+
+
+async def test_the_undo_of_a_rollback_that_a_start_finished_leaves_what_the_start_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes back what was restored, also if a first start was cut short as well."""
+    async with a_room(tmp_path, "edited.txt", "later.txt") as room:
+        await cut_short(room, monkeypatch)
+        edited, later = (room.ctx.layout.work_tree / f"{name}.txt" for name in ("edited", "later"))
+        edited.write_text("since")
+        with monkeypatch.context() as patch:
+            full(room, patch, until=lambda: False)
+            with pytest.raises(CutShort):
+                await room.rollback.finish_interrupted()
+
+        later.write_text("since the first start")
+        report = await room.rollback.finish_interrupted()
+        assert report is not None
+        assert {each.path for each in report.kept} == {"edited.txt", "later.txt"}
+        await Rollbacks(room.ctx, room.rollback).undo_or_redo(RollbackUndo(), ())
+        assert room.file.read_text() == "second"
+        assert edited.read_text() == "since"
+        assert later.read_text() == "since the first start"
 
 
 async def test_a_disk_that_breaks_under_a_rollback_leaves_its_intent(

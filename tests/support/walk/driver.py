@@ -545,7 +545,7 @@ class Walk:
 
             raise
 
-        is_refused = "cannot be retried" in str(event)  # Such as while a log grows.
+        is_refused = "cannot be retried" in str(event) and "was changed" not in str(event)
         if waiting and not is_refused:
             raise Wrong(f"the step ended before its gate: {event}")
 

@@ -36,6 +36,7 @@ from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
 from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.git.errors import InsufficientSpace
+from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.names import shown
 
 LISTED = 100
@@ -243,13 +244,19 @@ class RollbackPlanner:
 
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
 
-    async def contested(self, request: RollbackRequest, plan: RestorePlan) -> frozenset[str]:
-        """Return the files of a plan that a person and an agent both changed since the target."""
+    async def contested(
+        self, request: RollbackRequest, plan: RestorePlan, held: frozenset[bytes]
+    ) -> frozenset[str]:
+        """Return the files of a plan that a person and an agent both changed since the target.
+
+        None of `held`, which other programs have open, can be taken back.
+        """
         since = request.target.checkpoint.coordinate.event_seq
         work = await user_edits.work_since(self._ctx.ledger, since)
         both = work.by_both() | (work.people & request.contenders)
         touched = (*plan.added, *plan.updated, *plan.removed)
-        return both & {shown(entry.path) for entry in touched}
+        bases = frozenset(map(base_of, held))
+        return both & {shown(each.path) for each in touched if base_of(each.path) not in bases}
 
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
         """Name what was done outside the work tree since the target; nothing can revert it.

@@ -37,13 +37,14 @@ from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import RollbackStory, report_of
 from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
-from hankweave_server.execution.rollback.unrestored import in_one, may_come_right
+from hankweave_server.execution.rollback.unrestored import has_changed, in_one, may_come_right
 from hankweave_server.git.checkout import OS_ERROR
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import DATA_SOURCE
 from hankweave_server.worktree import data_source
+from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.names import meant_by, shown
 
 log = logger(__name__)
@@ -114,7 +115,7 @@ class Restoration:
                 plan = await self._planner.plan(request.sha, None)
                 if not plan.changes_nothing or request.rewinds:
                     intent = await self.prepare(request, plan)
-                    report = await self.perform(intent, plan)
+                    report = await self.perform(intent, plan, is_automatic=True)
                     await self.forget(intent)
                     if report.leaves_files_different:
                         raise NotAsBefore(report)
@@ -167,10 +168,14 @@ class Restoration:
         if not needs_safety:
             await ctx.ledger.catch_up(insists=False)
 
+        held, contested = frozenset[bytes](), frozenset[str]()
+        if request.is_automatic:
+            held = await warnings.held_open(plan, ctx.layout.work_tree)
+            contested = await self._planner.contested(request, plan, held)
+
         edits = user_edits.conflicts(
-            ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash
+            ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash, held=held
         )
-        contested = await self._planner.contested(request, plan) if request.is_automatic else ()
         moves_files_only = request.moves_files_only or beside_codon
         to_run = None if moves_files_only else await self._next_run()
         intent = self._intent(
@@ -291,16 +296,17 @@ class Restoration:
         plan: RestorePlan,
         causes: Causes = (),
         *,
+        is_automatic: bool = False,
         recovered: bool = False,
         present: Sha | None = None,
         afterwards: Callable[[], None] = lambda: None,
     ) -> RollbackReport:
         """Carry out an intent: restore everything, and record it as one batch; `forget` comes next.
 
-        `present` is the checkpoint that holds the files as they are, if not the intent's own.
-        `afterwards` queues what is published with the batch, behind it. Paths that cannot be
-        restored are exceptions of the report. Raises CutShort with the intent kept and
-        `rollback.failed` recorded.
+        If it `is_automatic`, files that change meanwhile stay. `present` is the checkpoint that
+        holds the files as they are, if not the intent's own. `afterwards` queues what is published
+        with the batch, behind it. Paths that cannot be restored are exceptions of the report.
+        Raises CutShort with the intent kept and `rollback.failed` recorded.
         """
         ctx, moments = self._ctx, (*causes, *_moments_of(intent))
         beginning = tuple(self._story.beginning(intent, recovered=recovered))
@@ -321,7 +327,7 @@ class Restoration:
         )
         try:
             restored = await self._restore(intent, present or intent.safety.sha, paths_of(intent))
-            intent, restored = await self._tried_again(intent, restored, is_first=present is None)
+            intent, restored = await self._tried_again(intent, restored, is_automatic)
             archived = await self._archives.go_along(intent)
             lost = await self._rewind_sessions(intent)
             if intent.to_run is None and (
@@ -381,23 +387,30 @@ class Restoration:
         return dataclasses.replace(report, unrestored=(*report.unrestored, unlinked))
 
     async def _tried_again(
-        self, intent: RollbackIntent, restored: RestoreReport, *, is_first: bool
+        self, intent: RollbackIntent, restored: RestoreReport, is_automatic: bool
     ) -> tuple[RollbackIntent, RestoreReport]:
         """Restore again what changed meanwhile, each time after another safety checkpoint of it.
 
-        If `is_first`, the safety checkpoint of the intent gets the newer content too, so that an
-        undo returns to it. What still cannot be restored after a few attempts is left as it is.
+        The safety checkpoint of the intent gets the newer content too, so that an undo returns to
+        it. What still cannot be restored after a few attempts is left as it is. An automatic
+        restore leaves what changes to whoever changes it: the agents have ended.
         """
         for _ in range(ATTEMPTS):
-            again = frozenset(left.path for left in restored.unrestored if may_come_right(left))
-            if not again:
+            left = [each for each in restored.unrestored if may_come_right(each)]
+            if not left:
                 break
 
+            again = frozenset(each.path for each in left)
             try:
                 plan = await self.plan_again(intent, again)
                 newer = await self.save(plan, intent.from_run)
-                if is_first:
-                    intent = await self._with_newer(intent, newer.sha, plan.touched)
+                if is_automatic:
+                    changed = (each.path for each in left if has_changed(each))
+                    # Other parts of a database may be restored already.
+                    kept = {path for path in changed if base_of(path) not in plan.databases}
+                    intent = keeping(intent, kept)
+
+                intent = await self.with_newer(intent, newer.sha, plan.touched)
             except (Refused, InsufficientSpace) as refusal:
                 log.warning("Changed files cannot be saved and restored again: %s", refusal)
                 break
@@ -407,10 +420,13 @@ class Restoration:
 
         return intent, restored
 
-    async def _with_newer(
+    async def with_newer(
         self, intent: RollbackIntent, newer: Sha, paths: frozenset[bytes]
     ) -> RollbackIntent:
-        """Return the intent with a safety checkpoint that has these paths as in a newer one."""
+        """Return the intent with a safety checkpoint that has these paths as in a newer one.
+
+        It replaces the stored intent if anything differs.
+        """
         merged = await self._ctx.checkpointer.merge(
             intent.safety.sha,
             intent.safety,
@@ -492,6 +508,11 @@ class Restoration:
         failure = RollbackFailed(target=intent.target.coordinate, message=_cut_short(error))
         self._ctx.ledger.leave(failure, causes=causes)
         await self._ctx.ledger.settle()
+
+
+def keeping(intent: RollbackIntent, paths: Collection[bytes]) -> RollbackIntent:
+    """Return the intent without the changes of these paths."""
+    return msgspec.structs.replace(intent, keep=tuple(sorted({*intent.keep, *paths})))
 
 
 def paths_of(intent: RollbackIntent) -> frozenset[bytes] | None:

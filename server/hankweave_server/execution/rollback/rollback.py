@@ -62,7 +62,8 @@ Variants: an undo is a rollback to the safety checkpoint of the rollback that it
 of some paths, one under a frozen agent, and one before a retry end no run (`to_run` is None). They
 move files (a retry may rewind sessions, too), HEAD stays on its branch, and a second checkpoint
 after the restore keeps the restored content from passing for people's edits. A rollback that nobody
-asked for keeps people's edits (`RollbackRequest.is_automatic`); the undo of a retry opens a run.
+asked for (`RollbackRequest.is_automatic`) keeps people's edits, and what other programs have open
+or change meanwhile. The undo of a retry opens a run.
 
 Read `Rollback.perform` first, then `Restoration.prepare` and `perform` in `restoration`, then
 `finish_interrupted`, and `has_happened` and `overtaken` in `intents`. `planner` has the checks,
@@ -99,7 +100,13 @@ from hankweave_server.execution.rollback.planner import (
     RollbackRequest,
     refuse_half_a_rewind,
 )
-from hankweave_server.execution.rollback.restoration import NOTHING, Causes, Restoration, paths_of
+from hankweave_server.execution.rollback.restoration import (
+    NOTHING,
+    Causes,
+    Restoration,
+    keeping,
+    paths_of,
+)
 from hankweave_server.execution.rollback.unrestored import in_one
 from hankweave_server.execution.runner import ROLLED_BACK, Runner
 from hankweave_server.git.errors import is_for_want_of_room
@@ -157,6 +164,7 @@ class Rollback:
                         intent,
                         plan,
                         causes,
+                        is_automatic=request.is_automatic,
                         afterwards=lambda: (
                             self._runner.idle_after_rollback(causes) if has_idled else None
                         ),
@@ -360,10 +368,14 @@ class Rollback:
             # The work tree may now hold the target's files, the old files, or a person's work since
             # the crash, which stays. It is saved once more, so that the rest may be replaced.
             edited = await self._restoration.edits_since(intent)
-            intent = msgspec.structs.replace(intent, keep=tuple(edited.union(intent.keep)))
             present = await self._restoration.save(plan, intent.from_run)
+            if edited:
+                intent = await self._restoration.with_newer(
+                    keeping(intent, edited), present.sha, edited
+                )
+
             report = await self._restoration.perform(
-                intent, plan, recovered=True, present=present.sha
+                intent, plan, is_automatic=True, recovered=True, present=present.sha
             )
             await self._restoration.forget(intent)
             return report

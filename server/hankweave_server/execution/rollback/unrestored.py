@@ -60,6 +60,11 @@ def may_come_right(left: Skipped) -> bool:
     return left.reason in _CHANGED_MEANWHILE or left.errno in _TRANSIENT
 
 
+def has_changed(left: Skipped) -> bool:
+    """Return whether somebody has changed a path since it was saved."""
+    return left.reason == "changed"
+
+
 def exceptions_of(left: Iterable[Skipped]) -> tuple[UnrestoredPath, ...]:
     """Return the paths of a report; first those whose content differs from the checkpoint."""
     found = (_exception(each) for each in left)

@@ -43,12 +43,14 @@ def conflicts(
     *,
     leftovers: Iterable[str] = (),
     agents_rested: bool = True,
+    held: frozenset[bytes] = frozenset(),
 ) -> dict[bytes, str]:
     """Return the user edits that a plan would take away, with their SHA-256 if known.
 
-    A deletion is an edit too: the plan would bring the file back. Content that is in no checkpoint
-    is a person's only if no agent (`agents_rested`) and no rig can have written it since the last
-    one; `leftovers` are the untracked targets of rigs.
+    They include `held`, the files that other programs have open for writing. A deletion is an edit
+    too: the plan would bring the file back. Content that is in no checkpoint is a person's only if
+    no agent (`agents_rested`) and no rig can have written it since the last one; `leftovers` are
+    the untracked targets of rigs.
     """
     endangered = [entry.path for entry in (*plan.added, *plan.updated, *plan.removed)]
     known = state.edits
@@ -57,7 +59,7 @@ def conflicts(
     found = {
         path: known.get(shown(path), "")
         for path in endangered
-        if shown(path) in known or path in unsaved
+        if shown(path) in known or path in unsaved or path in held
     }
     # A database is one with its companions: some of them alone would be malformed.
     edited = {base for path in found if (base := base_of(path)) in plan.databases}

@@ -62,6 +62,16 @@ async def of_rollback(
     return tuple(found)
 
 
+async def held_open(plan: RestorePlan, work_tree: Path) -> frozenset[bytes]:
+    """Return the files of a plan to which programs could go on writing after their replacement.
+
+    What they write then is lost. No agent is at work.
+    """
+    paths = [entry.path for entry in (*plan.updated, *plan.removed)]
+    writers = await anyio.to_thread.run_sync(_writers, paths, work_tree)
+    return frozenset(each.path for each in writers)
+
+
 def of_attributes(losses: Iterable[LostAttributes]) -> tuple[RestoreWarning, ...]:
     """Return a warning for each file, or for the first of very many."""
     return first_of(
