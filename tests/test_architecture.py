@@ -183,6 +183,22 @@ def test_an_error_that_may_have_no_text_is_shown_by_its_reason(path: Path) -> No
             assert not shown, f"{module_name(path)}:{shown} shows an error that may have no text"
 
 
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_only_a_defect_is_logged_with_a_traceback(path: Path) -> None:
+    """What can be expected, such as an error of the disk or a cancelled wait, is one line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ExceptHandler(type=kind) if kind is None or ast.unparse(kind) != "Exception":
+                called = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+                levels = {each.attr for each in called if isinstance(each, ast.Attribute)}
+                assert "exception" not in levels, f"{module_name(path)}:{node.lineno}"
+            case ast.Call(func=ast.Attribute(attr=level)) if level != "error":
+                shown = "exc_info" in {each.arg for each in node.keywords}
+                assert not shown, f"{module_name(path)}:{node.lineno}"
+            case _:
+                pass
+
+
 def bare_texts(body: ast.AST, error: str | None) -> Iterator[int]:
     """Yield the lines that show the text of an error alone, without its kind."""
     for node in ast.walk(body):

@@ -143,8 +143,9 @@ class Dispatch:
                     self._space.note(error)
                     raise _no_room() from error
                 case _:
-                    log.warning("%s failed", command.type, exc_info=error)
-                    raise refusal_of(error, self._ctx.layout.root) from error
+                    refusal = refusal_of(error, self._ctx.layout.root)
+                    log.warning("%s failed: %s", command.type, refusal.message)
+                    raise refusal from error
 
     def _expect_run(self, expected: RunId | None) -> None:
         """Refuse a command that was meant for a run that another one has followed.

@@ -385,8 +385,8 @@ class Checkpointer(CheckpointStore):
                     VERIFIED_SECONDS
                 ):
                     await self._verify_watch()
-            except ShadowRepositoryError:
-                log.exception("The watch of the work tree could not be verified")
+            except ShadowRepositoryError as fault:
+                log.warning("The watch of the work tree could not be verified: %s", fault)
 
     async def _verify_watch(self) -> None:
         self._must_verify, self._verified_at = False, self._clock.monotonic()

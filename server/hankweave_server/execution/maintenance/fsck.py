@@ -148,8 +148,8 @@ class StoreVerifier:
                 # A gc may have removed objects meanwhile: the engine, which is alone, decides.
                 found = await self._checkpointer.call(lambda engine: _damages_of(engine, sha))
                 await self._report(sha, found)
-        except (ShadowRepositoryError, OSError):
-            log.exception("Checkpoint %s could not be verified", sha)
+        except (ShadowRepositoryError, OSError) as fault:
+            log.warning("Checkpoint %s could not be verified: %s", sha, fault)
         finally:
             is_given_up.set()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 
+from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.git.errors import code_of
@@ -71,7 +72,9 @@ class Repacker:
                 raise
             except Exception as fault:
                 self._gave_up = True
-                log.exception("The store could not be packed")
+                if code_of(fault) == ErrorCode.INTERNAL_ERROR:
+                    log.exception("The store could not be packed")
+
                 await self._ledger.record(_told(fault))
 
     async def _pack_if_needed(self) -> None:
