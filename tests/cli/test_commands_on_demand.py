@@ -8,7 +8,18 @@ from importlib import import_module
 
 import click
 
+from hankweave_protocol.codec import encode
+from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.records import Coordinate, RollbackReport, TouchedFile
 from hankweave_server.cli.app import PLACES, cli
+
+NEEDED_ELSEWHERE = (
+    *("rich", "structlog", "pygit2", "yaml", "pathspec", "zstandard", "jinja2", "jsonschema"),
+    *("httpx2", "textual", "attr", "pygments"),
+    *("hankweave_server.checkpoints", "hankweave_server.execution", "hankweave_server.hank.load"),
+    *("hankweave_server.agents", "hankweave_server.daemon", "hankweave_server.api"),
+)
+"""What takes long to import, and neither reads a command line nor asks a server."""
 
 
 def test_every_command_stands_where_it_is_looked_for() -> None:
@@ -54,3 +65,53 @@ def test_who_presses_the_tab_key_waits_for_no_command() -> None:
     )
     assert printed.stdout.splitlines()[0] == "plain,redact"
     assert printed.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_loads_only_the_command_line() -> None:
+    """`--version` loads no command, and nothing that only a command needs."""
+    loaded = loaded_after("main(['--version'])")
+    assert not loaded & {"anyio", "asyncio", "msgspec", "websockets", *NEEDED_ELSEWHERE}
+    assert not {name for name in loaded if name.startswith("hankweave_server.local")}
+
+
+def test_a_preview_loads_only_what_asks_a_server() -> None:
+    """`rollback --preview` on a running server opens no journal and no checkpoints by itself."""
+    sha = Sha("6dc2daae" * 5)
+    at = Coordinate(
+        checkpoint_sha=sha, event_seq=3, run_id=RunId("1-a-b"), codon_id=None, codon_state=None
+    )
+    report = RollbackReport(
+        target=at,
+        source=at,
+        safety=None,
+        added=(TouchedFile(path="a.txt", bytes=1),),
+        updated=(),
+        removed=(),
+        kept=(),
+        conflicts=(),
+        skipped=(),
+        recovered=False,
+    )
+    loaded = loaded_after(
+        "from hankweave_protocol.records import RollbackReport; "
+        "from hankweave_server.cli import rollback; import msgspec; "
+        f"report = msgspec.json.decode({encode(report)!r}, type=RollbackReport); "
+        "rollback.ask = lambda *_, **__: report; "
+        "main(['rollback', '--preview'])"
+    )
+    assert "hankweave_client.client" in loaded
+    assert not loaded & set(NEEDED_ELSEWHERE)
+
+
+def loaded_after(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has loaded after some code."""
+    script = (
+        "import sys; from hankweave_server.cli.app import main\n"
+        f"try: {code}\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(printed.stdout.splitlines()[-1].split())

@@ -52,7 +52,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
 
 def serve(monkeypatch: pytest.MonkeyPatch, *living: Path) -> None:
     monkeypatch.setattr(
-        catalog, "living_server", lambda layout: 1 if layout.root in living else None
+        targeting, "living_server", lambda layout: 1 if layout.root in living else None
     )
 
 

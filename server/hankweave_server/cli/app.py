@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hankweave_server import __version__
 from hankweave_server.cli.output.text import complain, complain_of
 from hankweave_server.cli.shared.invocation import translated
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import next_step
-from hankweave_server.hank.load import HankInvalid
+from hankweave_server.hank.problems import HankInvalid
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -102,6 +101,14 @@ class OnDemand(click.Group):
         return next(command for command in commands if command.name == cmd_name)
 
 
+def _show_version(context: click.Context) -> None:
+    # Imported here because the lookup takes longer than parsing the command line.
+    from hankweave_server import __version__
+
+    click.echo(f"hankweave, version {__version__}")
+    context.exit()
+
+
 class ReaderGone(Exception):
     """The reader of our output has closed the pipe.
 
@@ -129,7 +136,14 @@ def _item(name: str) -> CompletionItem:
 
 
 @click.group(cls=OnDemand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hankweave")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: _show_version(context) if wanted else None,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Run pipelines of coding agents, checkpoint every step, and go back to any checkpoint.
 

@@ -46,7 +46,7 @@ from hankweave_server.local.catalog import (
 )
 from hankweave_server.local.executions import executions_root
 from hankweave_server.local.project_state import forget, remove_place
-from hankweave_server.local.server_session import attach_line
+from hankweave_server.local.targeting import attach_line
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard

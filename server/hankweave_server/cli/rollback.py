@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +27,12 @@ from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
-from hankweave_server.cli.show import as_text
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.catalog import living_server
 from hankweave_server.local.executions import is_in_git
+from hankweave_server.local.living import living_server
 from hankweave_server.local.targeting import announce, require_consent, root_to_change
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.names import shown
 
 _FORESEE = "`hankweave preview` shows what it would do."
 FORESEEING = "Previewing the rollback"
@@ -46,7 +47,7 @@ class _Path(click.ParamType[str]):
         if not value:
             self.fail("A path has at least one character.", param, ctx)
 
-        return as_text(str(value))
+        return shown(os.fsencode(str(value)))
 
 
 _path_option = click.option(

@@ -38,6 +38,7 @@ from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
 from hankweave_server.worktree.data_source import layout_of
+from hankweave_server.worktree.names import shown
 
 PAGE = 5_000
 """Journal lines read at a time: a few megabytes."""
@@ -50,7 +51,7 @@ class _WithPaths(click.Command):
         if "--" in args:
             at = args.index("--")
             args, paths = args[:at], args[at + 1 :]
-            ctx.meta[_PATHS] = tuple(as_text(path) for path in paths)
+            ctx.meta[_PATHS] = tuple(shown(os.fsencode(path)) for path in paths)
 
         return super().parse_args(ctx, args)
 
@@ -64,11 +65,6 @@ _PATHS = "hankweave.paths"
 def _chosen_paths() -> tuple[str, ...] | None:
     paths: tuple[str, ...] = click.get_current_context().meta.get(_PATHS, ())
     return paths or None
-
-
-def as_text(path: str) -> str:
-    r"""Return a path as the wire protocol writes it: bytes that are not UTF-8 as `\xff`."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 # --- show -----------------------------------------------------------------------------------------
@@ -91,10 +87,10 @@ def show(target: str, execution: Path | None, as_json: bool) -> None:
     root = root_of(execution)
     sha, colon, path = target.partition(":")
     if colon and path and not as_json:
-        if not look(root, lambda calls: _copy_out(calls, sha, as_text(path))):
+        if not look(root, lambda calls: _copy_out(calls, sha, shown(os.fsencode(path)))):
             raise BrokenPipeError
     elif colon and path:
-        print_json(look(root, lambda calls: calls.read_file(sha, as_text(path))))
+        print_json(look(root, lambda calls: calls.read_file(sha, shown(os.fsencode(path)))))
     elif colon:
         _print_view(look(root, lambda calls: _whole_view(calls, sha, None, None)), as_json)
     else:

@@ -32,8 +32,7 @@ from hankweave_server.cli.remote import (
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.reader import journal_lines
 from hankweave_server.local.reports import eta_of
-from hankweave_server.local.server_session import attach_line
-from hankweave_server.local.targeting import require_execution, root_of
+from hankweave_server.local.targeting import attach_line, require_execution, root_of
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 

@@ -65,7 +65,6 @@ from hankweave_server.local.executions import (
     prepare,
 )
 from hankweave_server.local.redaction import finish_interrupted
-from hankweave_server.local.server_session import attach_line
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -73,6 +72,7 @@ from hankweave_server.local.takeover import (
     refuse_moved_store,
     sweep_agents,
 )
+from hankweave_server.local.targeting import attach_line
 from hankweave_server.logs import flush, logger, server_log
 from hankweave_server.notify import Destination, Notifier
 from hankweave_server.paths import Layout

@@ -18,6 +18,8 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.shapes import Value
 
+HEARTBEAT_INTERVAL = timedelta(seconds=30)  # As Hankweave documents `lastHeartbeat`.
+
 STALE_AFTER = timedelta(seconds=120)
 """Four heartbeats, as in Hankweave: its own servers take a lock over after that."""
 

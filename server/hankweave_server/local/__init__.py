@@ -8,6 +8,7 @@ Modules, in reading order:
 - `project_history`: whose history a project has: the decision, and what it is made from
 - `project_state`: the state of a project put in its place, identified and marked
 - `targeting`: which execution a command means if it names none, and what needs consent
+- `living`: whether a server runs in an execution
 - `catalog`: what the files of an execution tell, for lists
 - `reader`: answers from the server if one runs, else from its files
 - `reports`: the report of an execution, and how long its plan still takes

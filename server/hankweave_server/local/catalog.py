@@ -9,7 +9,6 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -17,21 +16,18 @@ import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.errors import Refused
-from hankweave_protocol.records import ExecutionMeta, RuntimeLock
+from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.shapes import Value
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
-from hankweave_server.domain.liveness import GuardOwner, heartbeat_age
 from hankweave_server.errors import Stop
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.typescript_format import decode_state
+from hankweave_server.local.living import living_server
 from hankweave_server.local.reader import journal_lines, reading_store
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock import lock_file
-from hankweave_server.runtime_lock.held import HEARTBEAT_INTERVAL
-from hankweave_server.runtime_lock.lock_file import decoded, read_record
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
 
@@ -50,8 +46,6 @@ Standing = Literal[
 ]
 
 _BEHIND = ("completed", "skipped")
-_FRESH = 3 * HEARTBEAT_INTERVAL
-_FILE_LIMIT = 64 * 1024
 
 
 class ListedExecution(Value, kw_only=True, omit_defaults=False):
@@ -243,65 +237,6 @@ def _sentence(problem: Exception) -> str:
         return f"{problem.strerror}: {problem.filename}"
 
     return problem.message if isinstance(problem, Stop) else f"state.json is damaged: {problem}"
-
-
-# --- liveness -------------------------------------------------------------------------------------
-
-
-def living_server(layout: Layout) -> int | None:
-    """Return the pid of the server that is running there, judging by all signs.
-
-    No lock is taken, because even a brief one would refuse a server that starts at this moment.
-    """
-    pid, lives = _last_server(layout)
-    return pid if lives else None
-
-
-def dead_server(layout: Layout) -> int | None:
-    """Return the pid of a server that died there without removing its lock file."""
-    pid, lives = _last_server(layout)
-    return None if lives else pid
-
-
-def _last_server(layout: Layout) -> tuple[int | None, bool]:
-    """Return the pid in the lock file, if there is one, and whether that server lives."""
-    try:
-        record = read_record(layout.runtime_lock)
-        owner = decoded(GuardOwner, _small(layout.lock_guard))
-    except OSError:
-        return None, False
-
-    return (None, False) if record is None else (record.pid, _lives(record, owner))
-
-
-def _lives(record: RuntimeLock, owner: GuardOwner | None) -> bool:
-    if owner is not None and owner.wrote(record) and _is_of_this_machine(owner):
-        return lock_file.start_ticks(record.pid) == owner.start_ticks
-
-    age = heartbeat_age(record, datetime.now(UTC))
-    return age is not None and timedelta(0) <= age < _FRESH
-
-
-def _is_of_this_machine(owner: GuardOwner) -> bool:
-    """Return whether the owner's pids are comparable to those of this process.
-
-    An owner from before the last boot is recognised as dead by its start ticks.
-    """
-    return owner.pid_namespace == lock_file.pid_namespace() and (
-        owner.boot_id == lock_file.boot_id()
-    )
-
-
-def _small(path: Path) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return b""
-
-    try:
-        return os.read(descriptor, _FILE_LIMIT)
-    finally:
-        os.close(descriptor)
 
 
 # --- slower facts ---------------------------------------------------------------------------------

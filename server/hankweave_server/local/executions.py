@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -27,13 +28,15 @@ from hankweave_server.clock import Clock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hank.load import LoadedHank
 from hankweave_server.local.project_history import LocatedHistory, locate
 from hankweave_server.local.project_state import SettledHistory, record, settle
 from hankweave_server.paths import Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import DisplacedData
+
+if TYPE_CHECKING:
+    from hankweave_server.hank.load import LoadedHank
 
 
 def layout_in(workspace: Path) -> Layout:

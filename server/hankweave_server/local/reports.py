@@ -35,8 +35,9 @@ from hankweave_server.hank.load import load_unchecked
 from hankweave_server.ledger.journal import Journal, JournalCorrupt, LongJournalLine
 from hankweave_server.ledger.open import fold_journal
 from hankweave_server.ledger.typescript_format import decode_state
-from hankweave_server.local.catalog import executions_in, living_server
+from hankweave_server.local.catalog import executions_in
 from hankweave_server.local.executions import executions_root
+from hankweave_server.local.living import living_server
 from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import layout_of, read_meta

@@ -20,7 +20,6 @@ from hankweave_client.reconnect import Backoff
 from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
-from hankweave_server.local.reader import on_files
 from hankweave_server.local.targeting import is_default
 from hankweave_server.worktree.data_source import layout_of
 
@@ -80,11 +79,6 @@ def for_a_person(hint: str | None, root: Path | None = None) -> str | None:
         hint = re.sub(pattern, words, hint)
 
     return hint if root is None else _aimed(hint, root)
-
-
-def attach_line(root: Path) -> str:
-    """Return the command line that shows a running server, from whatever directory."""
-    return f"hankweave attach -e {shlex.quote(str(root))}"
 
 
 def command(words: str, root: Path) -> str:
@@ -166,4 +160,7 @@ def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
     try:
         return at_server(root, work)
     except (NotRunning, ConnectionRefusedError):
+        # Imported here because only this needs the libraries that read checkpoints.
+        from hankweave_server.local.reader import on_files
+
         return on_files(layout_of(root), work)

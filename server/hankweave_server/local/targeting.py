@@ -9,6 +9,7 @@ it uses. Without a terminal it refuses an ambiguous choice, and moving or removi
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +20,9 @@ from hankweave_protocol import instants
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local import catalog, executions
+from hankweave_server.local import executions
 from hankweave_server.local.executions import can_ask, executions_root
+from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.runtime_lock.lock_file import read_record
@@ -60,7 +62,7 @@ def choose(execution: Path | None) -> Choice:
         )
 
     known = [path for path in known if not _is_attempt(path)] or known
-    living = [path for path in known if catalog.living_server(Layout.of_execution(path))]
+    living = [path for path in known if living_server(Layout.of_execution(path))]
     if len(living) == 1:
         return Choice(living[0], "only server")
 
@@ -73,7 +75,7 @@ def listening_on(port: int) -> Path:
     for path in _folders_in(executions_root()):
         layout = Layout.of_execution(path)
         record = read_record(layout.runtime_lock)
-        if record is not None and record.port == port and catalog.living_server(layout):
+        if record is not None and record.port == port and living_server(layout):
             return path
 
     raise Stop(
@@ -137,6 +139,11 @@ def require_execution(root: Path) -> None:
         else f"It is inside one: use `-e {outer}`."
     )
     raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT, hint=where)
+
+
+def attach_line(root: Path) -> str:
+    """Return the command line that shows a running server, from whatever directory."""
+    return f"hankweave attach -e {shlex.quote(str(root))}"
 
 
 def is_default(root: Path) -> bool:

@@ -28,6 +28,7 @@ from hankweave_protocol.records import RuntimeLock
 from hankweave_server import fsutil
 from hankweave_server.clock import Clock
 from hankweave_server.domain.liveness import (
+    HEARTBEAT_INTERVAL,
     STALE_AFTER,
     Free,
     GuardOwner,
@@ -161,8 +162,6 @@ def _announcement(record: RuntimeLock, span: float) -> str:
         f"waiting up to {span:.0f} s for its next heartbeat."
     )
 
-
-HEARTBEAT_INTERVAL = timedelta(seconds=30)  # As Hankweave documents `lastHeartbeat`.
 
 _LOOK_INTERVAL = timedelta(seconds=1)
 """Between two checks that the directory is still held: a loss must not last a whole heartbeat."""

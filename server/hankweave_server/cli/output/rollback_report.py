@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from hankweave_protocol.records import KeptFile, RollbackReport, TouchedFile
-from hankweave_server.cli.output.pictures import print_patch
+from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
 from hankweave_server.cli.output.text import say, size_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.plain_text import printable
@@ -46,7 +45,15 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
         sha = report.safety.checkpoint_sha[:12]
         click.echo(f"All of this is saved in safety checkpoint {sha}.")
 
-    for diff in report.diffs:
+    if report.diffs:
+        _print_diffs(report.diffs)
+
+
+def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:
+    # Imported here because only patches need rich.
+    from hankweave_server.cli.output.pictures import print_patch
+
+    for diff in diffs:
         if diff.patch:
             print_patch(diff.patch)
         else:

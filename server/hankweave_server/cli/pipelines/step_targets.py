@@ -23,8 +23,8 @@ from hankweave_server.cli.remote import print_json
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
-from hankweave_server.local.catalog import living_server
 from hankweave_server.local.executions import is_in_git
+from hankweave_server.local.living import living_server
 from hankweave_server.local.server_session import look
 from hankweave_server.user_git.store import WorkspaceGit
 from hankweave_server.worktree.data_source import layout_of
