@@ -355,7 +355,7 @@ class Recording:
                 files.append(self._staged_intent(request.intent_of(made)))
 
             self._repo.publish(
-                staging, _moves(request, commit, notes), files, tail=self._tail_of(request)
+                staging, self._moves(request, commit, notes), files, tail=self._tail_of(request)
             )
         except BaseException:
             staging.abandon()
@@ -551,6 +551,20 @@ class Recording:
         except (KeyError, ValueError):
             return commit, self._notes_gathered(commit, content, staging)
 
+    def _moves(self, request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[str, str]:
+        """Return the refs that a new checkpoint moves, in their order."""
+        moves: dict[str, str] = {} if notes is None else {NOTES_REF: notes}
+        if request.before is not None:
+            # Files that a rollback is about to overwrite are not part of the run's history.
+            return {**moves, SAFETY + commit: commit}
+
+        branch = BRANCHES + branch_of(request.run_id)
+        moves[branch] = commit
+        if not self._repo.is_attached_to(request.run_id):
+            moves["HEAD"] = f"ref: {branch}"
+
+        return moves
+
     def _notes_gathered(self, commit: Sha, content: bytes, staging: ObjectStaging) -> Sha:
         """Write the notes from what older notes trees have, because the present one is damaged."""
         self._repo.doubt()
@@ -597,14 +611,6 @@ def _changes_of(merged: TreeMerge) -> Iterator[WorkTreeChange]:
             kind = kind_of_change(each.ours, each.result)
             size = 0 if each.result is None else merged.objects.size(each.result[1])
             yield WorkTreeChange(each.path, kind, size)
-
-
-def _moves(request: CheckpointRequest, commit: Sha, notes: Sha | None) -> dict[str, str]:
-    """Return the refs that a new checkpoint moves."""
-    # Files that a rollback is about to overwrite are not part of the run's history.
-    on_branch = request.before is None
-    ref = BRANCHES + branch_of(request.run_id) if on_branch else SAFETY + commit
-    return {ref: commit} if notes is None else {NOTES_REF: notes, ref: commit}
 
 
 def kind_of_change(old: tuple[int, bytes] | None, new: tuple[int, bytes] | None) -> ChangeKind:

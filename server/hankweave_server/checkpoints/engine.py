@@ -359,16 +359,6 @@ class CheckpointEngine:
     def tip(self, run_id: RunId) -> Sha | None:
         return self._repo.tip(run_id)
 
-    def start_branch(self, run_id: RunId, at: Sha | None) -> None:
-        """Attach HEAD to the run's branch, creating it at a commit (seed 000, "New branch").
-
-        With `at` None the branch begins with its first checkpoint. An existing branch stays.
-        """
-        if self._repo.tip(run_id) is None and at is not None:
-            self._repo.point_branch(run_id, self._commit(at).sha)
-
-        self._repo.attach(run_id)
-
     def detach(self, at: Sha) -> None:
         """Detach HEAD at a commit; every branch keeps its history."""
         self._repo.detach(self._commit(at).sha)
@@ -806,18 +796,16 @@ class CheckpointEngine:
         return tip if tip and self.exists(tip) else self._whole_or_none(self._repo.head())
 
     def _parent_of_next(self, run_id: RunId) -> Sha | None:
-        """Return the parent of a run's next checkpoint, and make HEAD follow its branch."""
+        """Return the parent of a run's next checkpoint.
+
+        The checkpoint itself creates the branch, at HEAD (seed 000, "New branch"), and attaches
+        HEAD to it.
+        """
         tip = self._repo.tip(run_id)
         if tip is None:
-            tip = self._whole_or_none(self._repo.head())
-            self.start_branch(run_id, tip)
-        elif not self.exists(tip):
-            tip = self._replaced_tip(run_id)
+            return self._whole_or_none(self._repo.head())
 
-        if not self._repo.is_attached_to(run_id):
-            self._repo.attach(run_id)
-
-        return tip
+        return tip if self.exists(tip) else self._replaced_tip(run_id)
 
     def _whole_or_none(self, sha: Sha | None) -> Sha | None:
         """Return a commit or, if it cannot be read, the newest readable one; None without any."""

@@ -465,10 +465,6 @@ class ShadowRepo:
 
         return Sha(str(self._repo.head.target))
 
-    def attach(self, run: RunId) -> None:
-        """Make HEAD follow the run's branch, which need not exist."""
-        self.publish(None, {"HEAD": f"ref: {BRANCHES}{branch_of(run)}"})
-
     def is_attached_to(self, run: RunId) -> bool:
         return self._repo.references["HEAD"].target == BRANCHES + branch_of(run)
 

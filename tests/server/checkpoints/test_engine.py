@@ -230,7 +230,6 @@ def test_an_untracked_file_in_the_way_is_saved_first(lab):
     """A file that a rollback must overwrite, tracked or not, is in the safety checkpoint."""
     lab.write("a.md", "tracked then")
     made = lab.checkpoint("*.md")
-    lab.engine.start_branch(RunId("other"), None)
     lab.delete("a.md")
     lab.checkpoint("*.txt", run=RunId("other"))
     lab.write("a.md", "untracked now")
@@ -277,7 +276,6 @@ def test_a_new_branch_begins_at_the_rollback_point(lab):
     second = lab.checkpoint(run=RunId("r1"))
     lab.engine.detach(first.sha)
 
-    lab.engine.start_branch(RunId("r2"), first.sha)
     third = lab.checkpoint(run=RunId("r2"))
 
     assert lab.engine.facts(third.sha).parents == (first.sha,)

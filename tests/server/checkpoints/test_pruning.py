@@ -333,7 +333,7 @@ def test_a_decision_is_not_carried_out_when_its_checkpoints_are_needed(
     elif how == "move":
         lab.git("update-ref", f"refs/heads/run-{FIRST}", past.tail[1])
     else:
-        lab.engine.start_branch(RunId("1736000000002-cccccc-cccccc"), past.tail[0])
+        lab.git("update-ref", "refs/heads/run-1736000000002-cccccc-cccccc", past.tail[0])
 
     with pytest.raises(PruningOutdated):
         housekeeping.prune(pruning, never)

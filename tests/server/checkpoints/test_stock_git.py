@@ -19,7 +19,6 @@ def history(lab):
     lab.write("schema.ts", "one\ntwo\nthree\nfive\n")
     second = lab.checkpoint(run=RunId("r1"), kind="error", name="Build Zod", codon="build-schema")
     lab.engine.detach(first.sha)
-    lab.engine.start_branch(RunId("r2"), first.sha)
     lab.delete("schema.ts")
     lab.write("renamed.ts", "one\ntwo\nthree\nfour\n")
     third = lab.checkpoint(run=RunId("r2"), name="Again", codon="build-schema")
