@@ -311,11 +311,19 @@ class CheckpointEngine:
         """Return whether there is a write-ahead log."""
         return self._wal is not None
 
-    def scan_changes(self, patterns: Iterable[str]) -> tuple[WorkTreeChange, ...]:
-        """Return what changed since the last checkpoint and was not returned by an earlier call."""
+    def scan_changes(
+        self, patterns: Iterable[str], *, trusts_stat_data: bool = False
+    ) -> tuple[WorkTreeChange, ...]:
+        """Return what changed since the last checkpoint and was not returned by an earlier call.
+
+        A scan that trusts stat data costs less, and may miss what open writers wrote.
+        """
         with self._remembering_nothing_false():
             head, wanted = self.head(), tuple(patterns)
             pending = self._memory.refresh(head, wanted)
+            if not trusts_stat_data:
+                pending = self._memory.with_held(pending)
+
             if head is not None and not self.exists(head):
                 return ()  # Changes since a lost commit cannot be determined.
 
@@ -481,7 +489,7 @@ class CheckpointEngine:
         meter.begin("scanning", "files")
         with self._remembering_nothing_false():
             wanted = tuple(patterns)
-            pending = self._memory.refresh(self.head(), wanted)
+            pending = self._memory.with_held(self._memory.refresh(self.head(), wanted))
             with self._memory.descent.fresh() as descent:
                 plan = Planning(
                     snapshot,

@@ -278,14 +278,14 @@ class Planning:
         """Observe a path; mark it as unsaved if no checkpoint has it in this state.
 
         HEAD may have it, or the checkpoint in which it was last captured: that is another one
-        after a rollback that left it as it was.
+        after a rollback that left it as it was. Stat data need not show that it has changed.
         """
         seen = self._observer.at(path)
         file = self._table.files.get(path)
-        if isinstance(seen, CapturedFile) and (path in self._doubted or file is None):
+        if isinstance(seen, CapturedFile):
             now = Entry(seen.git_mode, seen.digest)
             captured = None if file is None else (file.captured[0], file.captured[2])
-            if captured != now != self._recorded.entry(self._head, path):
+            if now != captured and now != self._recorded.entry(self._head, path):
                 self._draft.unsaved.add(path)
         elif isinstance(seen, Vanished) and path in self._table.gone:
             self._draft.unsaved.add(path)

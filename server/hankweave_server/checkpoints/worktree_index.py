@@ -293,6 +293,14 @@ class WorkTreeMemory:
         self.follow(parent)
         return self.scan.refresh(UnifiedFileResolver(patterns), also)
 
+    def with_held(self, pending: list[TrackedFile]) -> list[TrackedFile]:
+        """Add the files that a process may have written to although their stat data has not moved.
+
+        They must be read before their content counts as known.
+        """
+        known = {file.slot for file in pending}
+        return pending + [file for file in self.scan.held() if file.slot not in known]
+
     def has_planned(
         self, plan: RestorePlan, patterns: Iterable[str], pending: list[TrackedFile]
     ) -> None:

@@ -147,3 +147,46 @@ def test_what_is_written_unseen_after_the_safety_checkpoint_stays(lab, is_remove
     assert lab.read("a")[:1] == b"2"
     lab.rollback(target.sha)
     assert lab.exists("a") != is_removed
+
+
+@pytest.mark.parametrize("has_leases", [True, False])
+@pytest.mark.parametrize("is_removed", [False, True], ids=["replaced", "removed"])
+def test_a_plan_names_what_was_written_unseen_since_the_last_checkpoint(
+    lab, monkeypatch, is_removed, has_leases
+):
+    """It is in no checkpoint, and a rollback that keeps edits must know that it is one."""
+    if not has_leases:
+        monkeypatch.setattr("hankweave_server.checkpoints.file_reader.has_writer", lambda _: None)
+
+    empty = lab.checkpoint()
+    before, mapping = mapped(lab, "a")
+    target = empty if is_removed else before
+    assert lab.engine.plan_restore(target.sha, ("**",)).unsaved == frozenset()
+
+    mapping[0] = ord("2")
+
+    assert lab.engine.plan_restore(target.sha, ("**",)).unsaved == {b"a"}
+
+
+def test_what_was_written_unseen_to_a_file_that_seems_to_be_as_wanted_is_restored(lab):
+    """A plan that compared recorded content alone would not find any difference."""
+    _, mapping = mapped(lab, "a")
+    target = lab.checkpoint()
+    mapping[0] = ord("2")
+
+    plan = lab.engine.plan_restore(target.sha, ("**",))
+
+    assert [entry.path for entry in plan.updated] == [b"a"]
+    assert plan.unsaved == {b"a"}
+
+
+def test_a_scan_reports_once_what_stat_data_does_not_show(lab):
+    """One that trusts stat data may leave it to the next one that does not."""
+    _, mapping = mapped(lab, "a")
+    mapping[0] = ord("2")
+
+    found = lab.engine.scan_changes(("**",), trusts_stat_data=True)
+    found += lab.engine.scan_changes(("**",))
+
+    assert [change.path for change in found] == [b"a"]
+    assert lab.engine.scan_changes(("**",)) == ()

@@ -338,17 +338,21 @@ class EventRecorder:
 
         await self._note_news(news, source)
 
-    async def announce_work(self, source: FileSource, first: tuple[Entry, ...] = ()) -> None:
+    async def announce_work(
+        self, source: FileSource, first: tuple[Entry, ...] = (), *, is_frequent: bool = False
+    ) -> None:
         """Report what the agent changed since the last scan, and what people did meanwhile.
 
         `first` is posted before.
         """
         async with self.files:
-            news = await self._scan_work(source, first)
+            news = await self._scan_work(source, first, is_frequent=is_frequent)
 
         await self._note_news(news, source)
 
-    async def _scan_work(self, source: FileSource, first: tuple[Entry, ...] = ()) -> News:
+    async def _scan_work(
+        self, source: FileSource, first: tuple[Entry, ...] = (), *, is_frequent: bool = False
+    ) -> News:
         calls = self._calls
         before = calls.scans() | Reach(paths=self._written_by_sentinels())
 
@@ -358,7 +362,12 @@ class EventRecorder:
             return frozenset() if people and await self._has_left_processes() else people
 
         news = await self._news.scan_and_report(
-            source, self._run_id, self._codon_id, first=first, by_people=by_people
+            source,
+            self._run_id,
+            self._codon_id,
+            first=first,
+            by_people=by_people,
+            is_frequent=is_frequent,
         )
         calls.credit(news.people)
         self._scanned_ticks = ticks_now()
@@ -424,7 +433,7 @@ class EventRecorder:
         since = self._ctx.clock.monotonic() - self._looked_at
         is_chatter = self._fruitless_looks > CHATTER and since < CHATTER_INTERVAL
         if "turn" in self._points and not is_chatter:
-            await self.announce_work(FileSource(kind="tool_use"))
+            await self.announce_work(FileSource(kind="tool_use"), is_frequent=True)
             await self._reach("turn")
 
     # --- scans before the agent writes -----------------------------------------------------------
@@ -477,7 +486,7 @@ class EventRecorder:
         """Save the present files, if anything has changed, before an agent changes more."""
         if "before-tool" in self._points:
             started = anyio.current_time()
-            await self.announce_work(FileSource(kind="tool_use"))
+            await self.announce_work(FileSource(kind="tool_use"), is_frequent=True)
             cost = anyio.current_time() - started
             await self._reach("before-tool", label)
             self._pace.looked(anyio.current_time(), cost)
@@ -556,7 +565,7 @@ class EventRecorder:
             self._note_whether_it_waited(done)
             source = FileSource(kind="tool_use", tool_use_id=done.tool_use_id)
             # In one piece: after a crash, a call with a result has been followed by a scan.
-            await self.announce_work(source, first=entries)
+            await self.announce_work(source, first=entries, is_frequent=True)
         else:
             await self._post(*entries)
 

@@ -94,14 +94,16 @@ class FileChangeReporter:
         urgent: bool = True,
         first: tuple[Entry, ...] = (),
         by_people: ByPeople | None = None,
+        is_frequent: bool = False,
     ) -> News:
         """Post the changes and the owner of each; return what was found.
 
         `by_people` is called after a scan that found something, and returns which paths people
         changed. `first` is posted before the changes. Unless `urgent`, the events are written with
-        the checkpoint that the caller takes next.
+        the checkpoint that the caller takes next. A frequent scan leaves to a later one what only
+        the content of files shows.
         """
-        changes = await self._changes()
+        changes = await self._changes(trusts_stat_data=is_frequent)
         people = frozenset[bytes]()
         if changes and by_people is not None:
             people = await by_people(change.path for change in changes)
@@ -142,10 +144,12 @@ class FileChangeReporter:
         entries = await self._entries(captured.changes, PERSON, None, captured.digests)
         await self._post(entries, run_id, None, urgent=False)
 
-    async def _changes(self) -> tuple[WorkTreeChange, ...]:
-        """Return what changed in the tracked files since the last scan."""
+    async def _changes(self, *, trusts_stat_data: bool = False) -> tuple[WorkTreeChange, ...]:
+        """Return what changed in the tracked files since the last scan (`scan_changes`)."""
         patterns = self._ctx.patterns()
-        return await self._ctx.checkpointer.call(lambda engine: engine.scan_changes(patterns))
+        return await self._ctx.checkpointer.call(
+            lambda engine: engine.scan_changes(patterns, trusts_stat_data=trusts_stat_data)
+        )
 
     async def _entries(
         self,
