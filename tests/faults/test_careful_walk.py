@@ -4,11 +4,14 @@ An agent, a person and another program change files; clients roll back, undo and
 cannot be replaced; and the server is killed at any call. After each round every byte that a person
 wrote is on disk or in a recorded checkpoint, and every acknowledged act can be undone.
 
-A seed draws a walk of `LENGTH` rounds. A walk that goes wrong prints what it did as a script, in
-the long tier as small as a few further walks could make it. Both can be repeated:
+In the long tier, a seed draws a walk of `LENGTH` rounds. A walk that goes wrong prints what it did
+as a script, as small as a few further walks could make it. Both can be repeated:
 
     HANKWEAVE_LONG_TIER=1 scripts/test tests/faults/test_careful_walk.py -k seed-7
     HANKWEAVE_WALK=script.txt scripts/test tests/faults/test_careful_walk.py
+
+The scripts in `walks/` are walked in every tier: each is about a fault that a walk has found, or
+about one that would be as bad.
 """
 
 from __future__ import annotations
@@ -28,10 +31,9 @@ from support.walk.acts import Round, draw, parsed, script
 from support.walk.driver import Walk, kind_of
 from support.walk.shrink import shrunk
 
+WALKS = Path(__file__).with_name("walks")
 LENGTH = 20
 """Rounds of a walk."""
-FEW = 5
-"""Rounds of the one walk in the fast tier."""
 TRIES = 40
 """Walks that are made to find a smaller script."""
 SCRIPT = "HANKWEAVE_WALK"
@@ -39,13 +41,14 @@ SCRIPT = "HANKWEAVE_WALK"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    rounds = metafunc.config.getoption("--rounds") if IS_LONG else FEW
-    walks = [
-        pytest.param(draw(seed, min(LENGTH, rounds - at)), id=f"seed-{seed}")
-        for seed, at in enumerate(range(0, rounds, LENGTH))
-    ]
-    if path := os.environ.get(SCRIPT):
-        walks = [pytest.param(parsed(Path(path).read_text()), id=Path(path).stem)]
+    given, rounds = os.environ.get(SCRIPT), metafunc.config.getoption("--rounds")
+    scripts = [Path(given)] if given else sorted(WALKS.glob("*.txt"))
+    walks = [pytest.param(parsed(path.read_text()), id=path.stem) for path in scripts]
+    if IS_LONG and not given:
+        walks += [
+            pytest.param(draw(seed, min(LENGTH, rounds - at)), id=f"seed-{seed}")
+            for seed, at in enumerate(range(0, rounds, LENGTH))
+        ]
 
     metafunc.parametrize("drawn", walks)
 

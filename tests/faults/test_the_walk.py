@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from support.walk.acts import Back, Edit, Map, Step, draw, parsed, script
 from support.walk.model import Model, Restored
 from support.walk.shrink import shrunk
 
+WALKS = Path(__file__).with_name("walks")
 NOWHERE: frozenset[tuple[str, bytes]] = frozenset()
 
 
@@ -53,6 +57,21 @@ def test_what_the_person_or_the_agent_has_overwritten_is_not_missed() -> None:
     assert model.violations({"a.txt": b"agent's", "b.txt": b"agent's"}, NOWHERE) == []
 
 
+def test_what_the_agent_moves_is_what_was_there() -> None:
+    """After a restore it may be one of several contents, or none."""
+    for contents, moved in (
+        ({b"x"}, {b"x"}),
+        ({b"x", b"y"}, {b"x", b"y"}),
+        ({b"x", None}, {b"x", b"agent's"}),
+        ({None}, {b"agent's"}),
+    ):
+        model = written()
+        model.may_be["c.txt"] = contents
+        model.agent_moves("c.txt", "b.txt")
+        assert model.may_be["c.txt"] == {None}
+        assert model.may_be["b.txt"] == moved
+
+
 def test_a_file_changes_only_where_a_report_says_so() -> None:
     """Without a report, outside of its paths, and where it says that it kept a file, none may."""
     for report in (
@@ -83,3 +102,11 @@ async def test_a_script_is_made_smaller_as_long_as_it_goes_wrong() -> None:
 
     small = await shrunk([edits, (step, Back(1, undone=True)), edits], goes_wrong, tries=100)
     assert small == [(Step((), meanwhile=(Map("x"),)),), (Back(1),)]
+
+
+@pytest.mark.parametrize("path", sorted(WALKS.glob("*.txt")), ids=lambda path: path.stem)
+def test_a_kept_script_says_what_it_is_about_and_can_be_walked(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("# ")
+    assert parsed(text)
+    assert parsed(script(parsed(text))) == parsed(text)

@@ -324,10 +324,11 @@ def script(rounds: Sequence[Round]) -> str:
 
 
 def parsed(text: str) -> list[Round]:
-    """Return the rounds of a script; empty lines divide them."""
+    """Return the rounds of a script; empty lines divide them, and `#` begins a comment."""
     known = {kind.__name__: kind for kind in (*get_args(Act), Op)}
     rounds = (part.splitlines() for part in text.split("\n\n"))
-    return [tuple(eval(line, known) for line in lines if line.strip()) for lines in rounds if lines]
+    acts = ([line for line in lines if line.strip() and line[0] != "#"] for lines in rounds)
+    return [tuple(eval(line, known) for line in lines) for lines in acts if lines]
 
 
 def spelled(act: object) -> str:

@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Container, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,6 +186,8 @@ class Walk:
         self._where = ""
         self._keeps_edits = self._has_rivals = False
         """How the newest rollback was asked for."""
+        self._held: frozenset[str] = frozenset()
+        """What another program had open after the newest act."""
         work_tree = self.execution / "agentRoot"
         self._world = World(work_tree, folder)
         self._model = Model(elsewhere=(LOG,), untracked=(IGNORED,))
@@ -335,6 +337,8 @@ class Walk:
             case _:
                 pass
 
+        self._held = self._world.held()
+
     def _by_person(self, path: str, done: Done) -> None:
         if done is not None:
             before, after = done
@@ -403,8 +407,11 @@ class Walk:
         possible = (edit for edit in edits if not self._world.is_faulty(edit.path))
         done.extend((edit.path, self._world.edit(edit)) for edit in possible)
 
-    async def _undo_and_redo(self, what: str, before: Files) -> None:
-        """Check that an undo brings back the files, and that a redo takes them away again."""
+    async def _undo_and_redo(self, what: str, before: Files, others: Container[str] = ()) -> None:
+        """Check that an undo brings back the files, and that a redo takes them away again.
+
+        Nothing is known about `others`.
+        """
         client, after = self._client, self._world.files()
         assert client is not None
         if _without_log(before) == _without_log(after):
@@ -425,7 +432,7 @@ class Walk:
                 f"the {name} of {what} leaves {path} as {shown(files.get(path))}, "
                 f"not {shown(expected.get(path))}"
                 for path in sorted({*files, *expected} - named - {LOG})
-                if files.get(path) != expected.get(path)
+                if path not in others and files.get(path) != expected.get(path)
             ]
             if wrong:
                 raise Wrong(*wrong)
@@ -464,8 +471,14 @@ class Walk:
 
         await self._start()
         self._compare()
-        if act.undone and [report.is_asked for report in self._reports[earlier:]] == [False]:
-            await self._undo_and_redo("what the start took back", before)
+        match self._reports[earlier:]:
+            case [Restored(is_asked=False) as report] if act.undone:
+                # Files that were restored before the server died go back as well.
+                gone = {path for path in before if before[path] == report.target.get(path)}
+                done = gone if report.is_finished_late else set()
+                await self._undo_and_redo("what the start took back", before, done)
+            case _:
+                pass
 
     async def _kill_during(self, act: Kill) -> None:
         assert self._server is not None
@@ -611,15 +624,13 @@ class Walk:
 
     def _apply(self, ops: Sequence[Op], *, surely: bool = True) -> None:
         for op in ops:
-            files = self._model.files
             match op:
                 case Op(tool="write" | "shell"):
                     self._model.agent(op.path, text(op.word).encode(), surely=surely)
-                case Op(tool="delete") if op.path in files:
+                case Op(tool="delete") if self._model.may_be.get(op.path, {None}) != {None}:
                     self._model.agent(op.path, None, surely=surely)
-                case Op(tool="rename") if op.path in files and op.path != op.word:
-                    self._model.agent(op.path, None, surely=surely)
-                    self._model.agent(op.word, files[op.path], surely=surely)
+                case Op(tool="rename") if op.path != op.word:
+                    self._model.agent_moves(op.path, op.word, surely=surely)
                 case _:
                     pass
 
@@ -645,6 +656,10 @@ class Walk:
                 paths=None if paths is None else frozenset(paths),
                 named=named,
             )
+            changed = {each.path for each in (*report.updated, *report.removed)}
+            if not restored.is_asked and (taken := changed & self._held):
+                raise Wrong(f"{taken} was replaced although another program has it open")
+
             self._followed.append(restored)
             self._model.restored(restored)
 
@@ -652,6 +667,7 @@ class Walk:
         """Compare the files with the model; then `_reports` has what the server reported."""
         self._follow()
         self._reports, self._followed = self._followed, []
+        self._held = self._world.held()
         if found := self._model.violations(self._world.files(), self._records):
             raise Wrong(*found)
 

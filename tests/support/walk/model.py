@@ -72,12 +72,6 @@ class Model:
     _restored: dict[str, Content] = field(default_factory=dict)
     """What reports say was put into files, since the last comparison."""
 
-    @property
-    def files(self) -> dict[str, bytes]:
-        """Return the files as they are, where that is known."""
-        known = {path: next(iter(any_of)) for path, any_of in self.may_be.items() if any_of}
-        return {path: content for path, content in known.items() if content is not None}
-
     # --- acts -----------------------------------------------------------------------------------
 
     def person(self, path: str, before: Content, content: Content, where: str) -> None:
@@ -98,11 +92,21 @@ class Model:
 
     def agent(self, path: str, content: Content, *, surely: bool = True) -> None:
         """Note that the agent wrote a path, or may have."""
+        self._by_agent(path, {content}, surely=surely)
+
+    def agent_moves(self, path: str, to: str, *, surely: bool = True) -> None:
+        """Note that the agent renamed a file, if there is one, or may have."""
+        contents = self.may_be.get(path, {None})
+        if moved := contents - {None}:
+            self._by_agent(path, {None}, surely=surely)
+            self._by_agent(to, moved, surely=surely and moved == contents)
+
+    def _by_agent(self, path: str, contents: set[Content], *, surely: bool) -> None:
         current = self.may_be.get(path, {None})
         for before in current:
             self._overwritten(path, before)
 
-        self.may_be[path] = {content} if surely else current | {content}
+        self.may_be[path] = contents if surely else current | contents
         self._of_agent.add(path)
         self.writer[path] = "both" if path in self._of_person else "agent"
 

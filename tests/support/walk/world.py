@@ -201,6 +201,17 @@ class World:
         assert self._held is not None
         return os.fstat(self._held).st_ino == path.stat().st_ino
 
+    def held(self) -> frozenset[str]:
+        """Return the files that this program has open or mapped: what it writes reaches them."""
+        inodes = {
+            HELD: None if self._held is None else os.fstat(self._held).st_ino,
+            MAPPED: None if self._mapping is None else self._mapping[1],
+        }
+        here = ((path, self.work_tree / path, inode) for path, inode in inodes.items())
+        return frozenset(
+            path for path, place, inode in here if place.exists() and place.stat().st_ino == inode
+        )
+
     # --- faults ---------------------------------------------------------------------------------
 
     def fault(self, fault: Fault) -> None:
