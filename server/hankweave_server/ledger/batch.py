@@ -58,11 +58,17 @@ replace = msgspec.structs.replace
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An event in the journal and its one encoding, which every client receives."""
+    """An event in the journal and its encoding, which every client receives."""
 
     event: Event
     frame: bytes
-    """The journal's line without its newline."""
+    stored: bytes = b""
+    """The journal's line without its newline, if it is not `frame`; see `snapshots`."""
+
+    @property
+    def line(self) -> bytes:
+        """The journal's line without its newline."""
+        return self.stored or self.frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from pathlib import Path
 import msgspec
 
 from hankweave_server import fsutil
+from hankweave_server.ledger.snapshots import Whole
 
 LINES_APART = 16
 BYTES_APART = 16 << 10
@@ -194,6 +195,7 @@ class Journal:
         self.path = path
         self._descriptor = descriptor
         self._marks = marks
+        self._whole = Whole(self.stored)
 
     @property
     def marks(self) -> Bookmarks:
@@ -267,7 +269,24 @@ class Journal:
         return self._marks.size
 
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
-        """Return the lines after a seq, oldest first, without their newlines."""
+        """Return the events after a seq as they were published, oldest first.
+
+        Raises JournalCorrupt for a snapshot that continues one that is not there.
+        """
+        lines = self.stored(since_seq, limit)
+        return [self._published(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)]
+
+    def _published(self, seq: int, line: bytes) -> bytes:
+        try:
+            return self._whole.line(seq, line)
+        except ValueError as fault:
+            raise JournalCorrupt(self.path, seq, str(fault)) from fault
+
+    def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Return the lines after a seq, oldest first, without their newlines.
+
+        Those of snapshots may be short; see `snapshots`.
+        """
         found = self._marks.find(since_seq, limit)
         if found.count == 0:
             return []
@@ -278,15 +297,33 @@ class Journal:
     def page(
         self, since_seq: int, until_seq: int, most_bytes: int
     ) -> list[bytes | LongJournalLine]:
-        """Return lines after a seq, about `most_bytes` of them, at least one if there is any.
+        """Return events after a seq, about `most_bytes` of them, at least one if there is any.
 
-        A line that is much longer is returned unread, as a LongLine.
+        One that is much longer is returned unread, as a LongLine. Raises as `read`.
         """
+        page: list[bytes | LongJournalLine] = []
+        added = 0
+        for seq, line in enumerate(
+            self._stored_page(since_seq, until_seq, most_bytes), max(since_seq, 0) + 1
+        ):
+            whole = self._published(seq, line) if isinstance(line, bytes) else line
+            if isinstance(whole, bytes) and whole is not line:
+                added += len(whole)
+                if page and added > most_bytes:
+                    break
+
+            page.append(whole)
+
+        return page
+
+    def _stored_page(
+        self, since_seq: int, until_seq: int, most_bytes: int
+    ) -> list[bytes | LongJournalLine]:
         since = max(since_seq, 0)
         count = min(self._marks.page_after(since, most_bytes), max(until_seq - since, 0))
         found = self._marks.find(since, count)
         if found.end - found.begin <= most_bytes + BYTES_APART:
-            return list(self.read(since, count))
+            return list(self.stored(since, count))
 
         # Bookmarks are so close that only the last line of such a stretch can be a long one.
         head = _pread_all(self._descriptor, BYTES_APART, found.begin)

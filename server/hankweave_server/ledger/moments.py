@@ -92,7 +92,7 @@ class Moments:
     def _folded_to(self, seq: int) -> Moment:
         moment = self._kept[bisect_right(self._seqs, seq) - 1]
         while (since := moment.state.last_event_seq) < seq:
-            lines = self._journal.read(since, min(LINES_APART, seq - since))
+            lines = self._journal.stored(since, min(LINES_APART, seq - since))
             moment = self._folded_over(moment, lines)
             self._keep(moment)
 

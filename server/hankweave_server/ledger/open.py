@@ -236,7 +236,7 @@ def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None
     last = journal.last_seq if until is None else min(until, journal.last_seq)
     while state.last_event_seq < last:
         since = state.last_event_seq
-        for line in journal.read(since, min(PAGE, last - since)):
+        for line in journal.stored(since, min(PAGE, last - since)):
             state = folded(journal, state, line)
 
     return state

@@ -69,7 +69,7 @@ import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -93,6 +93,7 @@ from hankweave_server.ledger.disk_space import Pause, Reserve, Space
 from hankweave_server.ledger.journal import JournalFull, JournalWriteFailed, LongJournalLine
 from hankweave_server.ledger.moments import Moment, Moments
 from hankweave_server.ledger.open import KnownShas, OpenedLedger, Rebuild, open_ledger
+from hankweave_server.ledger.snapshots import Shortening
 from hankweave_server.paths import Layout
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
@@ -198,6 +199,7 @@ class Ledger:
         self.digest: JournalDigest = opened.digest
         """The facts that starts and rollbacks need from the published events."""
         self._moments = Moments(opened.journal)
+        self._shortening = Shortening()
         self._store = opened.store
         self._clock = clock
         self._new_id = new_id
@@ -326,8 +328,8 @@ class Ledger:
         """
         self._require_working()
         batches = (*self._in_hand, *self._pending)
-        frames = [each.frame + b"\n" for batch in batches for each in batch.published]
-        return Decided(self.state.last_event_seq, self._told_bytes, b"".join(frames))
+        lines = [each.line + b"\n" for batch in batches for each in batch.published]
+        return Decided(self.state.last_event_seq, self._told_bytes, b"".join(lines))
 
     async def settle(self) -> None:
         """Wait until the queue is short enough; raise LedgerFailed."""
@@ -362,6 +364,7 @@ class Ledger:
             entries = tuple(map(self.redactor.value, entries))
             published, state = self._composed(entries, about)
 
+        published = tuple(map(self._as_stored, published))
         self.state = state
         return self._queue(
             _Batch(
@@ -377,6 +380,10 @@ class Ledger:
         self, entries: tuple[Entry, ...], about: About
     ) -> tuple[tuple[Published, ...], State]:
         return compose(self.state, entries, about, clock=self._clock, new_id=self._new_id)
+
+    def _as_stored(self, each: Published) -> Published:
+        line = self._shortening.stored(each.event.seq, each.frame)
+        return each if line is each.frame else replace(each, stored=line)
 
     def _queue(self, batch: _Batch) -> _Batch:
         self._pending.append(batch)
@@ -477,7 +484,7 @@ class Ledger:
         saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
         shows = saves or any(each.must_show for each in batches)
-        lines = [each.frame for batch in batches for each in batch.published]
+        lines = [each.line for batch in batches for each in batch.published]
         work = _Writing(lines, state if shows else None, saves)
         try:
             await self.space.insist(
@@ -557,7 +564,7 @@ class Ledger:
         for batch in batches:
             self.durable_state = batch.state
             for each in batch.published:
-                self.digest.add(each.frame)
+                self.digest.add(each.line)
                 for listener in tuple(self._listeners):
                     try:
                         listener(each)

@@ -44,7 +44,7 @@ class MemoryJournal(Journal):
     def last_seq(self) -> int:
         return len(self.lines)
 
-    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+    def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         found = self.lines[since_seq : None if limit is None else since_seq + limit]
         self.read_lines += len(found)
         return found

@@ -1,0 +1,173 @@
+"""Snapshots in the journal: short in the file, and whole for whoever reads an event."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hankweave_protocol import codec
+from hankweave_protocol.events import Event, Info, StateSnapshot
+from hankweave_protocol.ids import CodonId, EventSeq
+from hankweave_protocol.state import CodonExecution
+from hankweave_server.ledger import snapshots
+from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.snapshots import Shortening, Whole
+from hankweave_server.ledger.writer import Ledger, Published
+from hankweave_server.paths import Layout
+from support.histories import SteppingClock, completed
+
+SHOWN = 5
+
+
+def a_snapshot(codons: Sequence[CodonExecution]) -> StateSnapshot:
+    return StateSnapshot(
+        completed_codons=tuple(codons),
+        file_tree=(),
+        total_cost=0.25,
+        total_time=1,
+        is_rolling_back=False,
+    )
+
+
+def codon(number: int) -> CodonExecution:
+    ended = completed()
+    return msgspec.structs.replace(ended, codon_id=CodonId(f"work#{number}"))
+
+
+def frame(seq: int, codons: Sequence[CodonExecution] | None) -> bytes:
+    """Return a snapshot of these codons, or another event."""
+    data = Info(message='"type":"state.snapshot"') if codons is None else a_snapshot(codons)
+    event = Event(
+        id=f"e-{seq}",
+        seq=EventSeq(seq),
+        timestamp="2025-01-04T12:00:00.000Z",
+        type=data.TYPE,
+        data=data,
+    )
+    return codec.encode(event)
+
+
+def loop_of(count: int) -> list[bytes]:
+    """Return the snapshots of codons that end one after the other."""
+    ended = [codon(number) for number in range(count)]
+    return [frame(seq, ended[max(0, seq - SHOWN) : seq][::-1]) for seq in range(1, count + 1)]
+
+
+def stored(frames: Sequence[bytes]) -> list[bytes]:
+    shortening = Shortening(short_enough=0)
+    return [shortening.stored(seq, each) for seq, each in enumerate(frames, start=1)]
+
+
+def whole(lines: Sequence[bytes]) -> Whole:
+    return Whole(lambda since, count: list(lines[since : since + count]))
+
+
+STEPS = st.lists(st.sampled_from(["ends", "ends", "says", "again", "back", "other"]), max_size=40)
+
+
+@given(STEPS, st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_every_snapshot_is_read_as_it_was_published(steps: list[str], chance: random.Random):
+    """Whatever happens between two snapshots, and in whichever order they are read."""
+    past: list[CodonExecution] = []
+    frames: list[bytes] = []
+    for number, step in enumerate(steps, start=1):
+        if step == "ends":
+            past.append(codon(number))
+        elif step == "back":
+            past = past[:-2]
+        elif step == "other":
+            past = [*past[:-1], codon(number)]
+
+        frames.append(frame(number, None if step == "says" else past[-SHOWN:][::-1]))
+
+    lines = stored(frames)
+    order = list(range(len(lines)))
+    chance.shuffle(order)
+    for reader, seqs in ((whole(lines), range(len(lines))), (whole(lines), order)):
+        assert all(reader.line(at + 1, lines[at]) == frames[at] for at in seqs)
+
+
+def test_a_codons_end_costs_what_ended():
+    """The line of a snapshot has the one codon that has ended since the snapshot before it."""
+    lines = stored(loop_of(30))
+    assert [line.count(b'"codonId"') for line in lines[1:]] == [1] * 29
+
+
+def test_a_snapshot_of_few_codons_is_whole():
+    """Most executions are short: their journal is as readable as ever."""
+    shortening = Shortening()
+    frames = [frame(seq, [codon(number) for number in range(seq)][::-1]) for seq in range(1, 20)]
+    in_full = [shortening.stored(seq, each) == each for seq, each in enumerate(frames, start=1)]
+    assert in_full == [len(each) <= snapshots.SHORT_ENOUGH for each in frames]
+    assert set(in_full) == {True, False}
+
+
+def test_a_snapshot_is_whole_after_a_start_and_after_a_rollback():
+    """A new writer does not know the last one, and a shorter thread continues none."""
+    ended = [codon(number) for number in range(4)]
+    before = [frame(1, ended[1::-1]), frame(2, ended[2::-1]), frame(3, ended[1::-1])]
+    assert [line == each for line, each in zip(stored(before), before, strict=True)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_snapshot_is_whole_when_enough_has_happened_since_the_last(monkeypatch):
+    """Both many events and many bytes: each of them alone would come too often."""
+    frames = loop_of(30)
+    for events, size, apart in ((1, 1, 1), (7, 1, 7), (7, 1 << 30, 30), (1 << 30, 1, 30)):
+        monkeypatch.setattr(snapshots, "EVENTS_APART", events)
+        monkeypatch.setattr(snapshots, "BYTES_APART", size)
+        in_full = [at for at, line in enumerate(stored(frames)) if line == frames[at]]
+        assert in_full == list(range(0, 30, apart))
+
+
+def test_a_snapshot_whose_predecessor_is_missing_is_damage(tmp_path: Path):
+    """A file that somebody edited is not shown with fewer codons than there were."""
+    lines = stored(loop_of(4))
+    journal, _ = Journal.open(tmp_path / "events" / "events.jsonl")
+    journal.append([lines[0], frame(2, None), lines[2]])
+    with pytest.raises(JournalCorrupt, match="continues one that is not there"):
+        journal.read(2)
+
+    journal.close()
+
+
+async def test_clients_are_told_whole_snapshots_live_and_from_the_past(tmp_path: Path):
+    """The file alone has the short form: subscribers, pages and a later reader see whole events."""
+    layout, told = Layout.of_execution(tmp_path), list[bytes]()
+
+    def listen(each: Published) -> None:
+        told.append(each.frame)
+
+    ended = [codon(number) for number in range(40)]
+    ledger = await Ledger.open(layout, SteppingClock())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ledger.run)
+        with ledger.subscribe(listen):
+            await ledger.record(Info(message="begins"))
+            for number in range(len(ended)):
+                await ledger.record(a_snapshot(ended[: number + 1][::-1]))
+
+        assert ledger.read(0) == told
+        assert ledger.read(20, 3) == told[20:23]
+        pages: list[bytes] = []
+        while page := ledger.page(len(pages)):
+            pages += [each for each in page if isinstance(each, bytes)]
+
+        assert pages == told
+        await ledger.aclose()
+
+    journal = Journal.for_reading(layout.journal)
+    assert journal.read(0) == told
+    assert journal.size < sum(map(len, told)) / 5
+    journal.close()
