@@ -113,8 +113,11 @@ class StateStore:
         weakref.finalize(self, os.close, descriptor)
         return Path(f"/proc/self/fd/{descriptor}")
 
-    def save(self, state: State, *, durable: bool = True) -> None:
-        """Write the state, and make it durable; raise OSError, with state.json unchanged."""
+    def save(self, state: State, *, durable: bool = True) -> int:
+        """Write the state, make it durable, and return its bytes.
+
+        Raises OSError, with state.json unchanged.
+        """
         encoded = msgspec.json.format(codec.encode(state), indent=2) + b"\n"
         fsutil.write_private(self._temporary, encoded, durable=durable)
         if self._primary_is_good:
@@ -125,6 +128,8 @@ class StateStore:
         if durable:
             fsutil.sync_directory(self._primary.parent)
             self._primary_is_good = True
+
+        return len(encoded)
 
     def load(self, judge: Judge = lambda state: None) -> Loaded:
         """Read the newest good version, and rename bad ones to keep them.

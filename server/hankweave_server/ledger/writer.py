@@ -34,7 +34,8 @@ the state as published, for display. An event passes through five steps:
   (`needs_save`). Nobody waits until it is durable: that is done `SAVE_SECONDS` later, which is
   after the reply to a command; costs and similar counters, which come with every message, are
   saved after `SETTLE_SECONDS`. The file can be rebuilt, and a start folds the journal's tail on top
-  of it.
+  of it. It holds the whole plan with its prompts, so a long loop makes it large: it is written at
+  `SAVED_BYTES_A_SECOND` at most, after a burst, and lags until then.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -104,6 +105,12 @@ SETTLE_SECONDS = 0.2
 
 SAVE_SECONDS = 0.15
 """How long state.json lags behind other transitions."""
+
+SAVED_BYTES_A_SECOND = 4 << 20
+"""How much of state.json is written in a second of fast codons: more would cost more than they."""
+
+BURST_SECONDS = 2.0
+"""After a rest, state.json is written without regard to its size for so many seconds' worth."""
 
 EVENTS_AT_ONCE = 500
 """Events that one write and one publishing stretch take, unless a single batch has more."""
@@ -179,6 +186,7 @@ class _Writing:
     state: State | None
     saves: bool
     """Whether the state is to be durable, and not only shown."""
+    saved_bytes: int = 0
 
 
 class Ledger:
@@ -227,6 +235,8 @@ class Ledger:
         self._saved = opened.state
         self._save_due: float | None = None
         """When state.json is to be written; None while it lacks nothing."""
+        self._paid_until = 0.0
+        """When the bytes of state.json written so far are within `SAVED_BYTES_A_SECOND`."""
         self._failure: Exception | None = None
         self._faults: list[Exception] = []
         """What listeners raised."""
@@ -483,7 +493,8 @@ class Ledger:
         state = batches[-1].state if batches else self.durable_state
         saves = any(each.must_save for each in batches) and state is not self._saved
         saves = saves or (settle and self._lags(state))
-        shows = saves or any(each.must_show for each in batches)
+        is_paid = anyio.current_time() >= self._paid_until
+        shows = saves or (is_paid and any(each.must_show for each in batches))
         lines = [each.line for batch in batches for each in batch.published]
         work = _Writing(lines, state if shows else None, saves)
         try:
@@ -503,6 +514,7 @@ class Ledger:
 
         self._require_trusted()
         self._saved = state if saves else self._saved
+        self._pay_for(work.saved_bytes)
         self._set_save_due(state, any(each.asks_for_save for each in batches))
         self._tell(batches)
 
@@ -536,7 +548,11 @@ class Ledger:
             work.lines = []
 
         if work.state is not None:
-            self._store.save(work.state, durable=work.saves)
+            work.saved_bytes = self._store.save(work.state, durable=work.saves)
+
+    def _pay_for(self, saved_bytes: int) -> None:
+        since = max(self._paid_until, anyio.current_time() - BURST_SECONDS)
+        self._paid_until = since + saved_bytes / SAVED_BYTES_A_SECOND
 
     def _set_save_due(self, state: State, has_transition: bool) -> None:
         """Decide when state.json is written next, if it lags behind the state."""
@@ -545,7 +561,8 @@ class Ledger:
             return
 
         due = anyio.current_time() + (SAVE_SECONDS if has_transition else SETTLE_SECONDS)
-        self._save_due = due if self._save_due is None else min(self._save_due, due)
+        due = due if self._save_due is None else min(self._save_due, due)
+        self._save_due = max(due, self._paid_until)
 
     def _lags(self, state: State) -> bool:
         """Return whether state.json lacks more than the seq of the last event."""

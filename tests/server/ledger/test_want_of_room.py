@@ -160,11 +160,11 @@ async def test_a_state_that_has_no_room_waits_and_no_line_is_written_twice(
         await ledger.record(info("before"))
         save, fails = ledger._store.save, [True]
 
-        def full_at_first(state: State, *, durable: bool) -> None:
+        def full_at_first(state: State, *, durable: bool) -> int:
             if fails:
                 raise FULL
 
-            save(state, durable=durable)
+            return save(state, durable=durable)
 
         ledger._store.save = full_at_first  # type: ignore[method-assign]
         async with anyio.create_task_group() as tasks:

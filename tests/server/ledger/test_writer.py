@@ -34,6 +34,7 @@ from hankweave_protocol.transitions import (
     RunStarted,
 )
 from hankweave_server import fsutil
+from hankweave_server.domain import lifecycle
 from hankweave_server.domain.lifecycle import IllegalTransition
 from hankweave_server.domain.reducer import fold
 from hankweave_server.ledger import journal as journal_module
@@ -344,6 +345,24 @@ async def test_a_transition_is_shown_without_a_flush_and_made_durable_later(
         assert state_in(layout.state).initial_checkpoint == sha(1)
         assert not flushed
         await eventually(lambda: bool(flushed))
+
+
+async def test_a_large_state_is_written_at_a_bounded_rate(layout: Layout, monkeypatch):
+    """Until its last bytes are paid for, state.json lags; no event does, and the end saves it."""
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run()))
+        monkeypatch.setattr(ledger_module, "SAVED_BYTES_A_SECOND", 1e-9)
+        await ledger.record(CodonStarted(run_id=RUN, codon=preparing()))
+        shown = state_in(layout.state)
+        assert shown == ledger.state
+        moved = lifecycle.start_agent(preparing())
+        told = await ledger.record(
+            CodonTransitioned(run_id=RUN, from_status="preparing", codon=moved)
+        )
+        assert state_in(layout.state) == shown
+        assert journal_in(layout)[-1] == told[-1].frame
+
+    assert state_in(layout.state) == ledger.state != shown
 
 
 async def test_what_does_not_hurry_is_written_with_what_comes_next(layout: Layout):
