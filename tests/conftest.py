@@ -59,9 +59,11 @@ WHOLE_SYSTEM = (
 
 IN_PROCESS = (
     "tests/cli/test_amounts.py",
+    "tests/cli/test_commands_on_demand.py",
     "tests/cli/test_hints.py",
     "tests/cli/test_live_model.py",
     "tests/cli/test_local_time.py",
+    "tests/cli/test_log.py",
     "tests/cli/test_mcp_arguments.py",
     "tests/cli/test_mcp_command.py",
     "tests/cli/test_output_server_lines.py",
@@ -70,7 +72,7 @@ IN_PROCESS = (
     "tests/faults/test_the_walk.py",
     "tests/intruders/test_the_list.py",
 )
-"""Files in these folders whose tests start no program."""
+"""Files in these folders whose tests start no program, but an interpreter for its imports."""
 
 # An example's duration depends on the machine. The fast tier uses the same examples each time, so
 # that a failure is caused by a change; the long tier uses new ones.

@@ -103,6 +103,12 @@ def test_a_preview_loads_only_what_asks_a_server() -> None:
     assert not loaded & set(NEEDED_ELSEWHERE)
 
 
+def test_a_look_at_the_journal_loads_only_what_reads_it() -> None:
+    """`log` and `events` open no checkpoints, and draw nothing."""
+    loaded = loaded_after("import hankweave_server.cli.status, hankweave_server.cli.events")
+    assert loaded & set(NEEDED_ELSEWHERE) == {"zstandard"}  # A foreign journal is compressed.
+
+
 def loaded_after(code: str) -> set[str]:
     """Return the modules that a fresh interpreter has loaded after some code."""
     script = (

@@ -31,9 +31,9 @@ from hankweave_server.cli.remote import execution_option, follow_from, json_opti
 from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.ledger.journal import Journal
+from hankweave_server.ledger.journal import ReadableJournal
+from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.progress import ReportProgress
-from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 
 _SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
@@ -379,7 +379,10 @@ def events(
             _require_followable(query, limit)
 
         root = root_of(execution)
-        with reading_journal(Layout.of_execution(root)) as journal:
+        with searching_journal(Layout.of_execution(root)) as journal:
+            if not _is_of_a_part(query, limit):
+                journal.check()
+
             printed = format_of("jsonl" if as_json else form, query)
             if follow:
                 _follow(root, journal, query, printed)
@@ -396,7 +399,12 @@ def _require_followable(query: Query, limit: int | None) -> None:
         raise click.UsageError("--follow excludes --until, --limit, --order-by and --reduce.")
 
 
-def _follow(root: Path, journal: Journal, query: Query, printed: Format) -> None:
+def _is_of_a_part(query: Query, limit: int | None) -> bool:
+    window = query.window
+    return limit is not None or bool(window.after_seq or window.until_seq)
+
+
+def _follow(root: Path, journal: ReadableJournal, query: Query, printed: Format) -> None:
     last = journal.last_seq
     scan = Scan(query, journal.read, last)
     _print(printed, (row_of(query, *found) for found in forward(scan, journal.read, last)))
@@ -410,11 +418,13 @@ def _follow(root: Path, journal: Journal, query: Query, printed: Format) -> None
     follow_from(root, last, tell)
 
 
-def _answer(query: Query, journal: Journal, read: Read, printed: Format, limit: int | None) -> None:
+def _answer(
+    query: Query, journal: ReadableJournal, read: Read, printed: Format, limit: int | None
+) -> None:
     _print(printed, islice(everything(query, read, journal.last_seq), limit))
 
 
-def counted(journal: Journal, tell: ReportProgress) -> Read:
+def counted(journal: ReadableJournal, tell: ReportProgress) -> Read:
     """Return a reader of the journal that reports its progress: an export may take long."""
 
     def read(since: int, limit: int) -> list[bytes]:

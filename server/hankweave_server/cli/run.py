@@ -56,7 +56,7 @@ from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.ledger.moments import Moments, has_past
 from hankweave_server.local import ephemeral_server, executions
 from hankweave_server.local.executions import ChosenExecution, can_ask
-from hankweave_server.local.reader import reading_journal
+from hankweave_server.local.journals import reading_journal
 from hankweave_server.notify import SECRET, destinations
 from hankweave_server.paths import Layout
 from hankweave_server.settings import LOOPBACK, RunSettings, WatchMode, duration, safe_points_named

@@ -33,7 +33,8 @@ from hankweave_server.cli.remote import (
 )
 from hankweave_server.cli.shared import completions
 from hankweave_server.domain.timelines import RunLine, timelines
-from hankweave_server.local.reader import journal_lines, reading_journal
+from hankweave_server.ledger.searched_journal import of_types
+from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.server_session import look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import harmless
@@ -259,7 +260,7 @@ def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
     if view.events is None:
         return
 
-    with reading_journal(layout) as journal:
+    with searching_journal(layout) as journal:
         for since in range(view.events.from_seq - 1, view.events.to_seq, PAGE):
             for line in journal.read(since, min(PAGE, view.events.to_seq - since)):
                 if as_json:
@@ -319,14 +320,12 @@ def runs(execution: Path | None, as_json: bool) -> None:
 def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
     """Return the journal's events about other executions: the origin, and the branches."""
     kinds = (ExecutionOrigin, ExecutionBranched)
-    words = [f'"type":"{kind.TYPE}"'.encode() for kind in kinds]
-    found: list[ExecutionOrigin | ExecutionBranched] = []
-    for line in journal_lines(layout):
-        if any(word in line for word in words):
-            data = codec.decode_event(line).data
-            found += [data] if isinstance(data, kinds) else []
+    with searching_journal(layout) as journal:
+        words = of_types(kind.TYPE for kind in kinds)
+        lines = [line for _, line in journal.backward(words) if words.search(line)]
 
-    return found
+    events = (codec.decode_event(line).data for line in reversed(lines))
+    return [data for data in events if isinstance(data, kinds)]
 
 
 COMMANDS = (show, diff, replay, runs)

@@ -29,6 +29,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -181,7 +182,20 @@ class LongJournalLine:
 
     def read(self, at: int, most: int) -> bytes:
         """Return at most `most` bytes of it, from position `at`."""
-        return _pread_all(self.descriptor, max(0, min(most, self.size - at)), self.offset + at)
+        return pread_all(self.descriptor, max(0, min(most, self.size - at)), self.offset + at)
+
+
+class ReadableJournal(Protocol):
+    """A journal of which any line can be read."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Return the lines after a seq, oldest first, without their newlines."""
 
 
 class Journal:
@@ -291,7 +305,7 @@ class Journal:
         if found.count == 0:
             return []
 
-        content = _pread_all(self._descriptor, found.end - found.begin, found.begin)
+        content = pread_all(self._descriptor, found.end - found.begin, found.begin)
         return content.split(b"\n", found.skipped + found.count)[found.skipped : -1]
 
     def page(
@@ -326,7 +340,7 @@ class Journal:
             return list(self.stored(since, count))
 
         # Bookmarks are so close that only the last line of such a stretch can be a long one.
-        head = _pread_all(self._descriptor, BYTES_APART, found.begin)
+        head = pread_all(self._descriptor, BYTES_APART, found.begin)
         before = head.split(b"\n")[:-1]
         short = before[found.skipped : found.skipped + count]
         if len(short) == count:
@@ -389,7 +403,7 @@ class _Line(msgspec.Struct):
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
-def _seq_in(line: bytes) -> int | None:
+def seq_in(line: bytes) -> int | None:
     """Return the seq of a line that holds a whole event; None for anything else."""
     try:
         return _decode_line(line).seq
@@ -414,7 +428,7 @@ def _accepted_lines(
     begin, seq = marks.size, marks.lines + 1
     while (newline := content.find(b"\n", begin)) >= 0:
         line = content[begin:newline]
-        if _seq_in(line) != seq:
+        if seq_in(line) != seq:
             return
 
         if on_line is not None:
@@ -427,12 +441,12 @@ def _accepted_lines(
 def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | None) -> None:
     """Raise JournalCorrupt unless a crash can have left the tail."""
     lines = tail.split(b"\n")[:-1]
-    seqs = [seq for seq in map(_seq_in, lines) if seq is not None]
+    seqs = [seq for seq in map(seq_in, lines) if seq is not None]
     is_hole = bool(lines) and b"\0" in lines[0]
     if not seqs or (is_hole and known_durable is not None and number > known_durable):
         return
 
-    first = _seq_in(lines[0])
+    first = seq_in(lines[0])
     found = "is not an event" if first is None else f"has seq {first}"
     raise JournalCorrupt(
         path,
@@ -482,7 +496,7 @@ def _mapped(descriptor: int) -> Iterator[bytes | mmap.mmap]:
         yield content
 
 
-def _pread_all(descriptor: int, count: int, offset: int) -> bytes:
+def pread_all(descriptor: int, count: int, offset: int) -> bytes:
     """Return exactly `count` bytes; pread(2) may return fewer."""
     parts: list[bytes] = []
     while count > 0:

@@ -4,7 +4,8 @@ The first lookup folds the journal up to its event and keeps a state every few t
 ones start from the nearest state kept. States are frozen and share their unchanged parts, so the
 kept ones weigh little, and because lines of the journal never change, none is ever out of date.
 
-`open_for_reading` opens a journal next to its writer, whatever its format, and changes nothing.
+`open_for_reading` and `open_for_search` open a journal next to its writer, whatever its format,
+and change nothing: the first reads every line, the second only what is asked for.
 The files of the TypeScript Hankweave (a journal without `seq`, a compressed one, or a state alone)
 are converted to a journal in an unnamed file, exactly as the first start on them would do it.
 """
@@ -27,14 +28,15 @@ from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import CheckpointRollback, RollbackCompleted, StateTransition
 from hankweave_protocol.ids import Sha
-from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_protocol.state import EMPTY_STATE, SCHEMA_VERSION, State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.checkpoint_records import with_full_shas
 from hankweave_server.domain.validation import errors_in
 from hankweave_server.ledger import typescript_format
-from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from hankweave_server.ledger.open import KnownShas, folded, write_imported
+from hankweave_server.ledger.journal import Journal, JournalCorrupt, ReadableJournal
+from hankweave_server.ledger.open import KnownShas, fold_journal, folded, write_imported
+from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.ledger.typescript_format import ForeignJournal, decode_state
 from hankweave_server.paths import Layout
 
@@ -67,7 +69,7 @@ NOTHING = Moment(EMPTY_STATE, 0, None)
 class Moments:
     """Folds one journal. Calls block, and may come from any thread."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: ReadableJournal) -> None:
         self._journal = journal
         self._kept = [NOTHING]
         self._seqs = [0]
@@ -151,6 +153,9 @@ def _checkpoint_in(line: bytes) -> Sha | None:
             return None  # An agent may print such words; or only some paths were restored.
 
 
+_LONGEST_STATE = 64 << 20
+"""Bytes of a state.json that is still decoded."""
+
 _PAGE = 5_000
 """Lines that are read at a time: a few megabytes."""
 
@@ -160,9 +165,23 @@ def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
 
     Raises FileNotFoundError if there is none, JournalCorrupt, and OSError.
     """
+    return Journal.reading(*_opened(layout, known_shas))
+
+
+def open_for_search(layout: Layout, known_shas: KnownShas = tuple) -> SearchedJournal:
+    """Do the same, in the same time however long the journal is; its lines are checked when read.
+
+    Raises JournalCorrupt only for a foreign journal.
+    """
+    return SearchedJournal(*_opened(layout, known_shas))
+
+
+def _opened(layout: Layout, known_shas: KnownShas) -> tuple[Path, int]:
+    """Return the path of a journal in our format and a descriptor; a foreign one is converted."""
     foreign = typescript_format.find(layout.journal)
     if foreign is None and (layout.journal.exists() or _foreign_state(layout) is None):
-        return Journal.for_reading(layout.journal)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        return layout.journal, os.open(layout.journal, flags)
 
     with tempfile.TemporaryFile() as file:
         source = foreign or ForeignJournal(Path(os.devnull), is_compressed=False)
@@ -170,7 +189,35 @@ def open_for_reading(layout: Layout, known_shas: KnownShas = tuple) -> Journal:
         past = with_full_shas(_foreign_state(layout) or EMPTY_STATE, known_shas())
         write_imported(file, source, past, clock, lambda: str(uuid.uuid4()))
         file.flush()
-        return Journal.reading(source.path, os.dup(file.fileno()))
+        return source.path, os.dup(file.fileno())
+
+
+def saved_state(layout: Layout) -> State | None:
+    """Return state.json if it can be used; it may be behind the journal."""
+    try:
+        if layout.state.stat().st_size > _LONGEST_STATE:
+            return None
+
+        state = decode_state(layout.state.read_bytes())
+    except (OSError, Refused):
+        return None
+
+    is_ours = state.schema_version == SCHEMA_VERSION
+    return state if is_ours and not errors_in(state) else None
+
+
+def state_at_end(journal: ReadableJournal, saved: State | None) -> State:
+    """Fold the rest of the journal on top of the saved state; fold all of it if that is no use.
+
+    Raises JournalCorrupt.
+    """
+    if saved is None or saved.last_event_seq > journal.last_seq:
+        return fold_journal(journal)
+
+    try:
+        return fold_journal(journal, saved)
+    except JournalCorrupt:
+        return fold_journal(journal)
 
 
 def whole_lines(layout: Layout) -> Iterator[bytes]:

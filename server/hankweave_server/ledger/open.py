@@ -37,7 +37,12 @@ from hankweave_server.domain.validation import corrected, with_summed_sentinels
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.batch import About, NewId, compose
 from hankweave_server.ledger.digest import JournalDigest
-from hankweave_server.ledger.journal import Journal, JournalCorrupt, JournalRepair
+from hankweave_server.ledger.journal import (
+    Journal,
+    JournalCorrupt,
+    JournalRepair,
+    ReadableJournal,
+)
 from hankweave_server.ledger.state_file import (
     Absent,
     FromBackup,
@@ -226,7 +231,9 @@ def _foreign_taken(layout: Layout, found: _Found, known_shas: KnownShas) -> _Fou
     )
 
 
-def fold_journal(journal: Journal, start: State = EMPTY_STATE, until: int | None = None) -> State:
+def fold_journal(
+    journal: ReadableJournal, start: State = EMPTY_STATE, until: int | None = None
+) -> State:
     """Fold the lines after `start` into a state, up to a seq or to the end.
 
     Raises JournalCorrupt for a line that cannot be folded: a transition that contradicts the ones
@@ -250,7 +257,7 @@ class _Header(msgspec.Struct):
 _decode_header = msgspec.json.Decoder(_Header).decode
 
 
-def folded(journal: Journal, state: State, line: bytes) -> State:
+def folded(journal: ReadableJournal, state: State, line: bytes) -> State:
     """Fold one line; events other than transitions are not even decoded.
 
     Raises JournalCorrupt as `fold_journal`.

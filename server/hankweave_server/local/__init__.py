@@ -10,6 +10,7 @@ Modules, in reading order:
 - `targeting`: which execution a command means if it names none, and what needs consent
 - `living`: whether a server runs in an execution
 - `catalog`: what the files of an execution tell, for lists
+- `journals`: the journal of an execution, opened without changing it
 - `reader`: answers from the server if one runs, else from its files
 - `reports`: the report of an execution, and how long its plan still takes
 - `server_session`: a session with a server, for one piece of work

@@ -25,8 +25,9 @@ from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.errors import Stop
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.typescript_format import decode_state
+from hankweave_server.local.journals import journal_lines
 from hankweave_server.local.living import living_server
-from hankweave_server.local.reader import journal_lines, reading_store
+from hankweave_server.local.reader import reading_store
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of

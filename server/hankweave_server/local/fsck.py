@@ -32,8 +32,8 @@ from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.writer import LedgerFailed
+from hankweave_server.local.journals import journal_lines
 from hankweave_server.local.progress import ReportProgress, tell_of
-from hankweave_server.local.reader import journal_lines
 from hankweave_server.local.redaction import finish_interrupted
 from hankweave_server.local.takeover import (
     disk_stop,

@@ -23,22 +23,20 @@ from hankweave_protocol.events import Event, StateTransition
 from hankweave_protocol.hank import Hank
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_protocol.state import SCHEMA_VERSION, State
+from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.domain.execution_thread import run_named
 from hankweave_server.domain.reports.eta import Eta, Observed, eta, observed
 from hankweave_server.domain.reports.report import ExecutionReport, ReportFacts, report_of
 from hankweave_server.domain.reports.summary import SUMMED_UP, EventSummary
-from hankweave_server.domain.validation import errors_in
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import load_unchecked
 from hankweave_server.ledger.journal import Journal, JournalCorrupt, LongJournalLine
-from hankweave_server.ledger.open import fold_journal
-from hankweave_server.ledger.typescript_format import decode_state
+from hankweave_server.ledger.moments import saved_state, state_at_end
 from hankweave_server.local.catalog import executions_in
 from hankweave_server.local.executions import executions_root
+from hankweave_server.local.journals import reading_journal
 from hankweave_server.local.living import living_server
-from hankweave_server.local.reader import reading_journal
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
@@ -50,7 +48,6 @@ MOST_EARLIER = 10
 MOST_EXAMINED = 300
 """Executions of which the metadata is read to find them."""
 
-_LONGEST_STATE = 64 << 20
 _HEAD = 4 << 10
 _TYPE = re.compile(rb'"type":"([A-Za-z.]{1,64})"')
 _TRANSITION = StateTransition.TYPE
@@ -66,10 +63,10 @@ def read_report(
     """
     layout = layout_of(root)
     meta = read_meta(layout)
-    saved = _saved_state(layout)
+    saved = saved_state(layout)
     has_server = living_server(layout) is not None
     with reading_journal(layout) as journal:
-        state = _state_at_end(journal, saved)
+        state = state_at_end(journal, saved)
         if run_id is not None:
             run_id = _run_of(state, run_id)
 
@@ -119,34 +116,6 @@ def _run_of(state: State, given: str) -> RunId:
 
 
 # --- state and events -----------------------------------------------------------------------------
-
-
-def _saved_state(layout: Layout) -> State | None:
-    """Return state.json if it can be used; it may be behind the journal."""
-    try:
-        if layout.state.stat().st_size > _LONGEST_STATE:
-            return None
-
-        state = decode_state(layout.state.read_bytes())
-    except (OSError, Refused):
-        return None
-
-    is_ours = state.schema_version == SCHEMA_VERSION
-    return state if is_ours and not errors_in(state) else None
-
-
-def _state_at_end(journal: Journal, saved: State | None) -> State:
-    """Fold the rest of the journal on top of the saved state; fold all of it if that is no use.
-
-    Raises JournalCorrupt.
-    """
-    if saved is None or saved.last_event_seq > journal.last_seq:
-        return fold_journal(journal)
-
-    try:
-        return fold_journal(journal, saved)
-    except JournalCorrupt:
-        return fold_journal(journal)
 
 
 class _Head(msgspec.Struct):
@@ -220,7 +189,7 @@ def _earlier(root: Path, meta: ExecutionMeta | None) -> Observed:
 def _states_of_same_hank(root: Path, meta: ExecutionMeta) -> Iterator[State]:
     count = 0
     for place in _newest_first(root):
-        if _runs_same_hank(place, meta) and (state := _saved_state(Layout.of_execution(place))):
+        if _runs_same_hank(place, meta) and (state := saved_state(Layout.of_execution(place))):
             yield state
             count += 1
             if count == MOST_EARLIER:

@@ -25,7 +25,7 @@ from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
-from hankweave_server.local.reader import journal_lines
+from hankweave_server.local.journals import journal_lines
 from hankweave_server.paths import DATA_SOURCE, Layout
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 

@@ -85,14 +85,14 @@ def every_line(layout: Layout) -> list[int]:
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the list of the numbers of all lines that are read and accepted."""
     numbers: list[int] = []
-    original = journal_module._seq_in
+    original = journal_module.seq_in
 
     def counted(line: bytes) -> int | None:
         seq = original(line)
         numbers.append(seq or 0)
         return seq
 
-    monkeypatch.setattr(journal_module, "_seq_in", counted)
+    monkeypatch.setattr(journal_module, "seq_in", counted)
     return numbers
 
 

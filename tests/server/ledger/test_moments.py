@@ -26,7 +26,7 @@ from hankweave_protocol.transitions import CheckpointCreated, RunStarted, Transi
 from hankweave_server.domain.reducer import apply, fold, resulting_state
 from hankweave_server.ledger import moments as module
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
-from hankweave_server.ledger.moments import Moments
+from hankweave_server.ledger.moments import Moments, state_at_end
 from support.histories import MOMENT, a_checkpoint, legal_moves, sha
 
 RUN = RunId("1736000000000-abc123-def456")
@@ -188,6 +188,18 @@ def test_the_journal_may_grow_between_looks() -> None:
     assert looking.at(1).state.last_event_seq == 1
     journal.lines = lines
     assert looking.at(501).state == fold(map(codec.decode_event, lines))
+
+
+def test_the_state_at_the_end_is_found_from_the_saved_one() -> None:
+    """Only what follows state.json is read; one that is ahead of the journal is not used."""
+    lines = a_history([2, 5, *[-1] * 500, 3, 1])
+    whole, saved = (fold(map(codec.decode_event, lines[:count])) for count in (len(lines), 503))
+    journal = MemoryJournal(lines)
+    assert state_at_end(journal, saved) == whole
+    assert journal.read_lines == len(lines) - 503
+    ahead = msgspec.structs.replace(whole, last_event_seq=len(lines) + 1)
+    for unusable in (None, ahead):
+        assert state_at_end(journal, unusable) == whole
 
 
 def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:

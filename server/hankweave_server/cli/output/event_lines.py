@@ -21,6 +21,49 @@ LONGEST = 100
 """Maximum characters of an agent's or sentinel's text in a line."""
 
 
+TOLD = frozenset(
+    kind.TYPE
+    for kind in (
+        events.CodonStartedEvent,
+        events.CodonCompletedEvent,
+        events.CodonRetrying,
+        events.CodonWaiting,
+        events.CodonResumed,
+        events.SentinelError,
+        events.CodonExtended,
+        events.SentinelOutput,
+        events.ArchivePartial,
+        events.FilesChanged,
+        events.LoopIterationCompleted,
+        events.RigSetupFailed,
+        events.PermissionRequested,
+        events.PermissionResolved,
+        events.CodonWarning,
+        events.AgentConfined,
+        events.RollbackStarted,
+        events.RollbackCompleted,
+        events.CheckpointRollback,
+        events.CheckpointSecret,
+        events.CheckpointPinned,
+        events.CheckpointPruned,
+        events.ExecutionBranched,
+        events.ExplorationStarted,
+        events.AttemptEnded,
+        events.ExplorationEnded,
+        events.ExecutionOrigin,
+        events.ServerStarted,
+        events.HankChanged,
+        events.HistoryIdentified,
+        events.StateRecovered,
+        events.ServerDegraded,
+        events.ErrorEvent,
+        events.ServerRecovered,
+        events.ServerIdle,
+    )
+)
+"""The types of the events that may have a line."""
+
+
 class EventLine(NamedTuple):
     """An event as a line of a terminal; control characters are not escaped yet."""
 
