@@ -223,9 +223,9 @@ async def test_an_agent_that_could_not_be_recognized_does_not_run(
     tmp_path: Path, a_task, hear, python, fence: Fence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without rules of ports, an agent runs in its control group or not at all."""
-    missing = tmp_path / "no such group"
+    missing = tmp_path / "no such folder" / "group"
     monkeypatch.setattr(peers, "can_recognize", lambda: True)
-    monkeypatch.setattr(process_table, "make", lambda _mark, *, is_confined: missing)
+    monkeypatch.setattr(process_table, "place", lambda _mark, *, is_confined: missing)
     with pytest.raises(AgentStartFailed, match="its control group did not accept it"):
         await hear(python("open('ran', 'w')"), a_task(fence=fence))
 

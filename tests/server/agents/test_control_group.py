@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.agents.process import process_table
+from hankweave_server.agents.process import keeper, process_table
+from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.process_table import containment, kill, make, members, remove
 from support.waiting import LIMIT
 
@@ -77,6 +78,23 @@ def test_the_probe_leaves_nothing(group: Path) -> None:
     """The probe that detects support creates a group and removes it again."""
     assert containment() == "cgroup"
     assert not list(group.parent.glob(f"hankweave-probe-{os.getpid()}"))
+
+
+@pytest.mark.parametrize("command", ["sleep", "no-such-program"])
+def test_the_group_goes_with_a_server_that_dies_while_its_agent_starts(
+    group: Path, command: str
+) -> None:
+    """The keeper, which outlives the server, makes the group and removes it."""
+    own = group.with_name(f"{group.name}-of-agent")
+    (reports, report), (orders, server) = os.pipe(), os.pipe()
+    words = [*own_program(keeper.__name__), str(report), str(orders), str(own), "", ""]
+    with subprocess.Popen([*words, command, "600"], pass_fds=(report, orders)) as process:
+        for end in (reports, report, orders, server):
+            os.close(end)
+
+        assert process.wait(LIMIT) == 0
+
+    assert not own.exists()
 
 
 def test_without_a_unified_hierarchy_the_keeper_holds_alone(

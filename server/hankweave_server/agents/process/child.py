@@ -78,13 +78,8 @@ class AgentProcess:
     def __init__(self, launch: Launch) -> None:
         """Start the keeper, which starts the agent. Raises AgentStartFailed."""
         is_confined = launch.fence is not None and not launch.fence.is_open
-        group = process_table.make(launch.mark, is_confined=is_confined)
-        try:
-            self._keeper, own_ends = _start_keeper(launch, group)
-        except AgentStartFailed:
-            process_table.remove(group)
-            raise
-
+        group = process_table.place(launch.mark, is_confined=is_confined)
+        self._keeper, own_ends = _start_keeper(launch, group)
         self._keeper_pidfd = os.pidfd_open(self._keeper.pid)
         self.stdin = PipeWriter(own_ends.stdin)
         self.stdout = PipeReader(own_ends.stdout)

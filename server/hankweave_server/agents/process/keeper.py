@@ -18,7 +18,7 @@ The solution. Each agent gets a parent of its own, this program, and four mechan
   same when the agent itself ends.
 - *Parent death signal* (PR_SET_PDEATHSIG). If the keeper itself is killed, the kernel kills the
   agent. The signal is not inherited: it covers the agent, not the agent's children.
-- *Control group*, where the kernel lets the server create one (`process_table.make`). Processes
+- *Control group*, where the kernel lets it create one (`process_table.place`). Processes
   stay in it when their keeper is gone, and `cgroup.kill` ends all of them at once.
 
 Signals are sent by the keeper, not by the server. Only a parent knows that a pid is valid, because
@@ -127,8 +127,11 @@ class Keeper:
 
     def keep(self, command: list[str]) -> None:
         """Run the agent until it ends or the server closes its pipe, then end its tree."""
+        # Made here, because this process outlives a server that is killed, and removes it.
+        _make_group(self._group)
         self._agent, error = _start(command, self._group, self._confinement)
         if error:
+            self._remove_group()
             self._tell(error)
             return
 
@@ -259,6 +262,13 @@ def _start(command: list[str], group: str, confinement: tuple[int, ...]) -> tupl
     os.close(error_write)
     with open(error_read, "rb") as errors:
         return agent, errors.read().decode()
+
+
+def _make_group(group: str) -> None:
+    if group:
+        # `_join` then notices that there is none.
+        with contextlib.suppress(OSError):
+            os.mkdir(group)
 
 
 def _hear_all_signals() -> None:

@@ -14,6 +14,7 @@ Standard library only, because the keeper imports this module.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -136,16 +137,33 @@ def containment() -> Containment:
     return "cgroup"
 
 
-def make(mark: str, *, is_confined: bool = False) -> Path | None:
-    """Create a group below this process's own; None if there is none or it is not permitted.
+def place(mark: str, *, is_confined: bool = False) -> Path | None:
+    """Return the path of a group that its keeper is to create; None where `make` returns it.
 
     `is_confined`: `confined_groups` includes it.
     """
     own = _own_group()
+    return _place_in(own, mark, is_confined=is_confined) if _can_make_in(own) else None
+
+
+@functools.cache
+def _can_make_in(own: Path | None) -> bool:
+    return containment() == "cgroup"
+
+
+def _place_in(own: Path | None, mark: str, *, is_confined: bool) -> Path | None:
     if own is None or not os.access(own / "cgroup.procs", os.W_OK):
         return None
 
-    group = own / f"{_PREFIX}{_CONFINED if is_confined else ''}{mark}"
+    return own / f"{_PREFIX}{_CONFINED if is_confined else ''}{mark}"
+
+
+def make(mark: str, *, is_confined: bool = False) -> Path | None:
+    """Create a group below this process's own; None if there is none or it is not permitted."""
+    group = _place_in(_own_group(), mark, is_confined=is_confined)
+    if group is None:
+        return None
+
     try:
         group.mkdir()
     except OSError:
