@@ -215,6 +215,14 @@ def bare_texts(body: ast.AST, error: str | None) -> Iterator[int]:
                 pass
 
 
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_a_temporary_file_is_made_where_it_is_said(path: Path) -> None:
+    """Without `dir`, `tempfile` tries a folder with a file that a killed process leaves there."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tempfile."):
+            assert any(word.arg == "dir" for word in node.keywords), ast.unparse(node)
+
+
 @pytest.mark.parametrize("path", sorted((SERVER / "domain").rglob("*.py")), ids=module_name)
 def test_the_domain_is_pure(path: Path) -> None:
     """domain/ contains no await, no clock and no file access."""

@@ -70,6 +70,16 @@ def bind_private(listener: socket.socket, path: Path) -> None:
     path.chmod(PRIVATE_FILE)
 
 
+def temporary_folder() -> str:
+    """Return the folder for temporary files.
+
+    `tempfile.gettempdir` writes a file to find out, which a process killed meanwhile leaves there.
+    """
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    places = filter(None, [*named, "/tmp", "/var/tmp"])
+    return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), os.getcwd())
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: files created, renamed or unlinked there."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

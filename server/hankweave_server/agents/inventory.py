@@ -26,6 +26,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_server import __version__
 from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.process.environment import common
+from hankweave_server.fsutil import temporary_folder
 
 VERSION_DEADLINE = 15.0
 """Seconds; some agents start an interpreter first, and the machine may be busy."""
@@ -242,7 +243,7 @@ def version_of(path: str | None, environment: Mapping[str, str]) -> Version:
 
 def _printed(path: str, environment: Mapping[str, str]) -> tuple[int, bytes]:
     """Run `--version` in an empty temporary folder; its process group is killed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="hankweave-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hankweave-", dir=temporary_folder()) as folder:
         program = subprocess.Popen(
             [path, "--version"],
             stdin=subprocess.DEVNULL,

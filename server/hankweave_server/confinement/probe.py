@@ -27,6 +27,7 @@ from hankweave_server.confinement.policy import (
     Policy,
     Probe,
 )
+from hankweave_server.fsutil import temporary_folder
 
 _DEADLINE = 20.0
 """Seconds; the programs that this module runs take a fraction of one."""
@@ -87,7 +88,7 @@ def _reason_against(level: Level, abi: int) -> str | None:
 
 def try_level(level: Level) -> str | None:
     """Apply a level in a child process and attack it; return why it does not hold, or None."""
-    with tempfile.TemporaryDirectory(prefix="hankweave-probe-") as name:
+    with tempfile.TemporaryDirectory(prefix="hankweave-probe-", dir=temporary_folder()) as name:
         top = Path(name).resolve()
         inside, covered, outside = top / "inside", top / "inside" / "covered", top / "outside"
         for folder in (covered, outside):

@@ -33,6 +33,7 @@ from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.checkpoint_records import with_full_shas
 from hankweave_server.domain.validation import errors_in
+from hankweave_server.fsutil import temporary_folder
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.journal import Journal, JournalCorrupt, ReadableJournal
 from hankweave_server.ledger.open import KnownShas, fold_journal, folded, write_imported
@@ -183,7 +184,7 @@ def _opened(layout: Layout, known_shas: KnownShas) -> tuple[Path, int]:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         return layout.journal, os.open(layout.journal, flags)
 
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=temporary_folder()) as file:
         source = foreign or ForeignJournal(Path(os.devnull), is_compressed=False)
         clock = _When(_last_saved(layout))
         past = with_full_shas(_foreign_state(layout) or EMPTY_STATE, known_shas())

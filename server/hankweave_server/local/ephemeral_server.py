@@ -29,6 +29,7 @@ from typing import IO, TypeVar
 from hankweave_client.errors import NotRunning
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.fsutil import temporary_folder
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
@@ -129,7 +130,9 @@ class EphemeralServer:
                 raise failure
 
         self._has_served = False
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  # `_let_go` closes it.
+        self._complaints = tempfile.TemporaryFile(  # noqa: SIM115  # `_let_go` closes it.
+            dir=temporary_folder()
+        )
         self._child = subprocess.Popen(
             _command(self._root),
             stdin=subprocess.PIPE,
