@@ -197,6 +197,9 @@ class ReadableJournal(Protocol):
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Return the lines after a seq, oldest first, without their newlines."""
 
+    def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Return lines as `read` does, with snapshots as they are in the file."""
+
 
 class Journal:
     """An open journal: appends at the end, reads anywhere.

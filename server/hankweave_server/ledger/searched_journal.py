@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hankweave_server.ledger.journal import JournalCorrupt, pread_all, seq_in
+from hankweave_server.ledger.snapshots import Whole
 
 _NEAR = 64 << 10
 """Bytes that are read at once rather than searched."""
@@ -57,6 +58,7 @@ class SearchedJournal:
 
         self._seqs, self._offsets = [0, self.last_seq], [0, self.size]
         """Where some lines end, in order."""
+        self._whole = Whole(self.stored)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -70,6 +72,13 @@ class SearchedJournal:
         Raises JournalCorrupt, with the number of the line, for one that is not the event it
         should be.
         """
+        lines = self.stored(since_seq, limit)
+        return [
+            self._made_whole(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)
+        ]
+
+    def stored(self, since_seq: int, limit: int | None = None) -> list[bytes]:
+        """Return lines as `read` does, with snapshots as they are in the file."""
         since = min(max(since_seq, 0), self.last_seq)
         count = self.last_seq - since if limit is None else min(limit, self.last_seq - since)
         if count <= 0:
@@ -84,10 +93,16 @@ class SearchedJournal:
         self._note(since + count, begin + sum(len(line) + 1 for line in lines))
         return lines
 
+    def _made_whole(self, seq: int, line: bytes) -> bytes:
+        try:
+            return self._whole.line(seq, line)
+        except ValueError as fault:
+            raise JournalCorrupt(self.path, seq, str(fault)) from fault
+
     def check(self) -> None:
         """Read every line; raise JournalCorrupt at the first that is damaged."""
         for since in range(0, self.last_seq, _PAGE):
-            self.read(since, _PAGE)
+            self.stored(since, _PAGE)
 
     def backward(self, words: re.Pattern[bytes], since: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that contain a match, newest first, with the offsets of their ends.
@@ -105,7 +120,8 @@ class SearchedJournal:
 
             for at in sorted(found, reverse=True):
                 until = block.index(b"\n", at)
-                yield begin + until + 1, block[at:until]
+                line = block[at:until]
+                yield begin + until + 1, self._made_whole(seq_in(line) or 0, line)
 
             end = begin
 

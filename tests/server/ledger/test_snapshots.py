@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -18,6 +20,7 @@ from hankweave_protocol.ids import CodonId, EventSeq
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.ledger import snapshots
 from hankweave_server.ledger.journal import Journal, JournalCorrupt
+from hankweave_server.ledger.searched_journal import SearchedJournal, of_types
 from hankweave_server.ledger.snapshots import Shortening, Whole
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.paths import Layout
@@ -140,6 +143,19 @@ def test_a_snapshot_whose_predecessor_is_missing_is_damage(tmp_path: Path):
         journal.read(2)
 
     journal.close()
+
+
+def test_a_searched_journal_shows_whole_snapshots(tmp_path: Path):
+    """Also one that is found from the end, before those that it continues."""
+    frames, path = loop_of(12), tmp_path / "events.jsonl"
+    lines = stored(frames)
+    assert lines != frames
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    with closing(SearchedJournal(path, os.open(path, os.O_RDONLY))) as journal:
+        newest_first = [line for _, line in journal.backward(of_types([StateSnapshot.TYPE]))]
+        assert newest_first == frames[::-1]
+        assert journal.read(5, 3) == frames[5:8]
+        assert journal.stored(5, 3) == lines[5:8]
 
 
 async def test_clients_are_told_whole_snapshots_live_and_from_the_past(tmp_path: Path):
