@@ -91,6 +91,7 @@ def test_a_seed_draws_a_walk_and_its_script_repeats_it() -> None:
     """A longer walk begins with the shorter one."""
     assert parsed(script(draw(7, 20))) == draw(7, 20)
     assert draw(7, 20)[:5] == draw(7, 5) != draw(8, 5)
+    assert draw(4, 20)[:5] == draw(4, 5)
 
 
 async def test_a_script_is_made_smaller_as_long_as_it_goes_wrong() -> None:

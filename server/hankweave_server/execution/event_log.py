@@ -216,7 +216,8 @@ def _rolled_back(what: str, report: RollbackReport | None, more: str = "") -> Lo
         return _info(what)
 
     left = " ".join(each.sentence for each in report.cannot_restore)
-    return _warning(f"{what}. {counts.cannot_restore} paths could not be restored: {left}")
+    paths = "1 path" if counts.cannot_restore == 1 else f"{counts.cannot_restore} paths"
+    return _warning(f"{what.removesuffix('.')}. {paths} could not be restored: {left}")
 
 
 def _of_server(data: EventData) -> LogLine | None:

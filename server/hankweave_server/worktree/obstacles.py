@@ -32,6 +32,7 @@ Kind = Literal[
 
 _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = 0x100, 0x800
 _IMMUTABLE, _APPEND, _MOUNT_ROOT = 0x10, 0x20, 0x2000  # STATX_ATTR_* of statx(2).
+_CAP_FOWNER = 3
 _SIZE_OF_STATX, _ATTRIBUTES = 256, slice(8, 16)
 
 _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
@@ -117,14 +118,17 @@ def _of_file(folder: _Folder, status: os.stat_result, attributes: int) -> Obstac
     if folder.is_append_only:
         return Obstacle("append-only-folder", errno.EPERM)
 
-    if folder.status.st_mode & stat.S_ISVTX and os.geteuid() not in (
-        0,
-        status.st_uid,
-        folder.status.st_uid,
-    ):
-        return Obstacle("sticky", errno.EPERM)
+    owners = status.st_uid, folder.status.st_uid
+    is_sticky = folder.status.st_mode & stat.S_ISVTX and os.geteuid() not in owners
+    return Obstacle("sticky", errno.EPERM) if is_sticky and not _acts_as_any_owner() else None
 
-    return None
+
+def _acts_as_any_owner() -> bool:
+    """Return whether this thread has CAP_FOWNER; root in a container may lack it."""
+    with open("/proc/thread-self/status", "rb") as file:
+        effective = next(line for line in file if line.startswith(b"CapEff:"))
+
+    return bool(int(effective.split()[1], 16) >> _CAP_FOWNER & 1)
 
 
 def _may_write(descriptor: int) -> bool:

@@ -226,13 +226,18 @@ def in_place_lab(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def without_privileges() -> Iterator[None]:
     """Drop root's right to read everything in this thread, as for an ordinary user."""
+    with without_capabilities(1 << 1 | 1 << 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        yield
+
+
+@contextlib.contextmanager
+def without_capabilities(dropped: int) -> Iterator[None]:
+    """Let root act in this thread without these capabilities."""
     with contextlib.ExitStack() as undo:
         if os.geteuid() == 0:
             before = _capabilities()
             undo.callback(_set_capabilities, *before)
-            overrides = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-            effective = before[0] & ~overrides
-            _set_capabilities(effective, before[1], before[2])
+            _set_capabilities(before[0] & ~dropped, before[1], before[2])
 
         yield
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.server.checkpoints.conftest import EVERYTHING, Lab
+from tests.server.checkpoints.conftest import EVERYTHING, Lab, without_capabilities
 
 from hankweave_server.checkpoints.model import Skipped
 from support.ordinary_user import ID
@@ -65,6 +65,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str, int]] = {
     ),
     "mount-point": (lambda tree: mounted(tree / "d/f"), "mount-point", errno.EBUSY),
     "read-only": (lambda tree: read_only(tree / "d"), "read-only", errno.EROFS),
+    "sticky": (lambda tree: sticky_for_root(tree / "d"), "sticky", errno.EPERM),
 }
 
 
@@ -99,6 +100,22 @@ def test_what_protects_a_file_is_named_before_and_after(lab, case):
         lab.write(name, "then")
 
     check(lab, make(lab.tree), Skipped(b"d/f", kind, number))
+
+
+@contextmanager
+def sticky_for_root(folder: Path) -> Iterator[None]:
+    """Let root lack CAP_FOWNER, as in a container, where another user has a sticky folder."""
+    for place in (folder, folder / "f"):
+        os.chown(place, OTHER_USER, OTHER_USER)
+
+    folder.chmod(0o1755)
+    with without_capabilities(1 << 3):
+        yield
+
+    for place in (folder, folder / "f"):
+        os.chown(place, 0, 0)
+
+    folder.chmod(0o755)
 
 
 @pytest.fixture

@@ -192,6 +192,11 @@ async def test_the_terminal_names_them_and_ends_with_its_own_code(
             assert "'file'" in str(line)
             assert "EPERM" in str(line)
 
+        told = msgspec.structs.replace(report, in_words="Kept 1 edit by people: a.")
+        data = msgspec.structs.replace(event.data, report=told)
+        logged = str(log_line(msgspec.structs.replace(event, data=data), ""))
+        assert "people: a. 1 path could not be restored: 'file'" in logged
+
 
 # --- files that change meanwhile ------------------------------------------------------------------
 

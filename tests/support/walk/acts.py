@@ -66,9 +66,11 @@ class Hold:
 
 @dataclass(frozen=True)
 class Fault:
-    """A path becomes one that cannot be replaced: immutable, bind-mounted, or read-only."""
+    """A path becomes one that cannot be replaced."""
 
-    kind: Literal["immutable", "bound", "read-only"]
+    kind: Literal["immutable", "bound", "read-only", "sticky"]
+    """`bound` is a bind mount; `sticky` gives the path's folder, with the sticky bit, and the files
+    in it to another user."""
     path: str
     """Unless the folder `ro` becomes read-only."""
 
@@ -180,8 +182,18 @@ Round: TypeAlias = tuple[Act, ...]
 
 
 def draw(seed: int, rounds: int) -> list[Round]:
-    """Return the rounds of a walk; the first of a longer walk are those of a shorter one."""
-    return [_Draw(random.Random(f"{seed} {number}")).round() for number in range(rounds)]
+    """Return the rounds of a walk; the first of a longer walk are those of a shorter one.
+
+    Every fifth walk has sticky folders: its servers start slowly, without a right of root.
+    """
+    drawn = [_Draw(random.Random(f"{seed} {number}")).round() for number in range(rounds)]
+    if seed % 5 != 4:
+        return drawn
+
+    return [
+        _Draw(random.Random(f"sticky {seed} {number}")).with_sticky_folder(acts)
+        for number, acts in enumerate(drawn)
+    ]
 
 
 class _Draw:
@@ -194,6 +206,14 @@ class _Draw:
             acts.append(Lift())
 
         return tuple(acts)
+
+    def with_sticky_folder(self, acts: Round) -> Round:
+        if self._happens(0.4):
+            return acts
+
+        path = self._one(tuple(path for path in FILES if "/" in path))
+        at = self._chance.randrange(len(acts))
+        return (*acts[:at], Fault("sticky", path), *acts[at:])
 
     def _any(self) -> Act:
         return self._weighed(

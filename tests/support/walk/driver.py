@@ -72,6 +72,7 @@ from support.walk.acts import (
     Start,
     Step,
     Undo,
+    script,
     text,
 )
 from support.walk.model import Content, Files, Model, Restored, shown
@@ -196,12 +197,17 @@ class Walk:
         """Reports since the last comparison."""
         self._reports: list[Restored] = []
         """Reports before the last comparison, since the one before it."""
+        self._within: tuple[str, ...] = ()
+        """A command that executes each server."""
         self._server: RunningServer | None = None
         self._client: Client | None = None
         self._stack = AsyncExitStack()
 
     async def run(self, rounds: Sequence[Round]) -> list[str]:
         """Perform the rounds; return the violations of the first that has any."""
+        if "sticky" in script(rounds):
+            self._within = ("setpriv", "--bounding-set", "-fowner")
+
         codons = (
             codon(
                 f"c{number}",
@@ -244,7 +250,9 @@ class Walk:
     # --- the server -----------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        serving = running_server(self._hank, None, self.execution, "--no-autostart")
+        serving = running_server(
+            self._hank, None, self.execution, "--no-autostart", within=self._within
+        )
         try:
             self._server = await self._stack.enter_async_context(serving)
             self._client = await self._stack.enter_async_context(session(self.execution))
@@ -281,7 +289,7 @@ class Walk:
         words = command("run", str(self._hank), "--execution", str(self.execution), "--json")
         words += ("--no-autostart", "--no-exit-on-complete")
         strike = self._strike(group, at)
-        async with process_of([*strike.words(), "--", *words]) as server:
+        async with process_of([*strike.words(), "--", *self._within, *words]) as server:
             await server.until('"server.ready"')
             if server.process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

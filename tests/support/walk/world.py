@@ -1,7 +1,8 @@
 """The world around a server: a person's editor, a program that logs, and faults of paths.
 
 Faults are those that a rollback cannot know to be temporary: an immutable file, a file with a mount
-on it, a read-only mount. They need root and an enclosure; `World` refuses to be anywhere else.
+on it, a read-only mount, a sticky folder of another user. They need root and an enclosure; `World`
+refuses to be anywhere else. A sticky folder is none for root with `CAP_FOWNER`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import stat
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -26,6 +28,8 @@ _NOTICED_NS = 250_000_000
 """More than the time in which changes are taken for an agent's although its server is dead."""
 _LINES_EACH = 0.002
 """Seconds between two lines of the log."""
+
+_ANOTHER_USER = 12_345
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,6 +48,8 @@ class World:
         self._held: int | None = None
         self._immutable: set[Path] = set()
         self._mounted: list[Path] = []
+        self._sticky: dict[Path, int] = {}
+        """The permissions that these folders had."""
 
     def files(self) -> dict[str, bytes]:
         return {
@@ -220,6 +226,8 @@ class World:
             return
 
         match fault.kind:
+            case "sticky":
+                self._make_sticky(path.parent)
             case "immutable":
                 if subprocess.run(["chattr", "+i", path], capture_output=True).returncode == 0:
                     self._immutable.add(path)
@@ -228,6 +236,16 @@ class World:
                 self._mounted.append(path)
                 if fault.kind == "read-only":
                     subprocess.run(["mount", "-o", "remount,ro,bind", path], check=True)
+
+    def _make_sticky(self, folder: Path) -> None:
+        if folder == self.work_tree or any(map(self._is_blocked, (folder, *folder.iterdir()))):
+            return
+
+        self._sticky.setdefault(folder, stat.S_IMODE(folder.stat().st_mode))
+        for each in (folder, *filter(Path.is_file, folder.iterdir())):
+            os.chown(each, _ANOTHER_USER, _ANOTHER_USER)
+
+        folder.chmod(0o1777)
 
     def lift(self) -> None:
         for path in reversed(self._mounted):
@@ -239,14 +257,33 @@ class World:
             subprocess.run(["chattr", "-i", path], check=True)
 
         self._immutable.clear()
+        for folder, permissions in self._sticky.items():
+            if folder.is_dir():
+                folder.chmod(permissions)
+                for each in (folder, *filter(Path.is_file, folder.iterdir())):
+                    os.chown(each, 0, 0)
+
+        self._sticky.clear()
 
     def is_faulty(self, path: str) -> bool:
         """Return whether nobody can replace a path now."""
         here = self.work_tree / path
+        return self._is_blocked(here) or _is_of_another(here)
+
+    def _is_blocked(self, here: Path) -> bool:
         return any(
             here == faulty or faulty in here.parents
             for faulty in (*self._mounted, *self._immutable)
         )
+
+
+def _is_of_another(path: Path) -> bool:
+    """Return whether a path is another user's in a sticky folder; a rollback can make one, too."""
+    if not path.exists():
+        return False
+
+    folder = path.parent.stat()
+    return bool(folder.st_mode & stat.S_ISVTX) and 0 not in (folder.st_uid, path.stat().st_uid)
 
 
 class Log:
