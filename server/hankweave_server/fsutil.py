@@ -138,10 +138,15 @@ def os_error_in(error: BaseException | None) -> OSError | None:
 
 
 def described(problem: OSError, place: Path) -> str:
-    """Return what the system reported and of which path; of `place`, if it names none."""
-    path = problem.filename if isinstance(problem.filename, str | bytes | os.PathLike) else place
+    """Return what the system reported and of which path; of `place`, if it names none.
+
+    A name without its folder is said to be below `place`.
+    """
+    named = problem.filename if isinstance(problem.filename, str | bytes | os.PathLike) else place
+    path = os.fsdecode(named)
+    where = path if os.path.isabs(path) else f"{path} below {place}"
     name = errno.errorcode.get(problem.errno or 0, "unknown error")
-    return f"{os.fsdecode(path)}: {problem.strerror or problem} ({name})"
+    return f"{where}: {problem.strerror or problem} ({name})"
 
 
 def next_step(problem: OSError) -> str:

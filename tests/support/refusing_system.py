@@ -30,7 +30,7 @@ class Refusals:
 
     def __init__(self, below: Path, only: int | None = None) -> None:
         """Refuse every call, or the one with this number, counted from 1."""
-        self._below = below
+        self.below = below
         self._only = only
         self.count = 0
 
@@ -46,7 +46,7 @@ class Refusals:
     def _refusing(self, real: Callable[..., Any], operation: str, number: int) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:
             path = self._path_of(arguments[0], named.get("dir_fd"))
-            if path is None or not path.is_relative_to(self._below) or _reads(operation, arguments):
+            if path is None or not path.is_relative_to(self.below) or _reads(operation, arguments):
                 return real(*arguments, **named)
 
             self.count += 1

@@ -21,7 +21,7 @@ from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.fsutil import is_broken
-from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.errors import ShadowRepositoryError, refusal_of
 from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
 
 
@@ -109,9 +109,10 @@ class Rollbacks:
                 raise
 
             stops = error.is_of_a_broken_disk or is_broken(error)
+            reason = refusal_of(error, self._ctx.layout.root).message
             raise Refused(
                 ErrorCode.SHUTTING_DOWN if stops else ErrorCode.ROLLBACK_IN_PROGRESS,
-                f"The rollback was interrupted: {error}.",
+                f"The rollback was interrupted. {reason}",
                 hint="The server stops, because its disk has failed; the next start completes the "
                 "rollback."
                 if stops

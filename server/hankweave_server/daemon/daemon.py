@@ -259,7 +259,7 @@ class Daemon:
                 await opened.ledger.aclose()
                 tasks.cancel_scope.cancel()
         except* (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failures:
-            raise disk_stop(failures) from None
+            raise disk_stop(failures, opened.layout.root) from None
         finally:
             await opened.ledger.space.release()
 

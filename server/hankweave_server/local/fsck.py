@@ -64,7 +64,7 @@ def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport
             f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
         ) from None
     except (ShadowRepositoryError, InsufficientSpace, LedgerFailed) as error:
-        raise disk_stop(error) from None
+        raise disk_stop(error, layout.root) from None
 
 
 def _recorded(layout: Layout) -> OnRecord:

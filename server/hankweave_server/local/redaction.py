@@ -175,7 +175,7 @@ def settle(layout: Layout, clock: Clock) -> None:
         try:
             anyio.run(_opened_and_closed, layout, clock)
         except (LedgerFailed, InsufficientSpace, ShadowRepositoryError) as failure:
-            raise disk_stop(failure) from None
+            raise disk_stop(failure, layout.root) from None
 
 
 async def _opened_and_closed(layout: Layout, clock: Clock) -> None:

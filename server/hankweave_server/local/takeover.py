@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shlex
+from pathlib import Path
 
 import anyio.to_thread
 import msgspec
@@ -21,6 +22,7 @@ from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
 from hankweave_server.clock import Clock
 from hankweave_server.domain.checkpoint_records import on_record, salvage
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.fsutil import described, next_step, os_error_in
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.ledger.journal import JournalCorrupt
 from hankweave_server.ledger.state_file import NewerState
@@ -35,7 +37,7 @@ def refuse_moved_store(layout: Layout) -> None:
     try:
         refuse_links(layout)
     except StoreMoved as moved:
-        raise disk_stop(moved) from None
+        raise disk_stop(moved, layout.root) from None
 
     if layout.checkpoints.exists():
         return
@@ -99,7 +101,7 @@ async def open_engine(layout: Layout, *, watches: bool = False) -> CheckpointEng
             functools.partial(CheckpointEngine.open, layout, watches=watches)
         )
     except (InsufficientSpace, ShadowRepositoryError) as error:
-        raise disk_stop(error) from None
+        raise disk_stop(error, layout.root) from None
 
 
 async def open_ledger(
@@ -130,8 +132,11 @@ async def open_ledger(
         ) from None
 
 
-def disk_stop(failure: BaseException) -> Stop:
-    """Return the Stop for a disk failure: acknowledged data is safe, the rest is not claimed."""
+def disk_stop(failure: BaseException, root: Path) -> Stop:
+    """Return the Stop for a failure of the disk of an execution.
+
+    Acknowledged data is safe, the rest is not claimed.
+    """
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
 
@@ -139,19 +144,20 @@ def disk_stop(failure: BaseException) -> Stop:
     if isinstance(moved, StoreMoved):
         return Stop(f"{moved}.", ExitCode.BAD_DATA, hint=moved.hint)
 
+    problem = os_error_in(failure)
+    if problem is None:
+        reason, step = str(failure.__cause__ or failure).rstrip("."), "Check the disk, then start."
+    else:
+        reason, step = described(problem, root), next_step(problem)
+
     match failure:
         case LedgerFailed(unsaved=unsaved):
             lost = f" {unsaved} events were not saved." if unsaved else ""
-            reason = str(failure.__cause__ or failure).rstrip(".")
             sentence = f"The journal or the state could not be written: {reason}.{lost}"
         case InsufficientSpace():
-            sentence = f"A checkpoint could not be saved: {failure.__cause__ or failure}."
+            sentence = f"A checkpoint could not be saved: {reason}."
         case _:
-            cause = failure.__cause__ or failure
-            sentence = f"The shadow repository could not be used: {cause}."
+            sentence = f"The shadow repository could not be used: {reason}."
 
-    return Stop(
-        sentence,
-        ExitCode.IO_ERROR,
-        hint="Check the disk, then start again; everything that was acknowledged is safe.",
-    )
+    hint = f"{step} Everything that was acknowledged is safe."
+    return Stop(sentence, ExitCode.IO_ERROR, hint=hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.paths import Layout
 from support.histories import completed, sha
 from support.timelines import a_state, checkpoints_of, ended
 
@@ -50,7 +53,8 @@ def rollbacks(fault: Exception, known_paths: Any = None) -> tuple[Rollbacks, Fai
 
     checkpointer = SimpleNamespace(known=checkpoints_of(STATE), call=call, missing=(), renamed={})
     guard = SimpleNamespace(is_half_restored=True)
-    ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer, guard=guard)
+    layout = Layout.of_execution(Path("/an/execution"))
+    ctx = SimpleNamespace(state=STATE, checkpointer=checkpointer, guard=guard, layout=layout)
     return Rollbacks(cast(ExecutionContext, ctx), cast(Rollback, failing)), failing
 
 
@@ -71,12 +75,12 @@ async def test_a_full_disk_in_mid_way_is_told_with_what_follows() -> None:
 
 async def test_a_broken_disk_in_mid_way_is_told_with_its_path() -> None:
     """The client learns that the server stops, and that the next start completes the rollback."""
-    fault = ShadowRepositoryError("[Errno 5] Input/output error: 'd/a'")
-    fault.is_of_a_broken_disk = True
+    fault = ShadowRepositoryError("it failed")
+    fault.__cause__ = OSError(errno.EIO, "Input/output error", "d/a")
     made, _ = rollbacks(fault)
     refused = await refusal(made)
     assert refused.code is ErrorCode.SHUTTING_DOWN
-    assert "'d/a'" in refused.message
+    assert "d/a below /an/execution: Input/output error (EIO)" in refused.message
     assert "next start completes" in (refused.hint or "")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 
@@ -31,6 +34,9 @@ from hankweave_server.domain.reducer import apply
 from hankweave_server.domain.timelines import timelines
 from hankweave_server.execution.exploration import child
 from hankweave_server.execution.exploration.explorer import Explorations, ExplorationSettings
+from hankweave_server.execution.rollback.guard import TreeGuard
+from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
+from hankweave_server.ledger.disk_space import Space
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 from support.histories import LATER, MOMENT, a_plan, completed, failed, sha
@@ -44,15 +50,26 @@ T = TypeVar("T")
 class Parent:
     """The execution that explores, as far as explorations need it."""
 
-    def __init__(self, record: AttemptRecord, *, imports: bool = False) -> None:
-        """Without `imports`, an import takes for ever."""
+    def __init__(
+        self,
+        record: AttemptRecord,
+        *,
+        imports: bool = False,
+        adopts: Literal["ask", "best"] = "ask",
+        faults: Iterable[Exception] = (),
+    ) -> None:
+        """Without `imports`, an import takes for ever; the first calls of the store have faults."""
         exploration = Exploration(
             exploration_id="e",
             created_at=MOMENT,
             checkpoint_sha=sha(1),
             codon_id=CodonId("two"),
             attempts=(record,),
+            adopt=adopts,
         )
+        self._faults = list(faults)
+        self.space = Space(cast("Any", None), pause=lambda _: anyio.lowlevel.checkpoint())
+        self.space.be_patient()
         self.recorded: list[EventData | Transition] = []
         self.is_importing = anyio.Event()
         self._imports = imports
@@ -60,12 +77,14 @@ class Parent:
             state=apply(a_state(FIRST), ExplorationSet(exploration=exploration), 1),
             ledger=self,
             checkpointer=self,
+            guard=TreeGuard(),
+            patterns=("**",),
             now_text=lambda: LATER,
             layout=Layout.of_execution(Path("/nowhere")),  # It keeps no texts of explorations.
         )
         self.known = {sha(1): None}
         unused: Any = None
-        runner: Any = SimpleNamespace(when_explored=lambda _start: None)
+        runner: Any = SimpleNamespace(when_explored=lambda _start: None, is_busy=False)
         settings = ExplorationSettings(options=(), home=Path)
         self.explorations = Explorations(self._context, runner, unused, unused, settings)
 
@@ -91,10 +110,17 @@ class Parent:
         if not self._imports:
             await anyio.sleep_forever()
 
+        self._meet_fault()
+
         return SimpleNamespace(sha=sha(17))
 
     async def diff(self, *_what: Any) -> tuple[()]:
+        self._meet_fault()
         return ()
+
+    def _meet_fault(self) -> None:
+        if self._faults:
+            raise self._faults.pop(0)
 
     @property
     def state(self) -> State:
@@ -258,3 +284,37 @@ async def test_an_attempt_for_which_nothing_is_left_is_not_made(tmp_path: Path) 
     assert attempt.status == "failed"
     assert attempt.message == "Nothing was left of the exploration's budget."
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_full_disk_does_not_end_an_attempt_that_was_paid_for(tmp_path: Path) -> None:
+    """Its result is imported when there is space again."""
+    execution(tmp_path / "attempt", DONE)
+    faults = (InsufficientSpace(10, 5), OSError(errno.ENOSPC, "No space left on device"))
+    parent = Parent(running_at(tmp_path / "attempt"), imports=True, faults=faults)
+    await parent.run()
+    ((attempt,),) = (exploration.attempts for exploration in parent.state.explorations)
+    assert attempt.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "/nowhere: Too many open files (EMFILE)."),
+        (ShadowRepositoryError("A tree is damaged."), "The store of /nowhere cannot be used"),
+        (InsufficientSpace(10, 5), "10 bytes are needed, 5 are free"),
+    ],
+    ids=["system", "store", "space"],
+)
+async def test_a_best_attempt_that_cannot_be_adopted_ends_nothing(
+    tmp_path: Path, fault: Exception, why: str
+) -> None:
+    """An event says why, and what to do; the exploration has ended and waits for a person."""
+    done = msgspec.structs.replace(
+        running_at(tmp_path / "attempt"), status="completed", checkpoint_sha=sha(7), score=1.0
+    )
+    parent = Parent(done, adopts="best", faults=[fault])
+    await parent.run()
+    (told,) = parent.of(ErrorEvent)
+    assert told.message.startswith("Attempt e-1 was not adopted: ")
+    assert why in told.message
+    assert not told.fatal

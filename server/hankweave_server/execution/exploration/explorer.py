@@ -81,7 +81,12 @@ from hankweave_server.execution.rollback.planner import RollbackRequest
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
 from hankweave_server.execution.runs import new_run
-from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.git.errors import (
+    InsufficientSpace,
+    ShadowRepositoryError,
+    is_for_want_of_room,
+    refusal_of,
+)
 from hankweave_server.hank.attempts import VariantInvalid, attempted
 from hankweave_server.logs import logger
 from hankweave_server.paths import Layout
@@ -570,8 +575,15 @@ class Explorations:
             await self._rollback.perform(request)
         except (Refused, CheckpointDamaged, CheckpointNotFound) as fault:
             why = fault.message if isinstance(fault, Refused) else str(fault)
-            message = f"Attempt {best.attempt_id} was not adopted: {why}"
-            await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
+            await self._report_not_adopted(best, why)
+        except (OSError, InsufficientSpace, ShadowRepositoryError) as fault:
+            refusal = refusal_of(fault, self._ctx.layout.root)
+            await self._report_not_adopted(best, f"{refusal.message} {refusal.hint or ''}".rstrip())
+
+    async def _report_not_adopted(self, attempt: AttemptRecord, why: str) -> None:
+        done = "adopted only in part" if self._ctx.guard.is_half_restored else "not adopted"
+        message = f"Attempt {attempt.attempt_id} was {done}: {why}"
+        await self._ctx.ledger.record(ErrorEvent(message=message, fatal=False))
 
     async def _supervise(self, exploration_id: str, attempt_id: str) -> None:
         """Bring one attempt to its end, and record the result."""
@@ -688,7 +700,8 @@ class Explorations:
         runs = own_runs(result.state, self._ctx.state)
         for run in runs:
             for codon in completed_in(run):
-                record = await self._ctx.checkpointer.adopt_foreign(
+                adopt = partial(
+                    self._ctx.checkpointer.adopt_foreign,
                     ForeignCheckpoint(layout.shadow_repository, codon.completion_checkpoint),
                     parent,
                     run_id=run.run_id,
@@ -696,6 +709,9 @@ class Explorations:
                     codon_name=_name_of(result.state, codon.codon_id),
                     label=f"attempt {attempt_id}",
                 )
+                # What an attempt has cost is not lost because the disk is full.
+                space = self._ctx.ledger.space
+                record = await space.insist(adopt, is_short=is_for_want_of_room)
                 shas[codon.completion_checkpoint] = parent = record.sha
 
         timelines = [as_timeline(run, shas) for run in runs]
