@@ -24,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from hankweave_server.domain.effects.tools import PATH_KEYS
+
 
 class Kind(Enum):
     """The kinds of a tool's main argument."""
@@ -33,23 +35,21 @@ class Kind(Enum):
     TEXT = auto()
 
 
-_PATHS = ("file_path", "notebook_path", "path", "filePath", "abs_path")
-
 _ARGUMENTS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
     "Bash": (Kind.COMMAND, ("command",)),
     **dict.fromkeys(
         ("Edit", "Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Read", "Write"),
-        (Kind.PATH, _PATHS),
+        (Kind.PATH, PATH_KEYS),
     ),
     "WebFetch": (Kind.TEXT, ("url",)),
     "WebSearch": (Kind.TEXT, ("query",)),
 }
 """The tools whose main argument a pattern can name, and the keys that hold it."""
 
-_MORE_PATHS = "file_paths"
+_MOREPATH_KEYS = "file_paths"
 """The key of a list, for a call with more than one path."""
 
-DECIDING = frozenset(key for _, keys in _ARGUMENTS.values() for key in keys) | {_MORE_PATHS}
+DECIDING = frozenset(key for _, keys in _ARGUMENTS.values() for key in keys) | {_MOREPATH_KEYS}
 """Every key of a main argument: code that shortens a call must not shorten these."""
 
 _SEARCH_FROM_HERE = frozenset({"Glob", "Grep", "LS"})
@@ -192,7 +192,7 @@ def arguments_of(tool: str, given: Mapping[str, object]) -> tuple[Kind, tuple[st
     kind, keys = known
     values = [given[key] for key in keys if key in given]
     if kind is Kind.PATH:
-        more = given.get(_MORE_PATHS, [])
+        more = given.get(_MOREPATH_KEYS, [])
         values += more if isinstance(more, list) else [more]
 
     if tool in _SEARCH_FROM_HERE and "path" not in given:

@@ -16,11 +16,9 @@ from hankweave_protocol.hank import (
     Permissions,
 )
 from hankweave_protocol.ids import ClientId
+from hankweave_server.domain.effects.tools import RISKY_TOOLS
 from hankweave_server.domain.model_routes import is_known_to_ask
 from hankweave_server.domain.permission_patterns import Call, Pattern, parse
-
-RISKY_TOOLS = frozenset({"Bash", "Edit", "MultiEdit", "NotebookEdit", "Write"})
-"""Only this server may allow these and tools of MCP servers; an agent's own settings may not."""
 
 OUR_TOOLS = "mcp__hankweave__"
 """The prefix of this server's own tools: `agentTools` lists them, and they are allowed."""

@@ -54,6 +54,7 @@ def reach(tool: str, given: Mapping[str, object]) -> Reach:
         ("Read", {"file_path": "a.txt"}, NOTHING),
         ("Write", {"file_path": "a.txt"}, A),
         ("NotebookEdit", {"notebook_path": "a.txt"}, A),
+        ("Edit", {"filePath": "a.txt"}, A),
         ("Edit", {"changes": [{"path": "a.txt"}, {"path": "b.txt"}]}, A | B),
         ("Edit", {"file_path": "a.txt", "file_paths": ["a.txt", "b.txt"]}, A | B),
         ("Edit", {"file_path": 7}, ANYTHING),

@@ -5,6 +5,7 @@ What a command does beyond what its words say is not known here; reports say so 
 
 Modules, in reading order:
 
+- `tools`: the tools of agents, by name: what each does, and where its input names files
 - `calls`: tool calls, by name and input
 - `commands`: command lines of agents, rigs and checks
 - `recorded`: the events of a journal that tell of effects

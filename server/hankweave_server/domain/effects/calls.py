@@ -12,29 +12,13 @@ from hankweave_server.domain.effects.commands import (
     of_command,
     shortened,
 )
-
-_WRITING = frozenset(
-    (
-        *("write", "edit", "multiedit", "notebookedit", "delete", "move", "create"),
-        *("apply_patch", "applypatch", "patch", "replace", "write_file", "write_text_file"),
-    )
-)
-_SHELLS = frozenset(
-    (
-        *("bash", "shell", "execute", "exec", "exec_command", "local_shell", "terminal"),
-        *("run_shell_command", "powershell"),
-    )
-)
-_FETCHING = frozenset({"webfetch", "web_fetch", "fetch"})
-_SEARCHING = frozenset({"websearch", "web_search", "google_web_search"})
-"""Names of tools, in lower case: Claude Code's, Codex's, and those of agents that speak ACP."""
+from hankweave_server.domain.effects.tools import PATH_KEYS, ToolKind, kind_of
 
 _ELSEWHERE = "mcp__"
 _OUR_READERS = frozenset(
     f"mcp__hankweave__{name}" for name in ("checkpoint_list", "checkpoint_diff", "replay_view")
 )
 
-_PATHS = ("file_path", "notebook_path", "path", "filePath", "abs_path")
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)
 
 
@@ -55,9 +39,9 @@ def of_call(
     if tool in _OUR_READERS:
         return ()
 
-    name = tool.lower()
-    found = dict.fromkeys(_deeds_of(name, given, roots))
-    is_known = name in _WRITING | _SHELLS | _FETCHING | _SEARCHING
+    kind = kind_of(tool)
+    found = dict.fromkeys(_deeds_of(kind, given, roots))
+    is_known = kind not in (None, ToolKind.READS)
     says_so = given.get("external") is True or (is_marked and not is_known)
     if not found and (tool.startswith(_ELSEWHERE) or says_so):
         return ("",)
@@ -67,29 +51,34 @@ def of_call(
 
 def writes_only(tool: str) -> bool:
     """Return whether the tool writes files and does nothing else: if it fails, it did nothing."""
-    return tool.lower() in _WRITING
+    return kind_of(tool) is ToolKind.WRITES
 
 
 def runs_commands(tool: str) -> bool:
     """Return whether the tool can do anything at all, seen or not."""
-    return tool.lower() in _SHELLS
+    return kind_of(tool) is ToolKind.RUNS
 
 
-def _deeds_of(name: str, given: Mapping[str, object], roots: tuple[str, ...]) -> Iterator[str]:
-    if name in _WRITING:
-        for path in _paths_in(given):
-            if is_outside(path, roots[0], roots):
-                yield f"changed {shortened(path)}"
-    elif name in _SHELLS:
-        yield from of_command(_command_in(given), roots)
-    elif name in _FETCHING:
-        yield f"sent a request to {address_of(_text(given, 'url', 'uri')) or 'the web'}"
-    elif name in _SEARCHING:
-        yield "sent a search to the web"
+def _deeds_of(
+    kind: ToolKind | None, given: Mapping[str, object], roots: tuple[str, ...]
+) -> Iterator[str]:
+    match kind:
+        case ToolKind.WRITES:
+            for path in _paths_in(given):
+                if is_outside(path, roots[0], roots):
+                    yield f"changed {shortened(path)}"
+        case ToolKind.RUNS:
+            yield from of_command(_command_in(given), roots)
+        case ToolKind.FETCHES:
+            yield f"sent a request to {address_of(_text(given, 'url', 'uri')) or 'the web'}"
+        case ToolKind.SEARCHES:
+            yield "sent a search to the web"
+        case _:
+            pass
 
 
 def _paths_in(given: Mapping[str, object]) -> Iterator[str]:
-    values: list[object] = [given.get(key) for key in _PATHS]
+    values: list[object] = [given.get(key) for key in PATH_KEYS]
     for key in ("file_paths", "changes"):
         several = given.get(key)
         values += several if isinstance(several, list) else ()

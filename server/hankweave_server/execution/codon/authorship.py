@@ -46,12 +46,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.state import ActiveStatus
 from hankweave_protocol.transitions import EditsNoticed, EditsOvertaken
-
-READ_ONLY_TOOLS = frozenset({"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite"})
-"""Tools that cannot change a file; after any other the work tree is scanned."""
-
-_FILE_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools that change the files that their input names, and no other."""
+from hankweave_server.domain.effects.tools import FILE_TOOLS, PATH_KEYS, READ_ONLY_TOOLS
 
 _BACKGROUND = re.compile(r"(?<![&>|<])&(?![&>])|\b(?:nohup|setsid|daemonize|disown)\b")
 
@@ -86,7 +81,7 @@ def reach_of(
     if tool in READ_ONLY_TOOLS:
         return NOTHING
 
-    named = _named(given) if tool in _FILE_TOOLS else None
+    named = _named(given) if tool in FILE_TOOLS else None
     if not named:
         return ANYTHING
 
@@ -99,7 +94,7 @@ def _named(given: Mapping[str, object]) -> list[str] | None:
     if not isinstance(more, list | tuple) or not isinstance(changes, list | tuple):
         return None
 
-    named = [given[key] for key in ("file_path", "notebook_path", "path") if key in given]
+    named = [given[key] for key in PATH_KEYS if key in given]
     named += [*more, *(each.get("path") if isinstance(each, Mapping) else None for each in changes)]
     texts = [path for path in named if isinstance(path, str) and path and "\0" not in path]
     return texts if len(texts) == len(named) else None

@@ -46,8 +46,9 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.process.process_table import has_older, ticks_now
 from hankweave_server.domain.effects import calls
+from hankweave_server.domain.effects.tools import READ_ONLY_TOOLS
 from hankweave_server.domain.limits import LimitFacts
-from hankweave_server.execution.codon.authorship import NOTHING, READ_ONLY_TOOLS, AgentCalls, Reach
+from hankweave_server.execution.codon.authorship import NOTHING, AgentCalls, Reach
 from hankweave_server.execution.codon.costs import CodonCosts, tokens_of
 from hankweave_server.execution.codon.file_changes import (
     SHORTEST,

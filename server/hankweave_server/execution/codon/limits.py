@@ -27,7 +27,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.domain.budget.allowance import Allowance, Overrun, allowance
 from hankweave_server.domain.budget.spending import NOTHING, Spending, context_of, spent_by
-from hankweave_server.execution.codon.authorship import READ_ONLY_TOOLS
+from hankweave_server.domain.effects.tools import READ_ONLY_TOOLS
 from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.context import ExecutionContext
 
