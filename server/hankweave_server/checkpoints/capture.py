@@ -251,7 +251,7 @@ class Capture:
     staging: ObjectStaging
     parent: Sha | None
     paths: list[bytes]
-    """What may have changed since the last scan."""
+    """The paths that may have changed since the last scan."""
     skipped: list[Skipped] = field(default_factory=list)
     """Files that could not be read, or not properly."""
     refused: set[bytes] = field(default_factory=set)

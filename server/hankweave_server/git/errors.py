@@ -37,7 +37,7 @@ class ShadowRepositoryError(Exception):
     """True where only the message shows a disk error; otherwise see `__cause__`."""
 
     hint = "`hankweave fsck --repair` repairs what it can, and reports what is lost."
-    """What a person can do about it."""
+    """The next step for a person."""
 
 
 class StoreFailed(Exception):

@@ -90,7 +90,7 @@ class ShadowRepo:
         self.path = path
         self._wal = wal
         self._held: list[tuple[ObjectStaging, Mapping[str, str]]] = []
-        """What the next `publish` publishes as well."""
+        """Objects and files that the next `publish` publishes as well."""
         _be_alone()
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")

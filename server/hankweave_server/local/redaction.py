@@ -83,7 +83,7 @@ class RedactionRequest:
 
     by: Redactor
     names: tuple[str, ...]
-    """What the record says was removed: names of rules, variables or paths."""
+    """Names of rules, variables or paths, which the record says were removed."""
     paths: tuple[bytes, ...] = ()
     """Files whose whole content is removed from all checkpoints."""
     in_work_tree: bool = False

@@ -1,4 +1,4 @@
-"""What the tools of agents do, by their names, and where their input names files.
+"""The tools of agents: what each does, by its name, and where its input names files.
 
 Adapters translate the tools of most agents into Claude Code's, by which permissions and authorship
 decide. Reports also know the names that others use, of which it is not certain that they do nothing
@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 
 class ToolKind(Enum):
-    """What a tool does."""
+    """The kind of work that a tool does."""
 
     READS = auto()
     WRITES = auto()

@@ -129,7 +129,7 @@ class AgentCalls:
         self._ended = NOTHING
         """The reach of the calls that ended since the last scan."""
         self._credited: set[bytes] = set()
-        """What was credited to people and may turn out to be the agent's."""
+        """Paths that were credited to people and may turn out to be the agent's."""
 
     @property
     def reach(self) -> Reach:

@@ -117,7 +117,7 @@ class ConversationResult:
         self.context_exceeded = False
         self.compacted = False
         self.facts = LimitFacts()
-        """What the agent has reported about limits of its provider."""
+        """The facts that the agent has reported about limits of its provider."""
         self.has_worked = False
         """The model has answered: it called a tool, thought, or spent tokens on an answer."""
         self._said = ""

@@ -56,7 +56,7 @@ END_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What the files of an attempt say of its progress."""
+    """The progress of an attempt, as its files show it."""
 
     state: State
     is_over: bool

@@ -108,7 +108,7 @@ Causes = tuple[int | str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ExplorationSettings:
-    """What the attempts of an execution are started with."""
+    """The settings with which the attempts of an execution are started."""
 
     options: tuple[str, ...]
     """Options of `hankweave run` that their servers get, such as the agent of the command line."""
