@@ -16,7 +16,7 @@ Modules, in reading order:
 - `structured`: answers as JSON: schemas and checks
 - `templates/`: prompts in Eta or jinja; schemas in zod
 - `providers/`: models that sentinels ask
-- `history`: the memory of a conversational sentinel
+- `conversation`: the messages of a conversational sentinel
 - `outputs`: the answers of a sentinel, on the disk
 - `failures`: how a call can fail, and why a sentinel ends
 """

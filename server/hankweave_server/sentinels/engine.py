@@ -41,8 +41,8 @@ from hankweave_server.sentinels.context import (
     Wait,
     wait_for,
 )
+from hankweave_server.sentinels.conversation import ConversationDamaged, SentinelConversation
 from hankweave_server.sentinels.failures import UnloadReason
-from hankweave_server.sentinels.history import History, HistoryDamaged
 from hankweave_server.sentinels.outputs import SentinelOutputs, outputs_of
 from hankweave_server.sentinels.providers.base import Model, ModelMissing, OpensModels
 from hankweave_server.sentinels.sentinel import Sentinel
@@ -107,7 +107,7 @@ class _Prepared:
     loaded: LoadedConfig
     model: Model
     outputs: SentinelOutputs
-    history: History | None
+    conversation: SentinelConversation | None
     damage: str | None
 
 
@@ -246,13 +246,15 @@ class Watch:
 
         path = setting.layout.sentinel_history / f"{config.id}-codon-{codon_id}.json"
         trimming = config.conversational.trimming_strategy
-        history = History(path, trimming, persists=setting.persists, clean=setting.clean)
+        conversation = SentinelConversation(
+            path, trimming, persists=setting.persists, clean=setting.clean
+        )
         try:
-            history.load(str(milliseconds))
-        except HistoryDamaged as damage:
-            return _Prepared(loaded, model, outputs, history, str(damage))
+            conversation.load(str(milliseconds))
+        except ConversationDamaged as damage:
+            return _Prepared(loaded, model, outputs, conversation, str(damage))
 
-        return _Prepared(loaded, model, outputs, history, None)
+        return _Prepared(loaded, model, outputs, conversation, None)
 
     async def _start(
         self, prepared: _Prepared, ctx: SentinelContext, tasks: anyio.abc.TaskGroup
@@ -262,7 +264,7 @@ class Watch:
             prepared.loaded,
             prepared.model,
             prepared.outputs,
-            prepared.history,
+            prepared.conversation,
             ctx,
             next((each for each in earlier if each.id == prepared.loaded.config.id), None),
         )

@@ -31,8 +31,8 @@ from hankweave_protocol.hank import SentinelReports
 from hankweave_protocol.state import SentinelState, Tokens
 from hankweave_server.sentinels.config import LoadedConfig
 from hankweave_server.sentinels.context import Question, SentinelContext, question_of
+from hankweave_server.sentinels.conversation import SentinelConversation
 from hankweave_server.sentinels.failures import SentinelFailure, UnloadReason
-from hankweave_server.sentinels.history import History
 from hankweave_server.sentinels.outputs import SentinelOutputs
 from hankweave_server.sentinels.providers.base import (
     CallFailed,
@@ -114,7 +114,7 @@ class Answering:
     loaded: LoadedConfig
     model: Model
     outputs: SentinelOutputs
-    history: History | None
+    conversation: SentinelConversation | None
     ctx: SentinelContext
     tally: Tally
 
@@ -166,7 +166,7 @@ class Answering:
 
     def _call(self, question: Question) -> ModelCall:
         params = self.loaded.config.llm_params
-        remembered = () if self.history is None else self.history.messages
+        remembered = () if self.conversation is None else self.conversation.messages
         return ModelCall(
             messages=(*remembered, Message("user", question.prompt)),
             system=question.system,
@@ -188,12 +188,12 @@ class Answering:
             raise SentinelFailure("llm-call-failed", str(error), retriable=True) from None
 
     async def _write(self, question: Question, answer: ModelAnswer, content: Any) -> None:
-        """Write the log first and then the history, so the history has only logged answers."""
+        """Write the log first and then the conversation, which so has only logged answers."""
         try:
             await self._in_thread(self.outputs.write, content, self.ctx.now_text())
-            if self.history is not None:
+            if self.conversation is not None:
                 counted = answer.tokens.output_tokens or None
-                remember = functools.partial(self.history.add, answered=counted)
+                remember = functools.partial(self.conversation.add, answered=counted)
                 await self._in_thread(remember, question.prompt, answer.text)
         except OSError as error:
             raise SentinelFailure("file-write-failed", str(error), retriable=True) from None
@@ -315,7 +315,7 @@ class Sentinel:
         loaded: LoadedConfig,
         model: Model,
         outputs: SentinelOutputs,
-        history: History | None,
+        conversation: SentinelConversation | None,
         ctx: SentinelContext,
         before: SentinelState | None = None,
     ) -> None:
@@ -332,7 +332,7 @@ class Sentinel:
         if before is not None:
             self._tally.take_over(before)
 
-        self._answering = Answering(loaded, model, outputs, history, ctx, self._tally)
+        self._answering = Answering(loaded, model, outputs, conversation, ctx, self._tally)
         self._failures_in_a_row = 0
         self._untold_drops = 0
         self._broken: SentinelFailure | None = None
@@ -488,7 +488,7 @@ class Sentinel:
         await self.voice.failed(failure, self._failures_in_a_row)
 
     async def tell_damage(self, message: str) -> None:
-        """Report that the history could not be read."""
+        """Report that the conversation could not be read."""
         await self.voice.failed(SentinelFailure("history-damaged", message, retriable=False), 0)
 
     async def _unload_if_hopeless(self, failure: SentinelFailure) -> None:

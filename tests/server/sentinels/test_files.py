@@ -14,7 +14,7 @@ from hankweave_protocol.hank import SentinelSettings
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.sentinels import MaxTokens, MaxTurns, SentinelConfig
 from hankweave_server.paths import Layout
-from hankweave_server.sentinels.history import History, HistoryDamaged
+from hankweave_server.sentinels.conversation import ConversationDamaged, SentinelConversation
 from hankweave_server.sentinels.outputs import SentinelOutputs, outputs_of
 from support.sentinels import a_sentinel
 
@@ -116,9 +116,11 @@ HANKWEAVE = [
 BARE = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
 
 
-def history(path: Path, content: object, trimming: MaxTurns | MaxTokens) -> History:
+def conversation(
+    path: Path, content: object, trimming: MaxTurns | MaxTokens
+) -> SentinelConversation:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    found = History(path, trimming, persists=True)
+    found = SentinelConversation(path, trimming, persists=True)
     found.load("1")
     return found
 
@@ -126,7 +128,7 @@ def history(path: Path, content: object, trimming: MaxTurns | MaxTokens) -> Hist
 @pytest.mark.parametrize("content", [SEED, HANKWEAVE, BARE], ids=["seed", "hankweave", "bare"])
 def test_all_forms_of_a_history_are_read(tmp_path: Path, content: object) -> None:
     """The format of seed 001, Hankweave's list, and its older list are all read."""
-    found = history(tmp_path / "h.json", content, MaxTurns(max_turns=10))
+    found = conversation(tmp_path / "h.json", content, MaxTurns(max_turns=10))
     assert [(each.role, each.content) for each in found.messages] == [
         ("user", "q"),
         ("assistant", "a"),
@@ -136,14 +138,14 @@ def test_all_forms_of_a_history_are_read(tmp_path: Path, content: object) -> Non
 def test_a_few_bad_entries_are_passed_over(tmp_path: Path) -> None:
     """Up to a fifth of bad entries is tolerated; an answer without a question is left out."""
     content = [*HANKWEAVE * 2, {"message": "?"}]
-    assert len(history(tmp_path / "h.json", content, MaxTurns(max_turns=9)).messages) == 4
+    assert len(conversation(tmp_path / "h.json", content, MaxTurns(max_turns=9)).messages) == 4
 
 
 @pytest.mark.parametrize("content", ["{", "3", '{"turns": 1}', json.dumps([*BARE, {}])])
 def test_a_history_that_is_none_is_kept_aside(tmp_path: Path, content: str) -> None:
     """The file is kept under another name."""
-    with pytest.raises(HistoryDamaged):
-        history(tmp_path / "h.json", content, MaxTurns(max_turns=9))
+    with pytest.raises(ConversationDamaged):
+        conversation(tmp_path / "h.json", content, MaxTurns(max_turns=9))
 
     assert (tmp_path / "h.json.corrupt-1").read_text() == content
 
@@ -153,7 +155,7 @@ def test_trimming_by_tokens_never_parts_a_pair(tmp_path: Path) -> None:
 
     Hankweave may send an answer without its question.
     """
-    found = History(tmp_path / "h.json", MaxTokens(max_tokens=20), persists=True)
+    found = SentinelConversation(tmp_path / "h.json", MaxTokens(max_tokens=20), persists=True)
     for number in range(4):
         found.add("question", f"answer {number}", answered=8)
 
@@ -169,7 +171,7 @@ def test_trimming_by_tokens_never_parts_a_pair(tmp_path: Path) -> None:
 
 def test_a_history_that_does_not_persist_writes_nothing(tmp_path: Path) -> None:
     """With `enablePersistence: false` the history lasts only as long as the codon runs."""
-    found = History(tmp_path / "h.json", MaxTurns(max_turns=2), persists=False)
+    found = SentinelConversation(tmp_path / "h.json", MaxTurns(max_turns=2), persists=False)
     found.add("q", "a")
     assert len(found.messages) == 2
     assert not (tmp_path / "h.json").exists()

@@ -1,4 +1,4 @@
-"""Keep the history of a conversational sentinel: `history/{sentinelId}-codon-{codonId}.json`.
+"""Keep the messages of a conversational sentinel: `history/{sentinelId}-codon-{codonId}.json`.
 
 The file has `turns` and `metadata`. Hankweave's own format, a list of messages, is read as well.
 The file is replaced atomically after each exchange, so a crash leaves the previous version.
@@ -24,8 +24,8 @@ INVALID_SHARE = 0.2
 LARGEST_FILE = 64 * 1024 * 1024
 
 
-class HistoryDamaged(Exception):
-    """A history could not be parsed; its file is kept under another name."""
+class ConversationDamaged(Exception):
+    """A conversation could not be parsed; its file is kept under another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Exchange:
         return self.question.tokens + self.answer.tokens
 
 
-class History:
+class SentinelConversation:
     """The exchanges of one sentinel in one codon; its methods block."""
 
     def __init__(
@@ -77,10 +77,10 @@ class History:
         )
 
     def load(self, aside: str) -> None:
-        """Read the history of an earlier run of the codon.
+        """Read the conversation of an earlier run of the codon.
 
-        A file that cannot be parsed is renamed with the suffix `aside`; the history is then empty,
-        and HistoryDamaged is raised.
+        A file that cannot be parsed is renamed with the suffix `aside`; the conversation is then
+        empty, and ConversationDamaged is raised.
         """
         try:
             if self._path.stat().st_size > LARGEST_FILE:
@@ -92,7 +92,7 @@ class History:
         except (ValueError, RecursionError) as error:
             kept = self._path.with_name(f"{self._path.name}.corrupt-{aside}")
             self._path.rename(kept)
-            raise HistoryDamaged(
+            raise ConversationDamaged(
                 f"{self._path.name} cannot be read ({error}); it is kept as {kept.name}."
             ) from None
 
