@@ -8,16 +8,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import RestoreWarning
+import pytest
+
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.records import Movement, RestoreWarning
 from hankweave_server.checkpoints.model import PathEntry, RestorePlan, Skipped
 from hankweave_server.execution.rollback.warnings import NAMED, of_rollback
+from support.histories import completed
+from support.timelines import a_state, ended
+
+STATE = a_state(ended("first", completed("one", 1)))
 
 
 async def warned(
-    work_tree: Path, *changed: bytes, databases: Any = None
+    work_tree: Path,
+    *changed: bytes,
+    databases: Any = None,
+    keep: tuple[bytes, ...] = (),
+    direction: Movement = "undo",
+    passed: tuple[str, ...] = (),
+    rewinds: bool = False,
 ) -> tuple[RestoreWarning, ...]:
-    """Return the warnings of an undo that changes these files."""
+    """Return the warnings of a rollback, by default an undo, that changes these files."""
     plan = RestorePlan(
         target=Sha("0" * 40),
         added=(),
@@ -28,8 +40,15 @@ async def warned(
         bytes_to_write=0,
         databases=databases or {},
     )
-    ctx = SimpleNamespace(layout=SimpleNamespace(work_tree=work_tree))
-    return await of_rollback(cast(Any, ctx), plan, (), direction="undo", passed=(), rewinds=False)
+    ctx = SimpleNamespace(layout=SimpleNamespace(work_tree=work_tree), state=STATE)
+    return await of_rollback(
+        cast(Any, ctx),
+        plan,
+        keep,
+        direction=direction,
+        passed=tuple(map(CodonId, passed)),
+        rewinds=rewinds,
+    )
 
 
 async def test_only_so_many_writers_are_named(tmp_path: Path) -> None:
@@ -55,3 +74,29 @@ async def test_a_database_without_all_of_its_files_is_named(tmp_path: Path) -> N
     assert "d/a.db-wal is not restored with this database (too-large)" in missing.sentence
     assert "d/a.db was being written when it was captured" in torn.sentence
     assert "sqlite3 d/a.db 'PRAGMA wal_checkpoint(TRUNCATE)'" in torn.sentence
+
+
+async def test_what_is_kept_needs_no_warning(tmp_path: Path) -> None:
+    """A program goes on writing to a kept file, and a kept database stays as it is."""
+    lost = {b"a.db": (Skipped(b"a.db-wal", "too-large"),)}
+    with (tmp_path / "log").open("w"):
+        found = await warned(tmp_path, b"log", databases=lost, keep=(b"log", b"a.db-wal"))
+
+    assert found == ()
+
+
+@pytest.mark.parametrize(
+    ("direction", "passed", "rewinds", "is_told"),
+    [
+        ("back", ("one",), False, True),
+        ("back", ("one",), True, False),
+        ("back", ("another",), False, False),
+        ("undo", ("one",), False, False),
+    ],
+)
+async def test_conversations_that_stay_ahead_of_the_files_are_told(
+    tmp_path: Path, direction: Movement, passed: tuple[str, ...], rewinds: bool, is_told: bool
+) -> None:
+    """They do unless the rollback rewinds them, or goes back through no codon that had one."""
+    found = await warned(tmp_path, direction=direction, passed=passed, rewinds=rewinds)
+    assert [each.kind for each in found] == ["conversation"] * is_told
