@@ -158,6 +158,34 @@ async def test_a_file_that_could_not_be_restored_is_no_edit_of_a_person(
         assert (room.ctx.layout.work_tree / "only-here").exists()
 
 
+async def test_an_edit_that_could_not_be_taken_back_is_still_one(tmp_path: Path) -> None:
+    """A person's content stays, so it remains theirs for whatever comes next."""
+    async with a_changed_tree(tmp_path) as room:
+        edited = room.ctx.layout.work_tree / "file"
+        edited.write_text("a person's")
+        with refused("rename", b"file", errno.EPERM):
+            report = await room.rollback.perform(room.journey)
+
+        assert report.in_words is None
+        report = await room.rollback.perform(replace(room.journey, keep_edits=True))
+        assert [kept.path for kept in report.kept] == ["file"]
+        assert edited.read_text() == "a person's"
+
+
+async def test_an_edit_that_an_undo_could_not_bring_back_is_none(tmp_path: Path) -> None:
+    """The content is that of the checkpoint, which no person wrote."""
+    async with a_changed_tree(tmp_path) as room:
+        api = Rollbacks(room.ctx, room.rollback)
+        (room.ctx.layout.work_tree / "file").write_text("a person's")
+        report = await room.rollback.perform(room.journey)
+        assert "Took back 1 edit by people: file" in str(report.in_words)
+        assert "file" not in room.ctx.state.edits
+        with refused("rename", b"file", errno.EPERM):
+            await api.undo_or_redo(RollbackUndo(), ())
+
+        assert "file" not in room.ctx.state.edits
+
+
 async def test_the_terminal_names_them_and_ends_with_its_own_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

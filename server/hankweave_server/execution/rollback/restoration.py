@@ -345,13 +345,13 @@ class Restoration:
             raise
 
         ctx.guard.leave(half_restored=False)
+        conflicts = {*intent.keep, *map(os.fsencode, (*intent.edits, *intent.contested))}
+        intent = user_edits.where_restored(intent, restored)
         report = report_of(
             intent,
             restored,
             skipped=(*plan.kept, *lost),
-            conflicts=user_edits.listed(
-                {*intent.keep, *map(os.fsencode, (*intent.edits, *intent.contested))}
-            ),
+            conflicts=user_edits.listed(conflicts),
             effects=effects,
             warnings=(*warned, *warnings.of_attributes(restored.lost_attributes)),
             recovered=recovered,

@@ -14,6 +14,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from hankweave_protocol import codec
 from hankweave_protocol.events import (
     AgentOutput,
@@ -26,11 +28,12 @@ from hankweave_protocol.events import (
     ToolResult,
 )
 from hankweave_protocol.ids import CodonId
-from hankweave_protocol.records import KeptFile
+from hankweave_protocol.records import KeptFile, RollbackIntent
 from hankweave_protocol.state import State
 from hankweave_protocol.transitions import CodonStarted, EditsNoticed, EditsOvertaken
-from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.checkpoints.model import RestorePlan, RestoreReport
 from hankweave_server.execution.codon.authorship import RELEVANT, Reach, WorkSoFar, reach_of
+from hankweave_server.git.checkout import UNSET_PERMISSIONS
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.dirfd import FILE_FLAGS, GONE, Descent
@@ -117,6 +120,25 @@ async def events_since_start(ledger: Ledger, codon_id: CodonId) -> list[EventDat
             end = since
 
     return [codec.decode_event(line).data for line in reversed(found)]
+
+
+def where_restored(intent: RollbackIntent, restored: RestoreReport) -> RollbackIntent:
+    """Return the intent without the edits that it has neither taken nor brought back.
+
+    A path that could not be restored has the content that it had, so it is whose it was.
+    """
+    left = (*restored.unrestored, *restored.skipped)
+    stays = {shown(each.path) for each in left if each.reason != UNSET_PERMISSIONS}
+
+    def moved(edits: Mapping[str, str]) -> dict[str, str]:
+        return {path: digest for path, digest in edits.items() if path not in stays}
+
+    return msgspec.structs.replace(
+        intent,
+        edits=moved(intent.edits),
+        restored_edits=moved(intent.restored_edits),
+        contested=tuple(path for path in intent.contested if path not in stays),
+    )
 
 
 def listed(edits: Iterable[bytes]) -> tuple[KeptFile, ...]:
