@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
@@ -107,13 +107,8 @@ def _some_checkpoints(prepared: Prepared) -> list[Sha]:
 async def with_long_past(folder: Path, events: int, checkpoints: int) -> Prepared:
     """Prepare an execution with that history, whose last server was stopped in good order."""
     prepared = await with_a_past(folder, messages=1)
-    made = _make_commits(prepared, checkpoints)
+    lengthened(prepared, events, _make_commits(prepared, checkpoints))
     layout = Layout.of_execution(prepared.root)
-    lines = layout.journal.read_bytes().splitlines()
-    with layout.journal.open("wb") as journal:
-        for seq, tail in enumerate(_tails(lines, events, made), start=1):
-            journal.write(b'{"id":"%08x-0000-4000-8000-000000000000","seq":%d' % (seq, seq) + tail)
-
     for path in (layout.state, layout.state_backup):
         path.unlink(missing_ok=True)
 
@@ -123,7 +118,16 @@ async def with_long_past(folder: Path, events: int, checkpoints: int) -> Prepare
     return prepared
 
 
-def _tails(lines: list[bytes], events: int, made: list[str]) -> Iterator[bytes]:
+def lengthened(prepared: Prepared, events: int, made: Sequence[str] = ()) -> None:
+    """Give an execution a journal of so many events, and of these checkpoints; keep its state."""
+    journal = Layout.of_execution(prepared.root).journal
+    lines = journal.read_bytes().splitlines()
+    with journal.open("wb") as written:
+        for seq, tail in enumerate(_tails(lines, events, made), start=1):
+            written.write(b'{"id":"%08x-0000-4000-8000-000000000000","seq":%d' % (seq, seq) + tail)
+
+
+def _tails(lines: list[bytes], events: int, made: Sequence[str]) -> Iterator[bytes]:
     """Yield what follows each event's number: a message and its costs, again and again."""
     tails = [line[line.index(b',"timestamp"') :] + b"\n" for line in lines]
     first = next(at for at, line in enumerate(lines) if b'"type":"assistant.action"' in line)

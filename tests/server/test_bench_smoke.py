@@ -35,7 +35,13 @@ EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
         ("ledger, batched", "/s", AtLeast),
     ],
     "fanout": [("events to 1 client", "deliveries/s", None)],
-    "startup": [("start with", "s", AtMost)],
+    "startup": [
+        ("start with", "s", AtMost),
+        ("--version", "s", AtMost),
+        ("rollback --preview", "s", AtMost),
+        ("log, ", "s", AtMost),
+        ("events --limit 20, ", "s", AtMost),
+    ],
     "memory": [("idle server", "MB", AtMost), ("idle server,", "MB", AtMost)],
 }
 

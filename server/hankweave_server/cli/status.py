@@ -39,7 +39,7 @@ from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 
 _LINES = 100
-_REACH = 64 << 20
+_REACH = 32 << 20
 """Bytes at the journal's end in which `log` looks for its lines, unless it is told how many."""
 
 
