@@ -188,10 +188,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="Hankweave's documented sequence on the largest tree, too; it takes half an hour",
+        help="the largest tree for the socket, too, and the documented sequence on it; takes hours",
     )
     parser.add_argument(
         "--busy", action="store_true", help="socket: once more beside a writer of 20 MB/s"
+    )
+    parser.add_argument(
+        "--peers",
+        choices=["git", "all"],
+        default="git",
+        help="socket: who takes part; all: also a server that does not watch, and other programs",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=1, help="socket: medians of the medians of so many runs"
     )
     parser.add_argument(
         "--markdown",
@@ -214,16 +223,17 @@ def _scale(options: argparse.Namespace) -> Scale:
     scale = FULL
     if options.sizes is not None:
         sizes = tuple(int(size) for size in options.sizes if size != REAL)
-        scale = replace(scale, trees=sizes, has_real_tree=REAL in options.sizes)
+        scale = replace(scale, trees=sizes, socket_trees=sizes, has_real_tree=REAL in options.sizes)
 
     if options.rounds is not None:
         scale = replace(scale, rounds=options.rounds)
 
-    if options.busy:
-        scale = replace(scale, is_busy=True)
-
+    scale = replace(
+        scale, is_busy=options.busy, has_all_peers=options.peers == "all", runs=options.runs
+    )
     if options.full:
-        scale = replace(scale, documented_up_to=max(scale.trees, default=0))
+        largest = max(scale.trees, default=0)
+        scale = replace(scale, documented_up_to=largest, socket_trees=scale.trees)
 
     if options.profile:
         scale = replace(scale, profiles=Path(tempfile.mkdtemp(prefix="hankweave-profiles-")))

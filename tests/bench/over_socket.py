@@ -5,7 +5,13 @@ a copy of the same tree. All take turns in one run. Two servers take part: one w
 (`--watch auto`), the other compares all files. Their rows include the flushes of the disk and the
 looks at files (`lstat`) in all threads, counted by a library that is loaded before libc.
 
-With `--busy` everything is measured once more while another process appends and flushes 20 MB/s.
+Every row has two paces. Settled: two seconds pass between acts, so that what a server does after a
+reply is done. Busy: a contender's acts follow each other, as agents' do. Beside each stands how
+long a flush of the disk took then.
+
+By default only git takes part, with small trees; `--peers all`, `--sizes`, `--rounds` and `--runs`
+measure more. With `--busy` everything is measured once more while another process appends and
+flushes 20 MB/s.
 
 The row "agent goes on" is the time from an agent's call of a tool to its result, for a call that
 writes a small file: the checkpoint before it included, and after it the next call is waiting. Its
@@ -15,49 +21,36 @@ peers take a checkpoint of one changed file, as they do at that point.
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import subprocess
 import sys
-import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import anyio
-import msgspec
-import psutil
 
+from bench import contenders
+from bench.contenders import Contender, Peer, served
+from bench.disk import flush_time, kept_busy
 from bench.figures import AtMost, Figure
-from bench.peers import GIT, HermesStore, peers
+from bench.peers import GIT, peers
 from bench.scale import Scale
-from bench.stores import Store
-from bench.trees import copy_tree, make_tree
-from hankweave_client.client import Client
-from hankweave_protocol.commands import CodonNext
-from hankweave_protocol.ids import Sha
-from hankweave_protocol.instants import from_text
-from hankweave_server.paths import Layout
-from support.flushes import FlushCounter
-from support.running_server import RunningServer, running_server
-from support.scripted_hank import codon, write_hank, writes
-from support.watching import idle
+from bench.trees import make_tree
 
 BENCH = "socket"
 OURS, UNWATCHED = "ours", "ours, watch off"
 FIRST, AGENT, LAST_SUCCESS, UNDO = "first", "agent goes on", "toLastSuccess", "undo"
+AFTER = "no change after a rollback"
 CHANGES: Mapping[str, int | None] = {"no change": 0, "one file": 1, "100 files": 100, "all": None}
 ROLLBACKS: Mapping[str, int | None] = {
     "rollback of 1": 1,
     "rollback of 100": 100,
     "rollback of all": None,
 }
-ROWS = (FIRST, *CHANGES, *ROLLBACKS, UNDO, LAST_SUCCESS, AGENT)
+ROWS = (FIRST, *CHANGES, AFTER, *ROLLBACKS, UNDO, LAST_SUCCESS, AGENT)
 TARGETS: Mapping[str, Mapping[int, float]] = {
     FIRST: {1_000: 0.4, 10_000: 0.25, 100_000: 0.3},
     "no change": {1_000: 0.15, 10_000: 0.05, 100_000: 0.01},
@@ -69,32 +62,58 @@ TARGETS: Mapping[str, Mapping[int, float]] = {
 }
 """Targets as ratios to git, by row and by the number of files."""
 
-BUSY_LIMIT = 1.3
+BUSY_TARGETS: Mapping[str, Mapping[int, float]] = {
+    "no change": {1_000: 0.5, 10_000: 0.2, 100_000: 0.05},
+    AFTER: {1_000: 0.5, 10_000: 0.2, 100_000: 0.05},
+    "one file": {1_000: 0.5, 10_000: 0.2, 100_000: 0.05},
+    "100 files": {1_000: 1.0, 10_000: 0.6, 100_000: 0.2},
+    "rollback of 1": {1_000: 1.0, 10_000: 0.6, 100_000: 0.1},
+    "rollback of 100": {1_000: 1.0, 10_000: 0.8, 100_000: 0.3},
+    "rollback of all": {1_000: 1.5, 10_000: 1.0, 100_000: 1.0},
+}
+"""The same for acts that follow each other."""
+
+BUSY_DISK_LIMIT = 1.3
 """On the busy disk a ratio may be this multiple of its value on the idle one."""
 
-BUSY_BYTES = 20 << 20
-"""Bytes per second that the other process writes and flushes."""
+IDLE_DISK, BUSY_DISK = "idle disk", "busy disk"
 
-IDLE, BUSY = "idle disk", "busy disk"
+IN_A_ROW = 5
+"""Acts of one contender that follow each other before the next one's turn."""
 
-REST = 0.3
-"""Seconds between two measurements, at least: state.json and other late writes are done by then."""
 
-QUIET = 0.05
-"""A server rests if it takes less of a processor than this; what follows a reply is then done."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How soon one act follows another."""
 
-REST_LIMIT = 10.0
-STEPS = 20
-"""Calls of the agent whose waiting is measured."""
+    name: str
+    in_a_row: int
+    """Acts of one contender in its turn."""
+    targets: Mapping[str, Mapping[int, float]]
+
+    async def pause(self) -> None:
+        """Wait between two acts of one turn, or of one measurement."""
+        if self.in_a_row == 1:
+            await anyio.sleep(contenders.SETTLE)
+
+
+SETTLED = Pace("settled", 1, TARGETS)
+BUSY = Pace("busy", IN_A_ROW, BUSY_TARGETS)
+PACES = (SETTLED, BUSY)
 
 
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    runs = [await _run(folder, scale) for _ in range(scale.runs)]
+    return [_median(list(each)) for each in zip(*runs, strict=True)]
+
+
+async def _run(folder: Path, scale: Scale) -> list[Figure]:
     figures: list[Figure] = []
-    for size in scale.trees:
-        ratios: dict[str, float] = {}
-        for place in (IDLE, BUSY) if scale.is_busy else (IDLE,):
-            with _busy_disk(folder / "noise") if place == BUSY else _nothing():
-                trial = _Trial(folder / "work", size, scale, place, ratios)
+    for size in scale.socket_trees:
+        ratios: dict[tuple[str, str], float] = {}
+        for disk in (IDLE_DISK, BUSY_DISK) if scale.is_busy else (IDLE_DISK,):
+            with kept_busy(folder / "noise") if disk == BUSY_DISK else nullcontext():
+                trial = _Trial(folder / "work", size, scale, disk, ratios)
                 figures += await trial.figures()
 
             shutil.rmtree(folder / "work")
@@ -102,180 +121,26 @@ async def measure(folder: Path, scale: Scale) -> list[Figure]:
     return figures
 
 
-# --- who takes part -------------------------------------------------------------------------------
-
-
-class Contender(ABC):
-    """One program with its copy of the tree."""
-
-    store: Store
-
-    @abstractmethod
-    async def checkpoint(self) -> None: ...
-
-    @abstractmethod
-    def newest(self) -> str:
-        """Return the name of the newest checkpoint."""
-
-    def found(self, name: str) -> str:
-        """Return what `rollback` and `undo` need to be told of a checkpoint."""
-        return name
-
-    @abstractmethod
-    async def rollback(self, sha: str) -> None: ...
-
-    @abstractmethod
-    async def undo(self, later: str) -> None:
-        """Take the last rollback back; `later` is the checkpoint before it."""
-
-    async def mark_success(self) -> None:  # noqa: B027 - a server knows its last success
-        """Let the present files be the last success; no-op if a codon has succeeded."""
-
-    @abstractmethod
-    async def to_last_success(self) -> None: ...
-
-    async def agent_waits(self) -> list[float]:
-        """Return the milliseconds that each call of an agent waits; empty if none can be run."""
-        return []
-
-    async def rest(self) -> None:
-        await anyio.sleep(REST)
-
-    def counts(self) -> tuple[int, int]:
-        """Return flushes of the disk and looks at files so far."""
-        return 0, 0
-
-
-class _Peer(Contender):
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._newest = self._success = ""
-
-    async def checkpoint(self) -> None:
-        self._newest = self.store.checkpoint()
-
-    def newest(self) -> str:
-        return self._newest
-
-    def found(self, name: str) -> str:
-        return self.store.find(name) if isinstance(self.store, HermesStore) else name
-
-    async def rollback(self, sha: str) -> None:
-        self.store.rollback(sha)
-
-    async def undo(self, later: str) -> None:
-        self.store.rollback(later)
-
-    async def mark_success(self) -> None:
-        self.store.edit(1)
-        await self.checkpoint()
-        self._success = self._newest
-
-    async def to_last_success(self) -> None:
-        self.store.rollback(self.found(self._success))
-
-
-class _Tree(Store):
-    """The work tree of a running server."""
-
-    def renew(self) -> None:
-        raise AssertionError("a server keeps its history")
-
-    def checkpoint(self) -> str:
-        raise AssertionError("a server is asked through its client")
-
-
-class _Served(Contender):
-    """A running server and a client of it."""
-
-    def __init__(
-        self, root: Path, server: RunningServer, client: Client, counter: FlushCounter | None
-    ) -> None:
-        self.store = _Tree(root)
-        self._server = server
-        self._client = client
-        self._counter = counter
-        self._newest = ""
-
-    async def checkpoint(self) -> None:
-        self._newest = (await self._client.create_checkpoint()).sha
-
-    def newest(self) -> str:
-        return self._newest
-
-    async def rollback(self, sha: str) -> None:
-        await self._client.roll_back_to_checkpoint(Sha(sha), auto_restart=False)
-
-    async def undo(self, later: str) -> None:
-        await self._client.undo()
-
-    async def to_last_success(self) -> None:
-        await self._client.roll_back_to_last_success(auto_restart=False)
-
-    async def agent_waits(self) -> list[float]:
-        await self._client.send(CodonNext())
-        await idle(self._client)
-        journal = Layout.of_execution(self._server.execution).journal
-        lines = map(msgspec.json.decode, journal.read_bytes().splitlines())
-        events = [event for event in lines if event.get("codonId") == "work"]
-        called = [_moment(each) for each in events if _is_call(each)]
-        returned = [_moment(each) for each in events if each["type"] == "tool.result"]
-        return [after - before for before, after in zip(called, returned, strict=True)]
-
-    async def rest(self) -> None:
-        """Wait until what follows a reply in the background is done."""
-        process, deadline = psutil.Process(self._server.pid), anyio.current_time() + REST_LIMIT
-        busy = 1.0
-        while busy > QUIET and anyio.current_time() < deadline:
-            before = sum(process.cpu_times()[:2])
-            await anyio.sleep(REST)
-            busy = (sum(process.cpu_times()[:2]) - before) / REST
-
-    def counts(self) -> tuple[int, int]:
-        return (0, 0) if self._counter is None else (self._counter.count(), self._counter.looks())
-
-
-def _is_call(event: Mapping[str, Any]) -> bool:
-    return (event["type"], event["data"].get("action")) == ("assistant.action", "tool_use")
-
-
-def _moment(event: Mapping[str, Any]) -> float:
-    return from_text(event["timestamp"]).timestamp() * 1000
-
-
-@asynccontextmanager
-async def _served(original: Path, root: Path, watch: str) -> AsyncIterator[_Served]:
-    """Start a server for a copy of the tree; after its first codon it tracks every file."""
-    copy_tree(original, root)
-    layout, aside = Layout.of_execution(root), root.with_name(f"{root.name}-aside")
-    aside.mkdir()
-    steps = [writes("agent.txt", f"step {number}\n") for number in range(STEPS)]
-    hank = write_hank(aside / "hank", codon("track"), codon("work", *steps))
-    kept = aside / "kept"
-    layout.work_tree.rename(kept)
-    counter = FlushCounter.in_folder(aside)
-    env = {} if counter is None else counter.environment
-    options = ("--no-autostart", "--watch", watch)
-    async with (
-        running_server(hank, None, layout.root, *options, env=env) as running,
-        running.client() as client,
-    ):
-        await client.send(CodonNext())
-        await idle(client, "codon-completed")
-        for path in kept.iterdir():
-            path.rename(layout.work_tree / path.name)
-
-        yield _Served(root, running, client, counter)
-        await running.stop()
-
-
-# --- rows -----------------------------------------------------------------------------------------
+def _median(figures: Sequence[Figure]) -> Figure:
+    """Return the medians of the same figure in several runs."""
+    first = figures[0]
+    references = [each.reference for each in figures if each.reference is not None]
+    limits = [each.target.limit for each in figures if isinstance(each.target, AtMost)]
+    return replace(
+        first,
+        value=median(each.value for each in figures),
+        reference=median(references),
+        target=AtMost(median(limits)) if limits else None,
+        details={key: median(each.details[key] for each in figures) for key in first.details},
+    )
 
 
 @dataclass
 class _Samples:
     """Milliseconds of each round, and the flushes and looks of each."""
 
+    flush: float
+    """Milliseconds that a flush of the disk took before."""
     taken: list[float] = field(default_factory=list)
     flushes: list[int] = field(default_factory=list)
     looks: list[int] = field(default_factory=list)
@@ -288,37 +153,47 @@ class _Samples:
         return {
             "p95": self.p95,
             "rounds": len(self.taken),
+            "flush": self.flush,
             "flushes": median(self.flushes or [0]),
             "lstats": median(self.looks or [0]),
         }
 
 
-Prepared = Callable[[Contender], Awaitable[Callable[[], Awaitable[None]]]]
+Pause = Callable[[], Awaitable[None]]
+Act = Callable[[], Awaitable[None]]
+Prepared = Callable[[Contender, Pause], Awaitable[Act]]
 """Prepares a contender for one measurement, and returns what is measured."""
 
 
 def _checkpoint(count: int | None) -> Prepared:
-    async def prepare(who: Contender) -> Callable[[], Awaitable[None]]:
+    async def prepare(who: Contender, pause: Pause) -> Act:
         who.store.edit(count)
         return who.checkpoint
 
     return prepare
 
 
+async def _checkpoint_after_a_rollback(who: Contender, pause: Pause) -> Act:
+    before, _ = await _two_states(who, 1)
+    await who.rollback(who.found(before))
+    await pause()
+    return who.checkpoint
+
+
 def _rollback(count: int | None) -> Prepared:
-    async def prepare(who: Contender) -> Callable[[], Awaitable[None]]:
+    async def prepare(who: Contender, pause: Pause) -> Act:
         before, _ = await _two_states(who, count)
-        await who.rest()
+        await pause()
         target = who.found(before)
         return lambda: who.rollback(target)
 
     return prepare
 
 
-async def _undo(who: Contender) -> Callable[[], Awaitable[None]]:
+async def _undo(who: Contender, pause: Pause) -> Act:
     before, after = await _two_states(who, 1)
     await who.rollback(who.found(before))
-    await who.rest()
+    await pause()
     later = who.found(after)
     return lambda: who.undo(later)
 
@@ -333,11 +208,11 @@ async def _two_states(who: Contender, count: int | None) -> tuple[str, str]:
     return before, who.newest()
 
 
-async def _to_last_success(who: Contender) -> Callable[[], Awaitable[None]]:
+async def _to_last_success(who: Contender, pause: Pause) -> Act:
     await who.mark_success()
     who.store.edit(1)
     await who.checkpoint()
-    await who.rest()
+    await pause()
     return who.to_last_success
 
 
@@ -345,42 +220,53 @@ class _Trial:
     """All rows of one tree on one disk."""
 
     def __init__(
-        self, folder: Path, size: int, scale: Scale, place: str, ratios: dict[str, float]
+        self,
+        folder: Path,
+        size: int,
+        scale: Scale,
+        disk: str,
+        ratios: dict[tuple[str, str], float],
     ) -> None:
         self._folder = folder
         self._size = size
         self._scale = scale
-        self._place = place
+        self._disk = disk
         self._ratios = ratios
-        """Ratios to git by row, found on the idle disk."""
+        """Ratios to git by row and pace, found on the idle disk."""
         self._all: dict[str, Contender] = {}
 
     async def figures(self) -> list[Figure]:
         original = make_tree(self._folder / "original", self._size)
-        documented_up_to = self._scale.documented_up_to
         async with AsyncExitStack() as stack:
             for name, watch in ((OURS, "auto"), (UNWATCHED, "off")):
-                served = _served(original, self._folder / f"ours-{watch}", watch)
-                self._all[name] = await stack.enter_async_context(served)
+                if name == OURS or self._scale.has_all_peers:
+                    server = served(original, self._folder / f"ours-{watch}", watch)
+                    self._all[name] = await stack.enter_async_context(server)
 
-            opened = peers(original, self._folder / "peers", self._size, documented_up_to)
-            self._all |= {name: _Peer(p) for name, p in stack.enter_context(opened).items()}
+            documented_up_to = self._scale.documented_up_to
+            opened = peers(
+                original,
+                self._folder / "peers",
+                self._size,
+                documented_up_to,
+                git_alone=not self._scale.has_all_peers,
+            )
+            self._all |= {name: Peer(p) for name, p in stack.enter_context(opened).items()}
             return [figure async for figure in self._rows()]
 
     async def _rows(self) -> AsyncIterator[Figure]:
-        for figure in await self._row(FIRST, _checkpoint(0), 1):
+        for figure in await self._row(FIRST, _checkpoint(0), 1, (SETTLED,)):
             yield figure
 
-        for name, count in CHANGES.items():
-            for figure in await self._row(name, _checkpoint(count), self._rounds(count)):
+        rows: list[tuple[str, Prepared, int | None]] = [
+            *((name, _checkpoint(count), count) for name, count in CHANGES.items()),
+            (AFTER, _checkpoint_after_a_rollback, 1),
+            *((name, _rollback(count), count) for name, count in ROLLBACKS.items()),
+            (UNDO, _undo, 1),
+        ]
+        for name, prepare, count in rows:
+            for figure in await self._row(name, prepare, self._rounds(count)):
                 yield figure
-
-        for name, count in ROLLBACKS.items():
-            for figure in await self._row(name, _rollback(count), self._rounds(count)):
-                yield figure
-
-        for figure in await self._row(UNDO, _undo, self._rounds(1)):
-            yield figure
 
         agents = await self._agents()  # Its codon is the last success.
         for figure in await self._row(LAST_SUCCESS, _to_last_success, self._rounds(1)):
@@ -390,101 +276,83 @@ class _Trial:
             yield figure
 
     def _rounds(self, count: int | None) -> int:
-        return self._scale.heavy_rounds(self._size) if count is None else 2 * self._scale.rounds
+        return self._scale.heavy_rounds(self._size) if count is None else self._scale.rounds
 
-    async def _row(self, name: str, prepare: Prepared, rounds: int) -> list[Figure]:
-        samples = {who: _Samples() for who in self._all}
+    async def _row(
+        self, name: str, prepare: Prepared, rounds: int, paces: Sequence[Pace] = PACES
+    ) -> list[Figure]:
+        return [
+            figure for pace in paces for figure in await self._paced(name, prepare, rounds, pace)
+        ]
+
+    async def _paced(self, name: str, prepare: Prepared, rounds: int, pace: Pace) -> list[Figure]:
+        flush = flush_time(self._folder / "flushed")
+        samples = {who: _Samples(flush) for who in self._all}
         names = list(self._all)
-        for number in range(rounds):
-            first = number % len(names)
-            for who in names[first:] + names[:first]:
-                await self._sample(self._all[who], prepare, samples[who])
+        for turn in range(math.ceil(rounds / pace.in_a_row)):
+            first = turn % len(names)
+            for each in names[first:] + names[:first]:
+                await self._turn(self._all[each], prepare, pace, samples[each], rounds)
 
-        return self._told(name, samples)
+        return self._told(name, pace, samples)
 
-    async def _sample(self, who: Contender, prepare: Prepared, samples: _Samples) -> None:
-        act = await prepare(who)
-        (flushes, looks), began = who.counts(), perf_counter()
-        await act()
-        samples.taken.append((perf_counter() - began) * 1000)
-        after = who.counts()
-        samples.flushes.append(after[0] - flushes)
-        samples.looks.append(after[1] - looks)
+    async def _turn(
+        self, who: Contender, prepare: Prepared, pace: Pace, samples: _Samples, rounds: int
+    ) -> None:
+        """Let a contender act, up to so many rounds in all; then it rests, so that others can."""
+        if pace.in_a_row > 1:
+            await (await prepare(who, pace.pause))()  # What is measured follows another act.
+
+        for _ in range(min(pace.in_a_row, rounds - len(samples.taken))):
+            act = await prepare(who, pace.pause)
+            (flushes, looks), began = who.counts(), perf_counter()
+            await act()
+            samples.taken.append((perf_counter() - began) * 1000)
+            after = who.counts()
+            samples.flushes.append(after[0] - flushes)
+            samples.looks.append(after[1] - looks)
+
         await who.rest()
 
     async def _agents(self) -> list[Figure]:
         """Measure how long calls of agents wait; peers take checkpoints of one file."""
+        flush = flush_time(self._folder / "flushed")
         samples: dict[str, _Samples] = {}
         for name, who in self._all.items():
-            samples[name] = _Samples(await who.agent_waits())
-            if not samples[name].taken:
-                for _ in range(self._rounds(1)):
-                    await self._sample(who, _checkpoint(1), samples[name])
+            samples[name] = _Samples(flush, await who.agent_waits())
+            while len(samples[name].taken) < self._rounds(1):
+                await self._turn(who, _checkpoint(1), BUSY, samples[name], self._rounds(1))
 
-        return self._told(AGENT, samples)
+        return self._told(AGENT, BUSY, samples)
 
-    def _told(self, row: str, samples: Mapping[str, _Samples]) -> list[Figure]:
+    def _told(self, row: str, pace: Pace, samples: Mapping[str, _Samples]) -> list[Figure]:
         """Return a figure of ours beside each other contender."""
         ours, git = samples[OURS], samples[GIT]
         value, best = median(ours.taken), median(git.taken)
-        name = f"{row}, {self._size:,} files, {self._place}"
+        name = f"{row}, {self._size:,} files, {pace.name}, {self._disk}"
         found: list[Figure] = []
         for who, each in samples.items():
             if who == OURS:
                 continue
 
             details = ours.details() | {f"reference {k}": v for k, v in each.details().items()}
-            limit = self._limit(row, value / best, best) if who == GIT else None
+            limit = self._limit(row, pace, value / best, best) if who == GIT else None
             beside = median(each.taken)
             found.append(Figure(BENCH, name, value, "ms", who, beside, limit, details))
             print(
                 f"{BENCH}: {name}: ours {value:.3g} (p95 {ours.p95:.3g}), "
-                f"{who} {beside:.3g} (p95 {each.p95:.3g}) ms, ratio {value / beside:.2g}",
+                f"{who} {beside:.3g} (p95 {each.p95:.3g}) ms, ratio {value / beside:.2g}; "
+                f"a flush {ours.flush:.2g} ms",
                 file=sys.stderr,
                 flush=True,
             )
 
         return found
 
-    def _limit(self, row: str, ratio: float, git: float) -> AtMost | None:
-        if self._place == BUSY:
-            return AtMost(BUSY_LIMIT * self._ratios[row] * git)
+    def _limit(self, row: str, pace: Pace, ratio: float, git: float) -> AtMost | None:
+        if self._disk == BUSY_DISK:
+            return AtMost(BUSY_DISK_LIMIT * self._ratios[row, pace.name] * git)
 
-        self._ratios[row] = ratio
-        target = TARGETS.get(row, {}).get(self._size)
+        self._ratios[row, pace.name] = ratio
+        target = pace.targets.get(row, {}).get(self._size)
         return None if target is None else AtMost(target * git)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _busy_disk(path: Path) -> Iterator[None]:
-    """Let another process append and flush while the block runs."""
-    with subprocess.Popen([sys.executable, __file__, str(path)]) as noise:
-        try:
-            yield
-        finally:
-            noise.terminate()
-
-
-def make_noise(path: Path) -> None:
-    """Append to a file and flush it, a megabyte at a time, until killed."""
-    block = os.urandom(1 << 20)
-    with path.open("wb", buffering=0) as stream:
-        while True:
-            began = perf_counter()
-            stream.write(block)
-            os.fsync(stream.fileno())
-            if stream.tell() > 200 * len(block):
-                stream.seek(0)
-
-            rest = len(block) / BUSY_BYTES - (perf_counter() - began)
-            if rest > 0:
-                time.sleep(rest)
-
-
-if __name__ == "__main__":
-    make_noise(Path(sys.argv[1]))

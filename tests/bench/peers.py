@@ -149,22 +149,12 @@ class HermesStore(_Bridged):
 
 @contextmanager
 def peers(
-    original: Path, folder: Path, size: int, documented_up_to: int
+    original: Path, folder: Path, size: int, documented_up_to: int, *, git_alone: bool
 ) -> Iterator[dict[str, Store]]:
-    """Open every peer that can be had, each with a copy of the tree."""
+    """Open git, and every other peer that can be had, each with a copy of the tree."""
     kinds: dict[str, Callable[[Path], Store]] = {GIT: TunedGit}
-    if size <= documented_up_to:
-        kinds[DOCUMENTED] = DocumentedStore
-
-    has_gemini = GEMINI_BUNDLE.is_dir() and shutil.which("node") is not None
-    if has_gemini and size <= GEMINI_LIMIT:
-        kinds[GEMINI] = GeminiStore
-
-    if (HERMES_FOLDER / "tools" / "checkpoint_manager.py").exists() and size <= HERMES_LIMIT:
-        kinds[HERMES] = HermesStore
-
-    for name in LEGEND.keys() - kinds.keys():
-        print(f"{name} is left out: it is not installed, or too slow", file=sys.stderr)
+    if not git_alone:
+        kinds |= _others(size, documented_up_to)
 
     opened: dict[str, Store] = {}
     try:
@@ -176,3 +166,21 @@ def peers(
     finally:
         for store in opened.values():
             store.close()
+
+
+def _others(size: int, documented_up_to: int) -> dict[str, Callable[[Path], Store]]:
+    kinds: dict[str, Callable[[Path], Store]] = {}
+    if size <= documented_up_to:
+        kinds[DOCUMENTED] = DocumentedStore
+
+    has_gemini = GEMINI_BUNDLE.is_dir() and shutil.which("node") is not None
+    if has_gemini and size <= GEMINI_LIMIT:
+        kinds[GEMINI] = GeminiStore
+
+    if (HERMES_FOLDER / "tools" / "checkpoint_manager.py").exists() and size <= HERMES_LIMIT:
+        kinds[HERMES] = HermesStore
+
+    for name in LEGEND.keys() - kinds.keys() - {GIT}:
+        print(f"{name} is left out: it is not installed, or too slow", file=sys.stderr)
+
+    return kinds

@@ -28,6 +28,8 @@ class Scale:
     """Codons of the plan that is run from beginning to end."""
     trees: tuple[int, ...]
     """Files in the work trees that are checkpointed."""
+    socket_trees: tuple[int, ...]
+    """The same for the bench of the socket, which takes longer."""
     has_real_tree: bool
     documented_up_to: int
     """Files in the largest tree on which Hankweave's documented sequence is tried."""
@@ -51,6 +53,10 @@ class Scale:
     """A heartbeat takes half a minute."""
     is_busy: bool = False
     """Whether the bench of the socket is repeated on a busy disk."""
+    has_all_peers: bool = False
+    """Whether it has other peers than git."""
+    runs: int = 1
+    """How often it is repeated; the figures are medians of those of the runs."""
     profiles: Path | None = None
     """Folder for a profile of every row of checkpoints, each from one extra round."""
 
@@ -71,6 +77,7 @@ FULL = Scale(
     middle_codons=20,
     short_codons=1_000,
     trees=(1_000, 10_000, 100_000),
+    socket_trees=(1_000, 10_000),
     has_real_tree=True,
     documented_up_to=10_000,
     history=1_000,
@@ -96,6 +103,7 @@ SMALLEST = Scale(
     middle_codons=4,
     short_codons=12,
     trees=(110,),
+    socket_trees=(110,),
     has_real_tree=False,
     documented_up_to=110,
     history=5,
@@ -107,5 +115,6 @@ SMALLEST = Scale(
     many_files=20,
     big_file=1 << 16,
     awaits_heartbeats=False,
+    has_all_peers=True,
 )
 """For the test that every benchmark still works; its figures mean nothing."""

@@ -1,8 +1,8 @@
-"""Markdown tables of the bench of the socket, for the README, from the file of results.
+"""Markdown tables of the bench of the socket, for a page, from the file of results.
 
 `scripts/bench socket --markdown` measures and prints them; `scripts/bench --markdown` prints those
-of the last complete run. With `--into README.md` they are written there, between the lines `BEGIN`
-and `END`.
+of the last complete run. With `--into docs/figures.md` they are written there, between the lines
+`BEGIN` and `END`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from bench.figures import Figure
-from bench.over_socket import BENCH, IDLE, OURS, ROWS, TARGETS, UNWATCHED
+from bench.over_socket import BENCH, IDLE_DISK, OURS, PACES, ROWS, UNWATCHED
 from bench.peers import GIT, LEGEND
 
 BEGIN, END = "<!-- bench: socket -->", "<!-- end of bench -->"
@@ -44,37 +44,40 @@ def of_figures(figures: Iterable[Figure]) -> str:
 
 def of_rows(rows: Iterable[Row]) -> str:
     """Return a table for each size of the tree and each disk, and what the names mean."""
-    tables: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    tables: dict[tuple[str, str], _Table] = {}
+    names: set[str] = set()
     for row in rows:
         if row["bench"] == BENCH:
-            what, files, place = _parts(row["name"])
-            tables.setdefault((files, place), {}).setdefault(what, []).append(row)
+            what, files, pace, disk = _parts(row["name"])
+            name = row["reference"]["name"]
+            tables.setdefault((files, disk), {}).setdefault(what, {})[pace, name] = row
+            names.add(name)
 
-    parts = [_table(files, place, found) for (files, place), found in tables.items()]
-    names = {
-        row["reference"]["name"]
-        for found in tables.values()
-        for each in found.values()
-        for row in each
-    }
+    parts = [_table(files, disk, found) for (files, disk), found in tables.items()]
     return "\n\n".join([*parts, "\n".join(_legend(names))]) + "\n"
 
 
-def _parts(name: str) -> tuple[str, str, str]:
-    """Split "one file, 1,000 files, idle disk"."""
-    what, _, place = name.rpartition(", ")
+_Table = dict[str, dict[tuple[str, str], Row]]
+"""The figures of each row by pace and reference."""
+
+
+def _parts(name: str) -> tuple[str, str, str, str]:
+    """Split "one file, 1,000 files, settled, idle disk"."""
+    what, pace, disk = name.rsplit(", ", 2)
     row = next(each for each in ROWS if what.startswith(f"{each}, "))
-    return row, what.removeprefix(f"{row}, "), place
+    return row, what.removeprefix(f"{row}, "), pace, disk
 
 
-def _table(files: str, place: str, found: Mapping[str, Sequence[Row]]) -> str:
-    others = list(dict.fromkeys(r["reference"]["name"] for each in found.values() for r in each))
-    others = [name for name in (UNWATCHED, *LEGEND) if name in others]
-    heading = [f"{files}, {place}", "ms", "p95", "flushes", "lstats"]
-    heading += [_heading(name) for name in others]
-    heading += ["to git", "target"]
+def _table(files: str, disk: str, found: _Table) -> str:
+    measured = {name for each in found.values() for _, name in each}
+    others = [name for name in (UNWATCHED, *LEGEND) if name in measured and name != GIT]
+    heading = [f"{files}, {disk}"]
+    for pace in PACES:
+        heading += [f"{pace.name}, ms", "p95", "git", "to git", "target"]
+
+    heading += ["flushes", "lstats", "a flush, ms", *map(_heading, others)]
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
-    lines += [_line(row, files, place, found[row], others) for row in ROWS if row in found]
+    lines += [_line(row, files, disk, found[row], others) for row in ROWS if row in found]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -83,22 +86,34 @@ def _heading(name: str) -> str:
 
 
 def _line(
-    row: str, files: str, place: str, found: Sequence[Row], others: Sequence[str]
+    row: str,
+    files: str,
+    disk: str,
+    found: Mapping[tuple[str, str], Row],
+    others: Sequence[str],
 ) -> list[str]:
-    beside = {each["reference"]["name"]: each for each in found}
-    first, details = found[0], found[0]["details"]
-    cells = [row, _number(first["value"]), _number(details["p95"])]
-    cells += [f"{details['flushes']:g}", f"{details['lstats']:,.0f}"]
-    if not details["flushes"] and not details["lstats"]:
-        cells[-2:] = ["", ""]
+    cells = [row]
+    for pace in PACES:
+        beside = found.get((pace.name, GIT))
+        if beside is None:
+            cells += [""] * 5
+            continue
 
+        target = pace.targets.get(row, {}).get(int(files.split()[0].replace(",", "")))
+        cells += [_number(beside["value"]), _number(beside["details"]["p95"])]
+        cells += [_number(beside["reference"]["value"]), f"{beside['ratio']:.2g} x"]
+        cells.append("" if target is None or disk != IDLE_DISK else f"{target:g} x")
+
+    first, *_ = found.values()
+    details = first["details"]
+    counted = [f"{details['flushes']:g}", f"{details['lstats']:,.0f}"]
+    cells += counted if details["flushes"] or details["lstats"] else ["", ""]
+    cells.append(_number(details["flush"]))
     for name in others:
-        cells.append(_number(beside[name]["reference"]["value"]) if name in beside else "")
+        of_it = (found.get((pace.name, name)) for pace in PACES)
+        measured = next((each for each in of_it if each is not None), None)
+        cells.append("" if measured is None else _number(measured["reference"]["value"]))
 
-    target = TARGETS.get(row, {}).get(int(files.split()[0].replace(",", "")))
-    ratio = beside[GIT]["ratio"] if GIT in beside else None
-    cells.append("" if ratio is None else f"{ratio:.2g} x")
-    cells.append("" if target is None or place != IDLE else f"{target:g} x")
     return cells
 
 
@@ -109,7 +124,9 @@ def _number(value: float) -> str:
 def _legend(names: Iterable[str]) -> Iterator[str]:
     yield (
         f"Milliseconds, medians; {OURS} with `--watch auto`, durable, from the command over the "
-        'socket to its reply. "flushes" and "lstats" are counted in all threads of the server.'
+        "socket to its reply. Settled: two seconds pass between acts; busy: they follow each "
+        'other. "flushes" and "lstats" are counted in all threads of the server, and "a flush" '
+        "is how long the disk took for one then. Other programs are settled, where they can be."
     )
     present = set(names)
     for name, meaning in LEGEND.items():

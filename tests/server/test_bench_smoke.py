@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
-from bench import over_socket, socket_tables, ui
+from bench import contenders, over_socket, socket_tables, ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -123,17 +123,22 @@ async def test_the_bench_of_the_socket_measures_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row of issue 18's table is measured for us, watched and not, and for each peer."""
-    monkeypatch.setattr(over_socket, "REST", 0.01)
-    monkeypatch.setattr(over_socket, "REST_LIMIT", 0.05)
-    figures = await BENCHES["socket"](tmp_path, SMALLEST)
+    for name in ("SETTLE", "REST", "REST_LIMIT"):
+        monkeypatch.setattr(contenders, name, 0.01)
+
+    figures = await BENCHES["socket"](tmp_path, replace(SMALLEST, runs=2))
 
     rows: dict[str, list[str]] = {}
+    paces: dict[str, set[str]] = {}
     for figure in figures:
-        row = figure.name.removesuffix(", 110 files, idle disk")
+        row, pace = figure.name.removesuffix(", idle disk").split(", 110 files, ")
         rows.setdefault(row, []).append(figure.reference_name)
+        paces.setdefault(row, set()).add(pace)
 
     assert list(rows) == list(over_socket.ROWS)
     assert all({"ours, watch off", "git", "documented"} <= set(each) for each in rows.values())
+    once = {over_socket.FIRST: {"settled"}, over_socket.AGENT: {"busy"}}
+    assert paces == {row: once.get(row, {"settled", "busy"}) for row in over_socket.ROWS}
     assert all(figure.value > 0 and figure.reference for figure in figures)
     tables = socket_tables.of_figures(figures)
     assert [line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| ")] == [
@@ -143,25 +148,31 @@ async def test_the_bench_of_the_socket_measures_every_row(
     ]
 
 
-def test_the_tables_of_the_socket_have_a_column_for_each_peer() -> None:
+def test_the_tables_of_the_socket_have_both_paces_and_each_peer() -> None:
     """Sizes and disks have tables of their own; what was not measured is named below."""
-    details = {"p95": 3.21, "flushes": 2, "lstats": 1234}
+    details = {"p95": 3.21, "flushes": 2, "lstats": 1234, "flush": 0.6}
     figures = [
-        Figure("socket", f"one file, {size}, {disk}", 2.5, "ms", who, beside, None, details)
+        Figure(
+            "socket", f"one file, {size}, {pace}, {disk}", value, "ms", who, beside, None, details
+        )
         for size in ("1,000 files", "10,000 files")
         for disk in ("idle disk", "busy disk")
+        for pace, value in (("settled", 2.5), ("busy", 5))
         for who, beside in (("ours, watch off", 4), ("git", 250.4), ("Hermes", 1_500))
     ]
     tables = socket_tables.of_figures([a_figure(1, None), *figures])
 
-    heading = "ms | p95 | flushes | lstats | watch off | git | Hermes | to git | target |"
     first, *others = tables.split("\n\n")
-    assert first.splitlines()[0] == f"| 1,000 files, idle disk | {heading}"
-    assert first.splitlines()[2] == (
-        "| one file | 2.5 | 3.21 | 2 | 1,234 | 4 | 250 | 1,500 | 0.01 x | 0.2 x |"
+    assert first.splitlines()[0] == (
+        "| 1,000 files, idle disk | settled, ms | p95 | git | to git | target | busy, ms | p95 "
+        "| git | to git | target | flushes | lstats | a flush, ms | watch off | Hermes |"
     )
-    assert others[0].splitlines()[2].endswith("| 0.01 x |  |"), "no target on the busy disk"
-    assert others[1].splitlines()[2].endswith("| 0.01 x | 0.06 x |")
+    assert first.splitlines()[2] == (
+        "| one file | 2.5 | 3.21 | 250 | 0.01 x | 0.2 x | 5 | 3.21 | 250 | 0.02 x | 0.5 x "
+        "| 2 | 1,234 | 0.6 | 4 | 1,500 |"
+    )
+    assert " | 0.01 x |  | " in others[0].splitlines()[2], "no target on the busy disk"
+    assert " | 0.01 x | 0.06 x | " in others[1].splitlines()[2]
     assert "- Gemini CLI: not measured here." in tables
 
 
@@ -178,13 +189,13 @@ def test_the_tables_can_be_put_into_a_page(
         [
             Figure(
                 "socket",
-                "first, 10 files, idle disk",
+                "first, 10 files, settled, idle disk",
                 1,
                 "ms",
                 "git",
                 2,
                 None,
-                {"p95": 1, "flushes": 0, "lstats": 0},
+                {"p95": 1, "flushes": 0, "lstats": 0, "flush": 0.5},
             )
         ],
         {"socket": 1},
