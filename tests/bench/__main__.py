@@ -23,10 +23,10 @@ from bench import (
     long_past,
     memory,
     over_socket,
+    page,
     plans,
     questions,
     responsiveness,
-    socket_tables,
     startup,
     tracing,
     ui,
@@ -102,25 +102,26 @@ def main(arguments: list[str]) -> int:
     is_quick_look = options.sizes is not None or options.rounds is not None
     run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick_look)
     anyio.run(run.measure, names or [name for name in BENCHES if name not in LONG])
+    rows = [figure.as_json() for figure in run.figures]
     if options.markdown:
-        print(socket_tables.of_figures(run.figures))
+        print(page.markdown(rows))
 
     if options.into is not None:
-        socket_tables.put_into(options.into, socket_tables.of_figures(run.figures))
+        page.put_into(options.into, rows)
 
     return run.tell()
 
 
 def _tell_last_run(into: Path | None) -> int:
-    """Print the tables of the last complete run, or write them into a file."""
+    """Print the tables of the last complete run, or write them into a page."""
     try:
-        tables = socket_tables.of_file(CHECKOUT / RESULTS)
+        rows = page.rows_of(CHECKOUT / RESULTS)
         if into is None:
-            print(tables)
+            print(page.markdown(rows))
         else:
-            socket_tables.put_into(into, tables)
+            page.put_into(into, rows)
     except FileNotFoundError:
-        print(f"There is no {RESULTS}; `scripts/bench socket --busy` writes it.", file=sys.stderr)
+        print(f"There is no {RESULTS}; `scripts/bench NAME...` writes it.", file=sys.stderr)
         return USAGE
     except ValueError as missing:
         print(missing, file=sys.stderr)
@@ -205,13 +206,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--markdown",
         action="store_true",
-        help="print the socket's tables for the README; without names, those of the last run",
+        help="print the figures as Markdown; without names, those of the last run",
     )
     parser.add_argument(
         "--into",
         type=Path,
         metavar="FILE",
-        help="write these tables into a page",
+        help="write them into a page, such as docs/figures.md",
     )
     parser.add_argument(
         "--profile", action="store_true", help="write where ours spends its time, for every row"

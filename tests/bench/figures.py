@@ -101,11 +101,11 @@ def print_table(figures: Sequence[Figure]) -> None:
         table.add_row(
             figure.bench,
             figure.name,
-            _number(figure.value),
+            number(figure.value),
             figure.unit,
             "" if figure.ratio is None else _times(figure.ratio),
             figure.reference_name,
-            "" if figure.reference is None else _number(figure.reference),
+            "" if figure.reference is None else number(figure.reference),
             "" if target is None else _in_words(target),
             "" if target is None else ("ok" if figure.is_met else "MISSED"),
         )
@@ -156,11 +156,11 @@ def _machine() -> dict[str, Any]:
 def _in_words(target: Target) -> str:
     match target:
         case AtLeast(limit):
-            return f">= {_number(limit)}"
+            return f">= {number(limit)}"
         case AtMost(limit):
-            return f"<= {_number(limit)}"
+            return f"<= {number(limit)}"
         case Within(wanted, tolerance):
-            return f"{_number(wanted)} +- {_number(tolerance)}"
+            return f"{number(wanted)} +- {number(tolerance)}"
         case _:
             assert_never(target)
 
@@ -169,5 +169,6 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio >= 0.1 else f"{ratio:.2g}x"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with as many digits as mean something."""
     return f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"

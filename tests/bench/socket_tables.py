@@ -1,45 +1,15 @@
-"""Markdown tables of the bench of the socket, for a page, from the file of results.
-
-`scripts/bench socket --markdown` measures and prints them; `scripts/bench --markdown` prints those
-of the last complete run. With `--into docs/figures.md` they are written there, between the lines
-`BEGIN` and `END`.
-"""
+"""Markdown tables of the bench of the socket, for the page of figures (see `page`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from bench.figures import Figure
 from bench.over_socket import BENCH, IDLE_DISK, OURS, PACES, ROWS, UNWATCHED
 from bench.peers import GIT, LEGEND
 
-BEGIN, END = "<!-- bench: socket -->", "<!-- end of bench -->"
-
 Row = Mapping[str, Any]
 """A figure as it is in the file of results."""
-
-
-def of_file(path: Path) -> str:
-    """Return the tables of a file; raise FileNotFoundError."""
-    return of_rows(msgspec.json.decode(path.read_bytes())["figures"])
-
-
-def put_into(path: Path, tables: str) -> None:
-    """Replace what stands between `BEGIN` and `END`; raise ValueError if they are not there."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no lines {BEGIN} and {END}")
-
-    path.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{after}")
-
-
-def of_figures(figures: Iterable[Figure]) -> str:
-    return of_rows([figure.as_json() for figure in figures])
 
 
 def of_rows(rows: Iterable[Row]) -> str:

@@ -63,7 +63,8 @@ async def _peak_of_a_crowd(server: RunningServer) -> int:
 
 
 @pytest.mark.story(
-    "A crowd that asks for everything and reads nothing delays no other client.", of="SECURITY.md"
+    "A crowd that asks for everything and reads nothing delays no other client.",
+    of="docs/figures.md",
 )
 async def test_those_that_read_beside_a_crowd_get_each_event_once(tmp_path: Path) -> None:
     """`sinceSeq`, `history.sync` and `sendPreviousEvents` deliver every event exactly once."""

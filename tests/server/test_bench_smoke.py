@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
-from bench import contenders, over_socket, socket_tables, ui
+from bench import contenders, over_socket, page, socket_tables, ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -140,7 +140,7 @@ async def test_the_bench_of_the_socket_measures_every_row(
     once = {over_socket.FIRST: {"settled"}, over_socket.AGENT: {"busy"}}
     assert paces == {row: once.get(row, {"settled", "busy"}) for row in over_socket.ROWS}
     assert all(figure.value > 0 and figure.reference for figure in figures)
-    tables = socket_tables.of_figures(figures)
+    tables = page.markdown(figure.as_json() for figure in figures)
     assert [line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| ")] == [
         "| 110 files, idle disk",
         "| ---",
@@ -160,7 +160,7 @@ def test_the_tables_of_the_socket_have_both_paces_and_each_peer() -> None:
         for pace, value in (("settled", 2.5), ("busy", 5))
         for who, beside in (("ours, watch off", 4), ("git", 250.4), ("Hermes", 1_500))
     ]
-    tables = socket_tables.of_figures([a_figure(1, None), *figures])
+    tables = socket_tables.of_rows([figure.as_json() for figure in figures])
 
     first, *others = tables.split("\n\n")
     assert first.splitlines()[0] == (
@@ -179,40 +179,31 @@ def test_the_tables_of_the_socket_have_both_paces_and_each_peer() -> None:
 def test_the_tables_can_be_put_into_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text between the two marker lines is replaced, as often as wanted."""
+    """Each table replaces the one of its bench, as often as wanted; all else stays."""
     monkeypatch.setattr(program, "CHECKOUT", tmp_path)
-    page = tmp_path / "page.md"
-    page.write_text("Before.\n")
+    text = tmp_path / "page.md"
+    text.write_text("Before.\n")
     assert main(["--markdown"]) == USAGE
-    write_results(
-        tmp_path / RESULTS,
-        [
-            Figure(
-                "socket",
-                "first, 10 files, settled, idle disk",
-                1,
-                "ms",
-                "git",
-                2,
-                None,
-                {"p95": 1, "flushes": 0, "lstats": 0, "flush": 0.5},
-            )
-        ],
-        {"socket": 1},
-    )
-    assert main(["--into", str(page)]) == USAGE
-    assert socket_tables.BEGIN in capsys.readouterr().err
-    page.write_text(f"Before.\n{socket_tables.BEGIN}\nold\n{socket_tables.END}\nAfter.\n")
+    details = {"p95": 1, "flushes": 0, "lstats": 0, "flush": 0.5}
+    name = "first, 10 files, settled, idle disk"
+    figures = [
+        Figure("socket", name, 1, "ms", "git", 2, None, details),
+        Figure("startup", "--version", 0.1, "s", "an interpreter", 0.02, AtMost(0.2)),
+    ]
+    write_results(tmp_path / RESULTS, figures, {"socket": 1, "startup": 1})
+    assert main(["--into", str(text)]) == USAGE
+    assert "<!-- bench: socket -->" in capsys.readouterr().err
+    ours = "<!-- bench: {} -->\nold {}\n<!-- end of bench -->\nBetween.\n"
+    text.write_text("Before.\n" + "".join(ours.format(n, n) for n in ("socket", "past", "startup")))
     for _ in range(2):
-        assert main(["--into", str(page)]) == 0
+        assert main(["--into", str(text)]) == 0
 
-    text = page.read_text()
-    assert (text.startswith("Before.\n"), text.endswith("\nAfter.\n"), "old" in text) == (
-        True,
-        True,
-        False,
-    )
-    assert text.count("| first | 1 | 1 |") == 1
+    written = text.read_text()
+    assert written.count("| first | 1 | 1 |") == 1
+    assert written.count("| --version | 0.1 s | 5 x an interpreter | <= 0.2 |") == 1
+    assert [line for line in written.splitlines() if line.startswith(("Be", "old"))] == [
+        *("Before.", "Between.", "old past", "Between.", "Between.")
+    ]
     assert main(["--markdown"]) == 0
     assert "| first | 1 | 1 |" in capsys.readouterr().out
 
