@@ -468,6 +468,17 @@ export interface AttemptRecord {
   removed?: number;
 }
 
+export type BackgroundTask = "verification" | "packing" | "index" | "secrets" | "watch";
+
+/** Work that follows commands, and waits until nothing is served. */
+export interface BackgroundWork {
+  name: BackgroundTask;
+  /** Milliseconds since it became necessary. */
+  waitingMs: number;
+  /** True if it waits no longer, but is done bit by bit beside commands. */
+  late: boolean;
+}
+
 /** `branch.intent`: durable before a branch is created, removed after the last event. */
 export interface BranchIntent {
   /** The directory in which it is built; a start that finds it removes it. */
@@ -2908,6 +2919,8 @@ export interface ServerStatus {
   /** Whether scans of the work tree look only where something happened, or why not. */
   watch?: WatchStatus;
   confinement?: ConfinementStatus;
+  /** What the server still has to do for earlier commands, the oldest first. */
+  background?: BackgroundWork[];
 }
 
 export interface ServerStopping {

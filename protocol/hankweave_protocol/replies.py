@@ -232,6 +232,21 @@ class WatchStatus(Value):
     full_scans: int
 
 
+BackgroundTask = Literal["verification", "packing", "index", "secrets", "watch"]
+"""Reading checkpoints whole, packing the store, writing its index for stock git, the search for
+secrets in checkpoints, settling and comparing the watch of the work tree."""
+
+
+class BackgroundWork(Value):
+    """Work that follows commands, and waits until nothing is served."""
+
+    name: BackgroundTask
+    waiting_ms: int
+    """Milliseconds since it became necessary."""
+    late: bool
+    """True if it waits no longer, but is done bit by bit beside commands."""
+
+
 class ConfinementStatus(Value):
     """The confinement of agents and their commands on this machine."""
 
@@ -286,6 +301,8 @@ class ServerStatus(Value):
     watch: WatchStatus | None = None
     """Whether scans of the work tree look only where something happened, or why not."""
     confinement: ConfinementStatus | None = None
+    background: tuple[BackgroundWork, ...] = ()
+    """What the server still has to do for earlier commands, the oldest first."""
 
 
 class Consolidation(Value):

@@ -66,6 +66,7 @@ from hankweave_server.execution.maintenance.fsck import StoreVerifier
 from hankweave_server.execution.maintenance.garbage_collection import GarbageCollector
 from hankweave_server.execution.maintenance.git_index import GitIndex
 from hankweave_server.execution.maintenance.health_monitor import HealthMonitor, TimeWatch
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.maintenance.secret_scan import SecretScan
 from hankweave_server.execution.recovery import Recovery
@@ -129,7 +130,8 @@ class App:
         self._listener: Listener | None = None
         self.bulletin = HealthMonitor(opened.ledger, opened.clock)
         """The current problems of the server."""
-        self.git_index = GitIndex(opened.layout, require_lock)
+        self.quiet = Quiet(opened.clock)
+        self.git_index = GitIndex(opened.layout, require_lock, self.quiet)
         self.exit_policy = ExitPolicy(opened.settings, lambda: self._live_clients)
         roster = _roster(opened)
         recorded = HankRecord(opened.hank.hank, opened.ledger.redactor)
@@ -143,6 +145,7 @@ class App:
                 opened.layout, opened.ledger, roster.agent_for, recorded.original
             ),
             on_head_moved=self.git_index.note,
+            quiet=self.quiet,
         )
         settings = ConfinementSettings(
             probe=probe,
@@ -169,8 +172,10 @@ class App:
         )
         self.rollback = Rollback(self.ctx, self.runner)
         self.packing = Repacker(opened.ledger, self.checkpointer)
-        self.store_verifier = StoreVerifier(opened.layout, opened.ledger, self.checkpointer)
-        self.secret_scan = SecretScan(opened.ledger, self.checkpointer)
+        self.store_verifier = StoreVerifier(
+            opened.layout, opened.ledger, self.checkpointer, self.quiet
+        )
+        self.secret_scan = SecretScan(opened.ledger, self.checkpointer, self.quiet)
         self.housekeeper = GarbageCollector(
             opened.layout,
             opened.clock,
@@ -197,6 +202,7 @@ class App:
     def begin_shutdown(self) -> None:
         """Let what runs in the background end."""
         self._is_ready = False
+        self.quiet.hurry()
         self.packing.stop()
         self.branching.stop()
         self.time_watch.stop()
@@ -228,6 +234,7 @@ class App:
             branches=Branches(self.ctx, self.branching),
             explorer=Explorer(self.ctx, self.runner, self.explorations, rollbacks, looks),
             space=ledger.space,
+            quiet=self.quiet,
             broadcast=self._broadcast,
         )
 
@@ -364,6 +371,7 @@ class App:
             waiting=None if active is None else wait_of(active),
             data_path=self._data_path(),
             watch=self._watch_status(),
+            background=self.quiet.behind,
         )
 
     def _watch_status(self) -> WatchStatus:

@@ -10,6 +10,7 @@ import pytest
 from hankweave_protocol.commands import CheckpointCreate, RollbackToCodon
 from hankweave_protocol.ids import CodonId
 from hankweave_server.execution.maintenance import git_index
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.damage import git
@@ -94,7 +95,7 @@ async def test_an_index_that_git_has_locked_is_written_when_it_is_free(
         yield 0.0
 
     monkeypatch.setattr(git_index, "RETRY_PAUSES", released_after_the_first_attempt())
-    await git_index.GitIndex(layout, lambda: None).write()
+    await git_index.GitIndex(layout, lambda: None, Quiet()).write()
     assert status(execution) == ""
 
 

@@ -65,6 +65,7 @@ from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.git.errors import code_of, refusal_of
 from hankweave_server.ledger.disk_space import Space
 from hankweave_server.logs import logger
@@ -103,10 +104,12 @@ class Dispatch:
         branches: Branches,
         explorer: Explorer,
         space: Space,
+        quiet: Quiet,
         broadcast: Callable[[EventData], None],
     ) -> None:
         self._ctx = ctx
         self._space = space
+        self._quiet = quiet
         self._control = control
         self._rollbacks = rollbacks
         self._inspect = inspect
@@ -131,7 +134,7 @@ class Dispatch:
             raise _no_room()
 
         try:
-            with faults_refused():
+            with faults_refused(), self._quiet.serving():
                 return await self._do(data, command.id, caller)
         except Refused:
             raise

@@ -50,8 +50,8 @@ from hankweave_server.git.line_merge import LineMerger, SideNames
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 
-PROVEN_AT_ONCE = 1000
-"""Files for which another caller may have to wait: about 10 ms."""
+PROVEN_AT_ONCE = 128
+"""Files for which another caller may have to wait: about 5 ms."""
 
 IntentOf: TypeAlias = Callable[[CheckpointRecord], bytes]
 """Returns the intent of the restore for which a safety checkpoint is taken."""
@@ -382,11 +382,14 @@ class CheckpointStore:
         """Return whether scans look only where something happened."""
         return self._engine.watch_state.reason is None
 
-    async def settle_watch(self) -> None:
-        """Reduce what the next watched scan compares, until another caller waits."""
-        while not self.is_waited_for:
-            if not await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
-                return
+    async def settle_watch(self, turn: Callable[[], Awaitable[None]]) -> None:
+        """Reduce what the next watched scan compares as far as possible, a few files per turn.
+
+        It goes on although others call the engine meanwhile: a work tree of which most files are
+        unproven costs each checkpoint a look at all of them.
+        """
+        while await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
+            await turn()
 
     async def prune(
         self,

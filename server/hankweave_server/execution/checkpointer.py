@@ -38,17 +38,18 @@ from hankweave_server.clock import Clock
 from hankweave_server.domain.execution_thread import session_of
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
 from hankweave_server.worktree.names import shown
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
 
-QUIET_SECONDS = 0.2
-"""Seconds after a checkpoint before the watch is settled: the next command may come at once."""
-
 VERIFIED_SECONDS = 600.0
 """Seconds between two comparisons of everything with the watch."""
+
+SETTLED_WITHIN = 30.0
+"""Seconds after a checkpoint until it is late to settle and verify the watch."""
 
 MISSED_SHOWN = 10
 
@@ -74,6 +75,7 @@ class Checkpointer(CheckpointStore):
         sessions: SessionPlaces | None = None,
         require_lock: Callable[[], None] = lambda: None,
         on_head_moved: Callable[[], None] = lambda: None,
+        quiet: Quiet | None = None,
     ) -> None:
         super().__init__(
             engine,
@@ -88,6 +90,7 @@ class Checkpointer(CheckpointStore):
         """Tracks long operations; reports nothing until it runs and has a receiver."""
         self._ledger = ledger
         self._clock = clock
+        self._quiet = Quiet() if quiet is None else quiet
         self._on_taken: list[Callable[[CheckpointRecord], None]] = []
         self._taken = anyio.Event()
         self._verified_at = clock.monotonic()
@@ -319,7 +322,7 @@ class Checkpointer(CheckpointStore):
         *,
         waits_for_room: bool,
     ) -> CheckpointRecord:
-        with self.progress.watching("capture", causes) as meter:
+        with self._quiet.serving(), self.progress.watching("capture", causes) as meter:
             commit = functools.partial(self._commit, request, meter, intent_of, reporting)
             if not waits_for_room:
                 return await commit()
@@ -375,18 +378,20 @@ class Checkpointer(CheckpointStore):
                 await self._taken.wait()
 
             self._taken = anyio.Event()
-            await anyio.sleep(QUIET_SECONDS)
             if not self.is_watched:
                 continue
 
-            try:
-                await self.settle_watch()
-                if self._must_verify or self._clock.monotonic() - self._verified_at > (
-                    VERIFIED_SECONDS
-                ):
-                    await self._verify_watch()
-            except ShadowRepositoryError as fault:
-                log.warning("The watch of the work tree could not be verified: %s", fault)
+            with self._quiet.work("watch", within=SETTLED_WITHIN) as work:
+                await work.turn()
+                try:
+                    await self.settle_watch(work.turn)
+                    if self._must_verify or self._clock.monotonic() - self._verified_at > (
+                        VERIFIED_SECONDS
+                    ):
+                        await work.turn()
+                        await self._verify_watch()
+                except ShadowRepositoryError as fault:
+                    log.warning("The watch of the work tree could not be verified: %s", fault)
 
     async def _verify_watch(self) -> None:
         self._must_verify, self._verified_at = False, self._clock.monotonic()

@@ -44,6 +44,7 @@ from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.repo_init import StoreMoved
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.disk_space import Space
@@ -244,6 +245,7 @@ class Desk:
             branches=room,
             explorer=cast("Any", Explorations(self.rooms)),
             space=space,
+            quiet=Quiet(),
             broadcast=self.broadcast.append,
         )
 

@@ -11,6 +11,7 @@ import pytest
 from tests.server.checkpoints.conftest import Lab
 
 from hankweave_server.execution.maintenance.git_index import MARKER, GitIndex
+from hankweave_server.execution.maintenance.quiet import Quiet
 from support.waiting import limited
 
 
@@ -36,7 +37,7 @@ async def test_a_cancelled_write_has_ended_and_changed_nothing(
     monkeypatch.setattr(pygit2.Index, "write", slow)
     with limited():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(GitIndex(lab.layout, lambda: None).write)
+            tasks.start_soon(GitIndex(lab.layout, lambda: None, Quiet()).write)
             await anyio.to_thread.run_sync(begun.wait)
             tasks.cancel_scope.cancel()
             goes_on.set()

@@ -66,6 +66,7 @@ from hankweave_server.domain.reducer import fold
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon.run import Halt
 from hankweave_server.execution.context import ExecutionContext, HankRecord
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.recovery import Recovery
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.execution.runner import Runner
@@ -498,5 +499,6 @@ def _dispatch(ctx: ExecutionContext, runner: Runner) -> Dispatch:
         branches=elsewhere,
         explorer=elsewhere,
         space=ctx.ledger.space,
+        quiet=Quiet(),
         broadcast=nobody,
     )

@@ -15,9 +15,11 @@ from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
 from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.clock import SystemClock
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import fsck
 from hankweave_server.execution.maintenance.fsck import StoreVerifier
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from support.damage import damage, unpack
@@ -29,11 +31,30 @@ RUN = a_run()
 FILES = 40
 
 
+class Asked(SystemClock):
+    """A clock that counts how often it is asked."""
+
+    asked = 0
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        return super().monotonic()
+
+
 class Verified:
     """An execution with a few files, its verifier, and the warnings in its journal."""
 
-    def __init__(self, layout: Layout, checkpointer: Checkpointer, verifier: StoreVerifier) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        checkpointer: Checkpointer,
+        verifier: StoreVerifier,
+        quiet: Quiet,
+        clock: Asked,
+    ) -> None:
         self.layout = layout
+        self.quiet = quiet
+        self.clock = clock
         self.checkpointer = checkpointer
         self.verifier = verifier
         self.warnings: list[ErrorEvent] = []
@@ -64,8 +85,10 @@ async def verified(root: Path, *, runs: bool = True) -> AsyncIterator[Verified]:
         tasks.start_soon(ledger.run)
         await ledger.record(RunStarted(run=RUN))
         checkpointer = Checkpointer(engine, ledger, SteppingClock())
-        verifier = StoreVerifier(layout, ledger, checkpointer)
-        found = Verified(layout, checkpointer, verifier)
+        clock = Asked()
+        quiet = Quiet(clock, seconds=0.01)
+        verifier = StoreVerifier(layout, ledger, checkpointer, quiet)
+        found = Verified(layout, checkpointer, verifier, quiet, clock)
 
         def note(each: object) -> None:
             data = getattr(getattr(each, "event", None), "data", None)
@@ -88,25 +111,28 @@ async def verified(root: Path, *, runs: bool = True) -> AsyncIterator[Verified]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the background follow at once, and look after each object whether it may go on."""
+    """Let the background begin at once."""
     monkeypatch.setattr(fsck, "START_SECONDS", 0.01)
-    monkeypatch.setattr(fsck, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(fsck, "READ_AT_ONCE", 1)
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Record each time that a reader asks whether the engine is in use."""
-    answers: list[bool] = []
-    is_in_use = Checkpointer.is_in_use.fget
-    assert is_in_use is not None
+class Reading:
+    """The objects that were read, in whose midst the reader waits."""
 
-    def recorded(checkpointer: Checkpointer) -> bool:
-        answers.append(is_in_use(checkpointer))
-        return answers[-1]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.is_in_the_midst = threading.Event()
+        self.goes_on = threading.Event()
+        read = fsck.ShadowRepo.read
 
-    monkeypatch.setattr(Checkpointer, "is_in_use", property(recorded))
-    return answers
+        def noted(repo: fsck.ShadowRepo, digest: bytes) -> tuple[str, bytes]:
+            self.count += 1
+            if self.count == 3:
+                self.is_in_the_midst.set()
+                assert self.goes_on.wait(LIMIT)
+
+            return read(repo, digest)
+
+        monkeypatch.setattr(fsck.ShadowRepo, "read", noted)
 
 
 async def test_damage_is_reported_once(tmp_path: Path) -> None:
@@ -132,52 +158,44 @@ async def test_damage_is_reported_once(tmp_path: Path) -> None:
     assert "1 objects are damaged" in second.message
 
 
-async def test_nothing_is_read_while_the_engine_is_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[bool]
+async def test_reading_stops_while_a_command_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The background waits for a call of the engine, and goes on after it."""
-    read: list[bytes] = []
-    original = fsck.ShadowRepo.read
-
-    def noted(repo: fsck.ShadowRepo, digest: bytes) -> tuple[str, bytes]:
-        read.append(digest)
-        return original(repo, digest)
-
+    """Not one more object is read until it is answered; then the rest is."""
     async with verified(tmp_path) as found:
         record = await found.take()
         found.break_blob(record, "f7")
-        release = threading.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(found.checkpointer.call, lambda _: release.wait(LIMIT))
-            await anyio.wait_all_tasks_blocked()
-            assert found.checkpointer.is_in_use
-            monkeypatch.setattr(fsck.ShadowRepo, "read", noted)
-            asked.clear()
-            found.verifier.note(record.sha)
-            await eventually(lambda: len(asked) > 3)
+        reading = Reading(monkeypatch)
+        found.verifier.note(record.sha)
+        await anyio.to_thread.run_sync(reading.is_in_the_midst.wait, LIMIT)
+        with found.quiet.serving():
+            (work,) = found.quiet.behind
+            assert (work.name, work.late) == ("verification", False)
+            found.clock.asked = 0
+            reading.goes_on.set()
+            await eventually(lambda: found.clock.asked > 3)
+            assert reading.count == 3
             assert not found.warned.is_set()
-            assert len(read) <= 1
-            release.set()
 
         with limited():
             await found.warned.wait()
 
-        assert len(read) > FILES
+        assert reading.count > FILES
+        await eventually(lambda: not found.quiet.behind)
 
 
-async def test_an_end_does_not_wait_for_a_verification(tmp_path: Path, asked: list[bool]) -> None:
+async def test_an_end_does_not_wait_for_a_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A verification that cannot go on is abandoned with its task."""
     async with verified(tmp_path, runs=False) as found:
         record = await found.take()
-        release = threading.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(found.checkpointer.call, lambda _: release.wait(LIMIT))
-            await anyio.wait_all_tasks_blocked()
-            found.verifier.note(record.sha)
-            with limited():
-                async with anyio.create_task_group() as another:
-                    another.start_soon(found.verifier.run)
-                    await eventually(lambda: any(asked))
+        reading = Reading(monkeypatch)
+        found.verifier.note(record.sha)
+        with limited():
+            async with anyio.create_task_group() as another:
+                another.start_soon(found.verifier.run)
+                await anyio.to_thread.run_sync(reading.is_in_the_midst.wait, LIMIT)
+                with found.quiet.serving():
+                    reading.goes_on.set()
                     another.cancel_scope.cancel()
-
-            release.set()

@@ -13,9 +13,10 @@ import pytest
 from hankweave_protocol.events import ErrorEvent
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.transitions import RunStarted
+from hankweave_server.checkpoints import store
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.execution import checkpointer as checkpointer_module
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.inotify import Inotify, RawEvent
@@ -63,7 +64,8 @@ async def watched(root: Path) -> AsyncIterator[Watched]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
         await ledger.record(RunStarted(run=RUN))
-        found = Watched(engine, Checkpointer(engine, ledger, SteppingClock()))
+        checkpointer = Checkpointer(engine, ledger, SteppingClock(), quiet=Quiet(seconds=0.01))
+        found = Watched(engine, checkpointer)
 
         def note(each: object) -> None:
             data = getattr(getattr(each, "event", None), "data", None)
@@ -80,12 +82,6 @@ async def watched(root: Path) -> AsyncIterator[Watched]:
         await ledger.aclose()
 
     engine.close()
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    """Let the upkeep follow a checkpoint at once."""
-    monkeypatch.setattr(checkpointer_module, "QUIET_SECONDS", 0.05)
 
 
 async def test_a_file_is_proven_after_its_checkpoint(tmp_path: Path) -> None:
@@ -132,3 +128,23 @@ async def test_a_link_alone_is_no_missed_change(tmp_path: Path) -> None:
 
     assert found.errors == []
     assert found.engine.watch_state.reason is None
+
+
+async def test_all_files_are_proven_although_others_use_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each checkpoint of a large tree would compare nearly all of its files."""
+    monkeypatch.setattr(store, "PROVEN_AT_ONCE", 1)
+    async with watched(tmp_path) as found, anyio.create_task_group() as others:
+        for number in range(20):
+            (found.engine.layout.work_tree / f"f{number}").write_text("1")
+
+        async def call_the_engine() -> None:
+            while True:
+                await found.checkpointer.call(lambda _engine: None)
+
+        for _ in range(2):
+            others.start_soon(call_the_engine)
+
+        await found.prove()
+        others.cancel_scope.cancel()

@@ -4,14 +4,13 @@ Both use a repository handle of their own that writes nothing: the engine contin
 without a server a store can be checked without being modified.
 
 A rollback reads only the objects that it writes. `StoreVerifier` reads the rest of its target
-afterwards, and the newest checkpoint after a start, while the store has nothing else to do.
+afterwards, and the newest checkpoint after a start, while nothing is served (`quiet`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -30,6 +29,7 @@ from hankweave_server.checkpoints.pruning import Housekeeping
 from hankweave_server.domain.checkpoint_records import OnRecord
 from hankweave_server.domain.execution_thread import restored_checkpoint
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.quiet import Quiet, Work
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.ledger.writer import Ledger
@@ -40,11 +40,8 @@ from hankweave_server.paths import Layout
 START_SECONDS = 5.0
 """Seconds after a start before the newest checkpoint is read: the first commands come before."""
 
-QUIET_SECONDS = 0.5
-"""Seconds after a rollback was planned before its target is read: it has to be performed first."""
-
-READ_AT_ONCE = 100
-"""Objects between two rests: some milliseconds of work."""
+VERIFIED_WITHIN = 60.0
+"""Seconds after a rollback was planned, or after a start, until reading is late."""
 
 log = logger(__name__)
 
@@ -104,10 +101,13 @@ def _told(damages: Iterable[Damage]) -> tuple[DamagedObject, ...]:
 class StoreVerifier:
     """A background task that reads checkpoints whole, and reports what is damaged."""
 
-    def __init__(self, layout: Layout, ledger: Ledger, checkpointer: Checkpointer) -> None:
+    def __init__(
+        self, layout: Layout, ledger: Ledger, checkpointer: Checkpointer, quiet: Quiet
+    ) -> None:
         self._layout = layout
         self._ledger = ledger
         self._checkpointer = checkpointer
+        self._quiet = quiet
         self._verified = Verified()
         self._waiting: dict[Sha, None] = {}
         self._noted = anyio.Event()
@@ -132,17 +132,18 @@ class StoreVerifier:
         while True:
             await self._noted.wait()
             self._noted = anyio.Event()
-            await anyio.sleep(QUIET_SECONDS)
-            while self._waiting:
-                sha = next(iter(self._waiting))
-                del self._waiting[sha]
-                await self._verify(sha)
+            with self._quiet.work("verification", within=VERIFIED_WITHIN) as work:
+                while self._waiting:
+                    await work.turn()
+                    sha = next(iter(self._waiting))
+                    del self._waiting[sha]
+                    await self._verify(sha, work)
 
-    async def _verify(self, sha: Sha) -> None:
+    async def _verify(self, sha: Sha, work: Work) -> None:
         is_given_up = threading.Event()
         try:
             suspected = await anyio.to_thread.run_sync(
-                self._read, sha, is_given_up, abandon_on_cancel=True
+                self._read, sha, work, is_given_up, abandon_on_cancel=True
             )
             if suspected:
                 # A gc may have removed objects meanwhile: the engine, which is alone, decides.
@@ -153,9 +154,14 @@ class StoreVerifier:
         finally:
             is_given_up.set()
 
-    def _read(self, sha: Sha, is_given_up: threading.Event) -> list[Damage]:
+    def _read(self, sha: Sha, work: Work, is_given_up: threading.Event) -> list[Damage]:
         """Return what seems to be unreadable; called in a worker thread."""
-        repo = _Paced(self._layout, is_given_up, lambda: self._checkpointer.is_in_use)
+
+        def must_stop() -> bool:
+            work.turn_in_thread(is_given_up)
+            return is_given_up.is_set()
+
+        repo = _Interruptible(self._layout, must_stop)
         try:
             return Verification(repo, Notes(repo), self._verified).unreadable(sha)
         except GivenUp:
@@ -183,30 +189,6 @@ class StoreVerifier:
                 code=ErrorCode.CHECKPOINT_DAMAGED,
             )
         )
-
-
-class _Paced(_Interruptible):
-    """A repository that is read at half speed, and not while the engine is in use."""
-
-    def __init__(
-        self, layout: Layout, is_given_up: threading.Event, is_in_use: Callable[[], bool]
-    ) -> None:
-        super().__init__(layout, self._must_stop)
-        self._is_given_up = is_given_up
-        self._is_in_use = is_in_use
-        self._count = 0
-        self._rested = time.monotonic()
-
-    def _must_stop(self) -> bool:
-        self._count += 1
-        if self._count % READ_AT_ONCE == 0:
-            self._is_given_up.wait(time.monotonic() - self._rested)
-            while self._is_in_use() and not self._is_given_up.wait(0.05):
-                pass
-
-            self._rested = time.monotonic()
-
-        return self._is_given_up.is_set()
 
 
 def _damages_of(engine: CheckpointEngine, sha: Sha) -> tuple[Damage, ...]:

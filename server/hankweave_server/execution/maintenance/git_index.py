@@ -1,10 +1,10 @@
 """Keep the shadow repository's index at HEAD, so that stock `git status` is clean.
 
 Hankweave itself never reads it. Writing it takes time for each file, so no checkpoint or rollback
-waits for it: it is written a moment after HEAD has moved, through a repository handle beside the
-engine, and once more when the server ends. It contains no stat data: git compares contents once,
-and then maintains the stat data itself. A crash in between leaves an older index, which the next
-start brings up to date.
+waits for it: it is written in a pause after HEAD has moved (`quiet`), through a repository handle
+beside the engine, and once more when the server ends. It contains no stat data: git compares
+contents once, and then maintains the stat data itself. A crash in between leaves an older index,
+which the next start brings up to date.
 
 A write that is cancelled ends before its next step, and whoever cancels it waits for that: when the
 server gives up its lock, none of its threads can write to the store any more.
@@ -18,6 +18,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.fsutil import replace
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError, disk_faults
 from hankweave_server.git.repo import ShadowRepo
@@ -57,8 +58,8 @@ def bring_up_to_date(layout: Layout, check: Callable[[], None]) -> bool:
             repo.close()
 
 
-QUIET_SECONDS = 0.5
-"""Seconds that HEAD must stay at a commit before the index follows."""
+WRITTEN_WITHIN = 10.0
+"""Seconds after HEAD has moved until the index is late."""
 
 RETRY_PAUSES = (0.1, 0.3, 1.0, 3.0)
 """Seconds between attempts: a `git status` of the user may hold git's lock on the index."""
@@ -69,9 +70,10 @@ log = logger(__name__)
 class GitIndex:
     """The index of one execution's shadow repository, kept at HEAD."""
 
-    def __init__(self, layout: Layout, require_lock: Callable[[], None]) -> None:
+    def __init__(self, layout: Layout, require_lock: Callable[[], None], quiet: Quiet) -> None:
         """`require_lock` ends the process if the execution's lock is lost."""
         self._layout = layout
+        self._quiet = quiet
         self._require_lock = require_lock
         self._alone = anyio.Lock()
         self._moved = anyio.Event()
@@ -85,12 +87,10 @@ class GitIndex:
         """Follow HEAD until cancelled."""
         while True:
             await self._moved.wait()
-            while self._moved.is_set():
+            with self._quiet.work("index", within=WRITTEN_WITHIN) as work:
+                await work.turn()
                 self._moved = anyio.Event()
-                with anyio.move_on_after(QUIET_SECONDS):
-                    await self._moved.wait()
-
-            await self.write()
+                await self.write()
 
     async def write(self) -> None:
         """Bring the index up to date if possible; a failure does not end the server.

@@ -1,9 +1,9 @@
 """Look for secrets in what a checkpoint holds that its parent lacks, after its reply.
 
 A checkpoint is exact, so a file with a key is in it like any other. What this task finds is told as
-`checkpoint.secret`: by path, line and rule, never with the value. It reads in short calls, between
-which the engine serves other callers, and examines the content in a worker thread. Its work is
-bounded: `FILE_LIMIT` bytes of each file, and `CHECKPOINT_LIMIT` of all files of a checkpoint.
+`checkpoint.secret`: by path, line and rule, never with the value. It waits for a pause (`quiet`),
+reads in short calls, and examines the content in a worker thread. Its work is bounded: `FILE_LIMIT`
+bytes of each file, and `CHECKPOINT_LIMIT` of all files of a checkpoint.
 
 A server that is killed may leave its last checkpoints unexamined; an orderly end waits for a short
 time. The same content at the same path is told once.
@@ -23,6 +23,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.quiet import Quiet, Work
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.listing import first_of
@@ -35,6 +36,9 @@ CHECKPOINT_LIMIT = 256 << 20
 
 BYTES_AT_ONCE = 4 << 20
 """Bytes that one call of the engine reads, while other callers wait."""
+
+TOLD_WITHIN = 5.0
+"""Seconds after a checkpoint until its examination is late."""
 
 _PENDING = 1_000
 """Checkpoints that may wait; of more, the oldest are not examined."""
@@ -49,8 +53,9 @@ _File = tuple[bytes, bytes]
 class SecretScan:
     """The examination of new checkpoints, one after the other."""
 
-    def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
+    def __init__(self, ledger: Ledger, checkpointer: Checkpointer, quiet: Quiet) -> None:
         self._ledger = ledger
+        self._quiet = quiet
         self._checkpointer = checkpointer
         self._waiting: deque[CheckpointRecord] = deque(maxlen=_PENDING)
         self._wake = anyio.Event()
@@ -66,9 +71,11 @@ class SecretScan:
     async def run(self) -> None:
         """Examine checkpoints until cancelled; raise LedgerFailed."""
         while True:
-            while self._waiting:
-                await self._examine(self._waiting[0])
-                self._waiting.popleft()
+            with self._quiet.work("secrets", within=TOLD_WITHIN) as work:
+                while self._waiting:
+                    await work.turn()
+                    await self._examine(self._waiting[0], work)
+                    self._waiting.popleft()
 
             self._is_done.set()
             await self._wake.wait()
@@ -79,9 +86,9 @@ class SecretScan:
         if self._waiting:
             await self._is_done.wait()
 
-    async def _examine(self, taken: CheckpointRecord) -> None:
+    async def _examine(self, taken: CheckpointRecord, work: Work) -> None:
         try:
-            found = await self._found_in(taken)
+            found = await self._found_in(taken, work)
         except (CheckpointNotFound, CheckpointDamaged, ShadowRepositoryError, KeyError):
             return  # It was pruned meanwhile, or is damaged, which the next reader reports.
 
@@ -93,13 +100,14 @@ class SecretScan:
                 codon_id=where.codon_id,
             )
 
-    async def _found_in(self, taken: CheckpointRecord) -> list[SecretInFile]:
+    async def _found_in(self, taken: CheckpointRecord, work: Work) -> list[SecretInFile]:
         sha = taken.coordinate.checkpoint_sha
         new = await self._checkpointer.call(lambda engine: engine.new_content(sha))
         waiting = deque(file for file in new if file not in self._told)
         found: list[SecretInFile] = []
         left = CHECKPOINT_LIMIT
         while waiting and left > 0:
+            await work.turn()
             contents = await self._checkpointer.call(partial(_read, waiting))
             left -= sum(len(content) for _, content in contents)
             found += await anyio.to_thread.run_sync(self._search, contents)
