@@ -20,6 +20,8 @@ from hankweave_protocol.commands import RollbackRedo, RollbackUndo
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import (
     CheckpointRollback,
+    FileSource,
+    FileUpdated,
     Info,
     RollbackCompleted,
     RollbackFailed,
@@ -27,6 +29,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
+from hankweave_protocol.transitions import EditsNoticed
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.cli.output.event_lines import event_line
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
@@ -297,11 +300,25 @@ async def test_an_automatic_restore_keeps_what_changes_meanwhile(
             assert room.file.read_text() == now
 
 
+@pytest.mark.parametrize("by_both", [False, True], ids=["of the agent", "of both"])
 async def test_an_automatic_restore_keeps_what_another_program_has_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_both: bool
 ) -> None:
     """What that program wrote to a file that was replaced would be lost."""
     async with a_retry(tmp_path, monkeypatch) as room:
+        if by_both:
+            await room.ctx.ledger.record(
+                FileUpdated(
+                    path="a.txt",
+                    filename="a.txt",
+                    action="modified",
+                    sha256="",
+                    bytes=6,
+                    source=FileSource(kind="tool_use"),
+                ),
+                EditsNoticed(edits={"a.txt": ""}),
+            )
+
         with room.file.open("a") as log:
             await Restoration(room.ctx).before_retry(CodonId("one"))
             print(" and more", end="", file=log)
