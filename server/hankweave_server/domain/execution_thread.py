@@ -12,9 +12,10 @@ starting conditions of a new run, and the coordinate that a rollback leaves and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import is_
 from typing import Literal
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
@@ -71,13 +72,35 @@ def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Return the thread that ends with the newest run, oldest first."""
     runs, entries = _last_thread[0]  # Called many times between two changes of the runs.
     if runs is not state.runs:
-        entries = _thread(state)
+        grown = _grown(entries, runs, state.runs)
+        entries = _thread(state) if grown is None else grown
         _last_thread[0] = (state.runs, entries)
 
     return entries
 
 
 _last_thread: list[tuple[tuple[Run, ...], tuple[ThreadEntry, ...]]] = [((), ())]
+
+
+def _grown(
+    entries: tuple[ThreadEntry, ...], before: tuple[Run, ...], after: tuple[Run, ...]
+) -> tuple[ThreadEntry, ...] | None:
+    """Return the thread after a change of the newest run's last codons; None after another change.
+
+    Each codon of a long loop changes it several times.
+    """
+    if not before or len(before) != len(after) or not all(map(is_, before[1:], after[1:])):
+        return None
+
+    old, new = before[0], after[0]
+    is_same = (old.run_id, old.starting_conditions) == (new.run_id, new.starting_conditions)
+    kept = max(0, len(old.codons) - 1)
+    if not is_same or kept > len(new.codons) or not all(map(is_, old.codons[:kept], new.codons)):
+        return None
+
+    unchanged = len(entries) - len(old.codons) + kept
+    own = (ThreadEntry(new.run_id, codon) for codon in new.codons[kept:])
+    return (*entries[:unchanged], *own)
 
 
 def _thread(state: State) -> tuple[ThreadEntry, ...]:
@@ -185,7 +208,21 @@ def is_done(codon: CodonExecution, plan: tuple[PlanEntry, ...]) -> bool:
 
 
 def plan_entry(plan: tuple[PlanEntry, ...], codon_id: CodonId) -> PlanEntry | None:
-    return next((entry for entry in plan if entry.codon_id == codon_id), None)
+    place = places(plan).get(codon_id)
+    return None if place is None else plan[place]
+
+
+def places(plan: tuple[PlanEntry, ...]) -> Mapping[CodonId, int]:
+    """Return the position of each entry in a plan."""
+    known, found = _last_places[0]  # Called many times between two changes of the plan.
+    if known is not plan:
+        found = {entry.codon_id: place for place, entry in enumerate(plan)}
+        _last_places[0] = (plan, found)
+
+    return found
+
+
+_last_places: list[tuple[tuple[PlanEntry, ...], Mapping[CodonId, int]]] = [((), {})]
 
 
 def next_codon(state: State) -> CodonId | None:
@@ -202,9 +239,7 @@ def next_codon(state: State) -> CodonId | None:
     if not is_done(newest, plan):
         return newest.codon_id
 
-    position = next(
-        (index for index, entry in enumerate(plan) if entry.codon_id == newest.codon_id), None
-    )
+    position = places(plan).get(newest.codon_id)
     if position is None or position + 1 >= len(plan):
         return None
 
@@ -214,11 +249,11 @@ def next_codon(state: State) -> CodonId | None:
 def upcoming_codon(state: State, until: CodonId | None) -> CodonId | None:
     """Return the next codon, or None if the codon `until` or one after it was the last one done."""
     following = next_codon(state)
-    places = {entry.codon_id: index for index, entry in enumerate(state.execution_plan)}
-    if following is None or until not in places:
+    place = places(state.execution_plan)
+    if following is None or until is None or until not in place:
         return following
 
-    return following if places[following] <= places[until] else None
+    return following if place[following] <= place[until] else None
 
 
 def active_codon(state: State) -> CodonExecution | None:
@@ -305,9 +340,12 @@ def conversation_of(state: State, codon_id: CodonId) -> Conversation | None:
         return None
 
     conversation = run.starting_conditions.source.conversation
+    if conversation is None:
+        return None
+
     done = {entry.codon.codon_id for entry in thread(state)[: -len(run.codons) or None]}
     others = {codon.codon_id for codon in run.codons} - {codon_id}
-    if conversation is None or others or codon_id in done:
+    if others or codon_id in done:
         return None
 
     is_its_own = any(

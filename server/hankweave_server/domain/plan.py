@@ -7,8 +7,8 @@ removes the iterations after its target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice, takewhile
+from collections.abc import Mapping
+from itertools import dropwhile, takewhile
 from typing import Literal
 
 import msgspec
@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
-from hankweave_server.domain.execution_thread import thread
+from hankweave_server.domain.execution_thread import places, plan_entry, thread
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
 
 Plan = tuple[PlanEntry, ...]
@@ -57,13 +57,18 @@ def next_iteration(plan: Plan, loop: Loop, entry: PlanEntry) -> Plan:
     if context is None or context.loop_id != loop.id:
         raise ValueError(f"{entry.codon_id} is no codon of the loop {loop.id}")
 
-    number = context.iteration + 1
-    iterations = [_key(entry.loop_context) for entry in plan]
-    if (loop.id, number) in iterations:
-        return plan
+    end = places(plan).get(entry.codon_id)
+    if end is None:
+        raise ValueError(f"{entry.codon_id} is not in the plan")
 
     # After the whole iteration; the rest of the hank follows it.
-    end = max(i for i, key in enumerate(iterations) if key == (loop.id, number - 1)) + 1
+    while end < len(plan) and _key(plan[end].loop_context) == _key(context):
+        end += 1
+
+    number = context.iteration + 1
+    if end < len(plan) and _key(plan[end].loop_context) == (loop.id, number):
+        return plan
+
     return (*plan[:end], *_iteration(loop, number), *plan[end:])
 
 
@@ -73,7 +78,7 @@ def without_rest(plan: Plan, entry: PlanEntry) -> Plan:
     if context is None:
         return plan
 
-    at = next(i for i, each in enumerate(plan) if each.codon_id == entry.codon_id)
+    at = places(plan)[entry.codon_id]
     rest = (each for each in plan[at + 1 :] if not _is_in(each, context.loop_id))
     return (*plan[: at + 1], *rest)
 
@@ -101,11 +106,7 @@ def reentered(plan: Plan, hank: Hank, after_codon: CodonId | None) -> Plan:
     if after_codon is None:
         return initial_plan(hank)
 
-    return plan if entry(plan, after_codon) is None else prune_after(plan, after_codon)
-
-
-def entry(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
-    return next((entry for entry in plan if entry.codon_id == codon_id), None)
+    return plan if plan_entry(plan, after_codon) is None else prune_after(plan, after_codon)
 
 
 def after(plan: Plan, codon_id: CodonId) -> PlanEntry | None:
@@ -120,25 +121,31 @@ def change(before: Plan, after: Plan) -> PlanSet | PlanChanged:
     if not before:
         return PlanSet(execution_plan=after)
 
-    shorter = min(len(before), len(after))
-    first = _equal(zip(before, after, strict=False))
-    last = _equal(islice(zip(reversed(before), reversed(after), strict=False), shorter - first))
-    former = {entry.codon.id: entry for entry in before}
+    first = _equal_at_first(before, after)
+    last = _equal_at_first(before[first:][::-1], after[first:][::-1])
     return PlanChanged(
         at=first,
         removed=len(before) - first - last,
-        added=tuple(_added(each, former) for each in after[first : len(after) - last]),
+        added=tuple(_added(each, before) for each in after[first : len(after) - last]),
     )
 
 
-def _equal(pairs: Iterable[tuple[PlanEntry, PlanEntry]]) -> int:
-    """Return how many pairs are equal, up to the first that is not."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or pair[0] == pair[1], pairs))
+def _equal_at_first(one: Plan, other: Plan) -> int:
+    """Return how many entries are equal, up to the first that is not."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # Slices are compared much faster than entries one by one.
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+
+    return low
 
 
-def _added(entry: PlanEntry, former: Mapping[str, PlanEntry]) -> AddedStep:
+def _added(entry: PlanEntry, former: Plan) -> AddedStep:
     step = AddedStep(codon_id=entry.codon_id, loop_context=entry.loop_context)
-    like = former.get(entry.codon.id)
+    like = next((each for each in reversed(former) if each.codon.id == entry.codon.id), None)
     if like is not None and like.codon == entry.codon:
         return msgspec.structs.replace(step, like=like.codon_id)
 
@@ -151,16 +158,35 @@ def changed(plan: Plan, change: PlanChanged) -> Plan:
     if not (0 <= change.at <= end <= len(plan)):
         raise ValueError(f"it has {len(plan)} entries, and no entries {change.at} to {end}")
 
-    codons = {entry.codon_id: entry.codon for entry in plan}
     added: list[PlanEntry] = []
     for step in change.added:
-        codon = step.codon if step.like is None else codons.get(step.like)
+        codon = step.codon
+        if step.like is not None:
+            like = plan_entry(plan, step.like)
+            codon = None if like is None else like.codon
+
         if codon is None:
             raise ValueError(f"{step.codon_id} is like {step.like}, which is not in it")
+
+        place = places(plan).get(step.codon_id)
+        if place is not None and not change.at <= place < end:
+            raise ValueError(f"{step.codon_id} is in it already")
 
         added.append(PlanEntry(codon=codon, codon_id=step.codon_id, loop_context=step.loop_context))
 
     return (*plan[: change.at], *added, *plan[end:])
+
+
+def shared(plan: Plan) -> Plan:
+    """Return an equal plan that has each codon, with its prompts, in memory once."""
+    known: dict[str, Codon] = {}
+
+    def with_known(entry: PlanEntry) -> PlanEntry:
+        codon = known.setdefault(entry.codon.id, entry.codon)
+        is_other = codon is not entry.codon and codon == entry.codon
+        return msgspec.structs.replace(entry, codon=codon) if is_other else entry
+
+    return tuple(map(with_known, plan))
 
 
 def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
@@ -168,13 +194,12 @@ def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
 
     The last of equal patterns counts, because in a list with negations the last match decides.
     """
-    before = takewhile(lambda entry: entry.codon_id != upto, plan)
-    patterns = [pattern for entry in before for pattern in entry.codon.patterns]
-    reached = entry(plan, upto)
-    if reached is not None:
-        patterns.extend(reached.codon.patterns)
-
-    return tuple(reversed(dict.fromkeys(reversed(patterns))))
+    place = places(plan).get(upto)
+    reached = plan if place is None else plan[: place + 1]
+    # An iteration of a loop has the very codons of the one before.
+    codons = {id(entry.codon): entry.codon for entry in reversed(reached)}
+    patterns = (pattern for codon in codons.values() for pattern in reversed(codon.patterns))
+    return tuple(reversed(dict.fromkeys(patterns)))
 
 
 def loop_of(hank: Hank, entry: PlanEntry) -> Loop | None:
@@ -268,8 +293,10 @@ def _is_over_budget(ended: CodonExecution) -> bool:
 
 
 def _iteration_codons(state: State, entry: PlanEntry) -> list[CodonExecution]:
-    executions = (item.codon for item in thread(state))
-    return [codon for codon in executions if _is_of(codon, entry.loop_context)]
+    """Return the executions of an iteration, which follow one another on the thread."""
+    newest_first = (item.codon for item in reversed(thread(state)))
+    others = dropwhile(lambda codon: not _is_of(codon, entry.loop_context), newest_first)
+    return [*takewhile(lambda codon: _is_of(codon, entry.loop_context), others)][::-1]
 
 
 def _is_of(codon: CodonExecution, context: LoopContext | None) -> bool:

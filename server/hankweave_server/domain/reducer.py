@@ -207,7 +207,7 @@ def _with_plan_changed(state: State, transition: PlanChanged) -> State:
     except ValueError as fault:
         raise Impossible(f"The plan was changed, but {fault}.") from None
 
-    _require_faultless("The plan", plan_faults(plan))
+    _require_faultless("The plan", plan_faults(plan[transition.at :][: len(transition.added)]))
     return replace(state, execution_plan=plan)
 
 

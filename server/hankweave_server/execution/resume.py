@@ -155,8 +155,9 @@ class Loops:
             termination_reason=plans.why_loop_ends(loop, terminal) if final else None,
         )
         plan = state.execution_plan
-        onward = plans.without_rest(plan, entry)
-        if not final:
+        if final:
+            onward = plans.without_rest(plan, entry)
+        else:
             onward = plans.next_iteration(plan, loop, entry)
 
         changed = () if onward == plan else (PlanSet(execution_plan=onward),)

@@ -35,6 +35,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import EMPTY_STATE, SCHEMA_VERSION, State
 from hankweave_server import fsutil
 from hankweave_server.clock import Clock
+from hankweave_server.domain import plan as plans
 from hankweave_server.domain.validation import errors_in
 from hankweave_server.ledger.batch import About, Entry, NewId, compose
 from hankweave_server.ledger.typescript_format import decode_state
@@ -177,6 +178,7 @@ class StateStore:
         if state.schema_version > SCHEMA_VERSION:
             raise NewerState(path, state.schema_version)
 
+        state = msgspec.structs.replace(state, execution_plan=plans.shared(state.execution_plan))
         errors = errors_in(state)
         return errors[0] if errors else judge(state) or state
 

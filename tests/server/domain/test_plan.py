@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from hankweave_server.domain.history import plan_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hankweave_protocol import codec
 from hankweave_protocol.hank import (
     Codon,
     ContextExceededEnd,
@@ -52,7 +55,7 @@ def names(plan: plans.Plan) -> list[str]:
 
 
 def entry_of(plan: plans.Plan, name: str) -> PlanEntry:
-    found = plans.entry(plan, CodonId(name))
+    found = plan_entry(plan, CodonId(name))
     assert found is not None
     return found
 
@@ -164,7 +167,7 @@ def test_neighbours_are_found() -> None:
     assert plans.after(plan, CodonId("mend#0")) == entry_of(plan, "report")
     assert plans.after(plan, CodonId("report")) is None
     assert plans.after(plan, CodonId("gone")) is None
-    assert plans.entry(plan, CodonId("gone")) is None
+    assert plan_entry(plan, CodonId("gone")) is None
 
 
 @pytest.mark.parametrize(
@@ -272,6 +275,17 @@ def test_one_more_iteration_is_recorded_without_its_prompts() -> None:
         assert [step.like for step in change.added] == [f"review#{number}", f"mend#{number}"]
         plan = plans.changed(plan, change)
         assert plan == longer
+
+
+def test_the_plan_of_a_file_has_each_prompt_in_memory_once() -> None:
+    """Entries of one codon share it; a codon that was edited meanwhile keeps its own."""
+    plan = plans.next_iteration(plans.initial_plan(HANK), REVIEW, entry_of(grown(), "mend#0"))
+    edited = msgspec.structs.replace(plan[-1], codon=a_codon("review", "*.js"))
+    read = codec.decode_value(tuple[PlanEntry, ...], codec.encode((*plan, edited)))
+    found = plans.shared(read)
+    assert found == read
+    iterations = [entry for entry in found if entry.codon.id == "review"]
+    assert iterations[0].codon is iterations[1].codon is not iterations[-1].codon
 
 
 def test_an_edited_codon_is_recorded_whole() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hankweave_server.domain.history import thread
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -407,6 +408,17 @@ def walk(choices: list[int]) -> list[tuple[Transition, State]]:
         steps.append((transition, state))
 
     return steps
+
+
+@given(walks)
+def test_the_thread_after_a_change_is_that_of_the_whole_state(choices: list[int]):
+    """It is computed from the thread before where only the newest run's end has changed."""
+    for _, state in walk(choices):
+        found = thread(state)
+        thread(EMPTY_STATE)
+        anew = thread(state)
+        assert found == anew
+        assert all(one.codon is other.codon for one, other in zip(found, anew, strict=True))
 
 
 @given(walks)

@@ -202,18 +202,29 @@ def allowance(
     need not be in the state's plan; a codon that the hank no longer has is subject to the hank's
     budget alone, as if it came last.
     """
-    done = counted(state)
     limits = [*_own_limits(entry.codon, _earlier_tries(state, entry))]
     loop = _loop_of(hank, entry)
-    if loop is not None and loop.budget is not None:
-        of_loop = [each for each in done if _is_of_loop(each, loop)]
-        members = tuple(codon.id for codon in loop.codons)
-        limits += _container_limits("loop", loop.budget, members, entry, of_loop, loop)
-
+    of_loop = None if loop is None else loop.budget
     whole = capped(hank, ceilings)
+    if not (_is_limited(of_loop) or _is_limited(whole)):
+        return Allowance(tuple(_tightest(limits)))  # Nothing that was done before counts.
+
+    done = counted(state)
+    if loop is not None and of_loop is not None:
+        in_loop = [each for each in done if _is_of_loop(each, loop)]
+        members = tuple(codon.id for codon in loop.codons)
+        limits += _container_limits("loop", of_loop, members, entry, in_loop, loop)
+
     steps = tuple(step.id for step in hank.hank)
     limits += _container_limits("hank", whole, steps, entry, done, loop)
     return Allowance(tuple(_tightest(limits)))
+
+
+def _is_limited(budget: ContainerBudget | None) -> bool:
+    if budget is None:
+        return False
+
+    return budget.max_dollars is not None or budget.max_time_seconds is not None
 
 
 def capped(hank: Hank, ceilings: Ceilings) -> ContainerBudget:

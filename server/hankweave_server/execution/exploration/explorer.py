@@ -51,7 +51,7 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.budget.allowance import capped
 from hankweave_server.domain.budget.spending import counted, total
 from hankweave_server.domain.costs import run_cost
-from hankweave_server.domain.execution_thread import next_codon, thread
+from hankweave_server.domain.execution_thread import next_codon, plan_entry, thread
 from hankweave_server.domain.exploration import explorations
 from hankweave_server.domain.exploration.attempts import fault_of_score
 from hankweave_server.domain.exploration.explorations import (
@@ -827,7 +827,7 @@ def _is_made(layout: Layout, attempt: Attempt) -> bool:
 
 
 def _name_of(state: State, codon_id: CodonId) -> str:
-    entry = plans.entry(state.execution_plan, codon_id)
+    entry = plan_entry(state.execution_plan, codon_id)
     return codon_id if entry is None else entry.codon.name
 
 

@@ -24,7 +24,7 @@ import anyio.to_thread
 from hankweave_protocol.attempts import AttemptRecord, Exploration, JudgedReason, Judgement
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.state import Tokens
-from hankweave_server.domain import plan as plans
+from hankweave_server.domain.history import plan_entry
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.sentinels.providers.base import (
     CallFailed,
@@ -275,7 +275,7 @@ def _price(ctx: ExecutionContext, model: str, tokens: Tokens) -> float:
 
 def _task(ctx: ExecutionContext, exploration: Exploration) -> str:
     """Return what the explored codon is told, and what it is called."""
-    entry = plans.entry(ctx.state.execution_plan, exploration.codon_id)
+    entry = plan_entry(ctx.state.execution_plan, exploration.codon_id)
     name = exploration.codon_id if entry is None else entry.codon.name
     prompt = ctx.hank.prompts.get(exploration.codon_id.partition("#")[0])
     return name if prompt is None else f"{name}\n\n{prompt.text}"
