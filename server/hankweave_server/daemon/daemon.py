@@ -310,6 +310,7 @@ class Daemon:
                 services.start_soon(app.time_watch.run)
                 services.start_soon(app.explorations.run)
                 services.start_soon(app.rollback.finish_when_there_is_room)
+                services.start_soon(app.rollback.tidy)
                 opened.ledger.space.be_patient()
                 # A request to stop does not wait for the disk space to record the beginning.
                 begin, end = partial(self._begin, app, opened), partial(self._end_with_plan, app)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from hankweave_server.ledger import writer
 from support.copies import copy_execution
 from support.rollback_room import Room, a_room, served
 from support.running_server import journal
-from support.waiting import eventually
+from support.waiting import LIMIT, eventually
 
 
 def full(room: Room, monkeypatch: pytest.MonkeyPatch, *, until: Callable[[], bool]) -> None:
@@ -368,3 +369,40 @@ async def test_a_target_that_a_gc_took_meanwhile_is_refused(tmp_path: Path) -> N
             await room.rollback.preview(journey)
 
     assert refused.value.code is ErrorCode.CHECKPOINT_NOT_FOUND
+
+
+async def test_a_rollback_does_not_wait_for_the_removal_of_its_intent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is in the journal; the intent goes while the reply is on its way."""
+    async with a_room(tmp_path) as room, anyio.create_task_group() as services:
+        services.start_soon(room.rollback.tidy)
+        await anyio.wait_all_tasks_blocked()
+        goes_on = threading.Event()
+        forget = room.engine.forget_intent
+
+        def slow(content: bytes) -> None:
+            assert goes_on.wait(LIMIT)
+            forget(content)
+
+        monkeypatch.setattr(room.engine, "forget_intent", slow)
+        await room.rollback.perform(room.journey)
+        assert room.is_intended
+        assert len(await room.told(RollbackCompleted)) == 1
+        goes_on.set()
+        await eventually(lambda: not room.is_intended)
+        services.cancel_scope.cancel()
+
+
+async def test_the_end_of_the_server_removes_the_intent_of_a_finished_rollback(
+    tmp_path: Path,
+) -> None:
+    """Even if it ends before the reply is sent."""
+    async with a_room(tmp_path) as room:
+        async with anyio.create_task_group() as services:
+            services.start_soon(room.rollback.tidy)
+            await anyio.wait_all_tasks_blocked()
+            await room.rollback.perform(room.journey)
+            services.cancel_scope.cancel()
+
+        assert not room.is_intended

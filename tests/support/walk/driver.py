@@ -49,7 +49,7 @@ from support.running_server import RunningServer, command, running_server
 from support.scripted_hank import Step as Played
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import Lost, ends_rollback, process_of, session
-from support.waiting import LIMIT, limited
+from support.waiting import LIMIT, eventually_blocking, limited
 from support.walk.acts import (
     HELD,
     IGNORED,
@@ -683,7 +683,10 @@ class Walk:
         """Check what costs little; the server is idle."""
         found = []
         layout = Layout.of_execution(self.execution)
-        if layout.rollback_intent.exists():
+        try:
+            # It is removed while the reply is on its way.
+            eventually_blocking(lambda: not layout.rollback_intent.exists())
+        except TimeoutError:
             found.append("the intent of a rollback is left")
 
         _, begins, traceback = layout.server_log.read_text().partition("Traceback")

@@ -21,7 +21,7 @@ The solution is an intent file, as in a redo log:
     restore    change the files from safety to target, path by path; one flush makes them
                and HEAD durable; then the data link, the rig archive, the sessions
     record     one journal batch: codons passed, end of the old run, new run, plan, report
-    forget     remove the intent, without a flush
+    forget     remove the intent, without a flush, while the reply is on its way
 
 Everything that can be refused is refused in `plan`, before anything changes. While a codon runs,
 the plan is made twice, because its agent may still write during the first one; the second one,
@@ -76,6 +76,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+import anyio
 import msgspec
 
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -109,7 +110,7 @@ from hankweave_server.execution.rollback.restoration import (
 )
 from hankweave_server.execution.rollback.unrestored import in_one
 from hankweave_server.execution.runner import ROLLED_BACK, Runner
-from hankweave_server.git.errors import is_for_want_of_room
+from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.logs import logger
 
 log = logger(__name__)
@@ -129,6 +130,10 @@ class Rollback:
         self._planner = RollbackPlanner(ctx)
         self._restoration = Restoration(ctx)
         self._story = RollbackStory(ctx)
+        self._done: list[RollbackIntent] = []
+        """Intents whose outcomes are in the journal, to be removed after the replies."""
+        self._wake = anyio.Event()
+        self._is_tidied = False
 
     async def preview(
         self, request: RollbackRequest, causes: Causes = (), *, patch: bool = False
@@ -175,7 +180,12 @@ class Rollback:
                     self._runner.leave_to_clients()
 
         # No command is refused meanwhile: a client that has seen the events may send one.
-        await self._restoration.forget(intent)
+        self._done.append(intent)
+        if self._is_tidied:
+            self._wake.set()
+        else:
+            await self._forget_done()
+
         if intent.to_run is not None and not has_idled:
             await self._ctx.ledger.record(self._runner.snapshot(), causes=causes)
             await self._continue(intent, report)
@@ -298,6 +308,32 @@ class Rollback:
                 f"{request.reason or ''} Your step is not part of that checkpoint, and ends now."
             ).strip(),
         )
+
+    # --- after the reply -------------------------------------------------------------------------
+
+    async def tidy(self) -> None:
+        """Remove the intents of rollbacks after their replies; until cancelled.
+
+        An intent that stays behind is recognized by the next start, so that no reply waits.
+        """
+        self._is_tidied = True
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                try:
+                    await self._forget_done()
+                except (ShadowRepositoryError, OSError) as error:
+                    log.warning("The intent of a finished rollback is left: %s", error)
+        finally:
+            self._is_tidied = False
+            with anyio.CancelScope(shield=True):
+                await self._forget_done()
+
+    async def _forget_done(self) -> None:
+        while self._done:
+            await self._restoration.forget(self._done[0])
+            del self._done[0]
 
     # --- rollbacks that were cut short -----------------------------------------------------------
 
