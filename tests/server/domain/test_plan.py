@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hankweave_server.domain.history import plan_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
+from hankweave_server.domain.execution_thread import plan_entry
 from support.histories import a_plan
 
 

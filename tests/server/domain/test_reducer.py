@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hankweave_server.domain.history import thread
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -39,6 +38,7 @@ from hankweave_protocol.transitions import (
     Transition,
 )
 from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.lifecycle import IllegalTransition, Impossible
 from hankweave_server.domain.reducer import (
     NoActiveCodon,

@@ -24,7 +24,7 @@ import anyio.to_thread
 from hankweave_protocol.attempts import AttemptRecord, Exploration, JudgedReason, Judgement
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.state import Tokens
-from hankweave_server.domain.history import plan_entry
+from hankweave_server.domain.execution_thread import plan_entry
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.sentinels.providers.base import (
     CallFailed,
