@@ -13,6 +13,7 @@ from bench.stopwatch import Stopwatch
 from bench.stores import OurStore
 from bench.trees import make_tree
 from hankweave_protocol.ids import Sha
+from hankweave_server.git.repack import Pace
 
 BENCH = "history"
 FILES = 1_000
@@ -70,7 +71,7 @@ class _Past:
 
     def pack(self) -> float:
         housekeeping = self._store.engine.housekeeping
-        return self._timed("packing", lambda: housekeeping.consolidate(lambda: False))
+        return self._timed("packing", lambda: housekeeping.consolidate(Pace(lambda: False)))
 
     def looks(self, how: str) -> list[Figure]:
         listed = f"{self._scale.history:,} checkpoints read from git alone{how}"

@@ -34,6 +34,7 @@ from hankweave_protocol.transitions import CodonStarted, CostsIncremented, Trans
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain import lifecycle
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.git.repack import Pace
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.meter import UNWATCHED
 from support.scripted_hank import codon, write_hank
@@ -146,9 +147,7 @@ class _Past:
         )
         await self._post(moved(self._run_id, running, ended))
         # A server packs its store now and then.
-        await self._checkpointer.call(
-            lambda engine: engine.housekeeping.consolidate(lambda: False, UNWATCHED)
-        )
+        await self._checkpointer.consolidate(Pace(lambda: False), UNWATCHED)
 
     async def _step(self, number: int, words: int, running: RunningCodon) -> None:
         """Record words, a tool call that writes a file, and the checkpoint after it."""

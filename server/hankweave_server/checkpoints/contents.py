@@ -72,7 +72,10 @@ class Contents:
 
 
 def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
-    """Return every file that holds objects, with stat data that identifies its version."""
+    """Return every file that holds objects, with stat data that identifies its version.
+
+    What is being written has a temporary name, and is left out.
+    """
     found: list[tuple[str, Signature]] = []
     with os.scandir(objects) as folders:
         for folder in folders:
@@ -81,6 +84,7 @@ def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
                     found += [
                         (file.path, signature_of(file.stat(follow_symlinks=False)))
                         for file in files
+                        if not file.name.startswith("tmp_")
                     ]
 
     return frozenset(found)
@@ -91,7 +95,6 @@ def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
     return {
         os.path.relpath(path, objects): (signature.size, signature.mtime_ns, signature.inode)
         for path, signature in store_signature(objects)
-        if not os.path.basename(path).startswith("tmp_")
     }
 
 
@@ -122,7 +125,8 @@ class Verification:
 
     What was found intact remains so as long as the files of the store that existed then are
     unchanged in name, size, times and inode: content never changes under a name in git. If one has
-    changed or is gone, everything is verified again.
+    changed or is gone, everything is verified again, unless its objects were copied into another
+    pack, as packing does all the time.
     """
 
     def __init__(self, repo: ShadowRepo, notes: Notes, verified: Verified | None = None) -> None:
@@ -169,7 +173,8 @@ class Verification:
 
     def _believe_only_if_unchanged(self) -> None:
         verified, store = self._verified, store_signature(self._repo.path / "objects")
-        if not verified.store <= store:
+        gone = {path for path, _ in verified.store - store}
+        if not self._are_superseded(gone) or gone & {path for path, _ in store}:
             verified.clear()
             self._repo.verified.clear()
 
@@ -178,6 +183,16 @@ class Verification:
             self._repo.packs.forget()
 
         verified.store = store
+
+    def _are_superseded(self, paths: Iterable[str]) -> bool:
+        """Return whether the objects of these files are in other packs now."""
+        for path in paths:
+            folder, name = os.path.split(path)
+            stem = os.path.splitext(name)[0]
+            if not self._repo.superseded & {stem, os.path.basename(folder) + name}:
+                return False
+
+        return True
 
     def _faults(
         self, sha: Sha, known: set[bytes], is_fine: Callable[[bytes], bool]

@@ -164,6 +164,11 @@ class CheckpointEngine:
         """Take the checkpoints that the journal names as further starting points of the history."""
         self.recorded = recorded
 
+    @property
+    def superseded(self) -> set[str]:
+        """The names of files of the store whose objects other packs have now."""
+        return self._repo.superseded
+
     def require_unmoved(self) -> None:
         """Raise StoreMoved if the store is no longer the one that was opened."""
         if self._place is not None:

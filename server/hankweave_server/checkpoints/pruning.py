@@ -33,14 +33,9 @@ from hankweave_server.domain.retention import CommitFacts, Lineage, Pruning, Ret
 from hankweave_server.fsutil import remove_durably
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
 from hankweave_server.git.objects import ObjectStaging
+from hankweave_server.git.pack_merge import packed_anew
 from hankweave_server.git.pack_reader import Record
-from hankweave_server.git.repack import (
-    STEP_BYTES,
-    STEP_OBJECTS,
-    Consolidated,
-    Repacking,
-    packed_anew,
-)
+from hankweave_server.git.repack import Consolidated, Pace, Repacking
 from hankweave_server.git.repo import BRANCHES, KEPT, NOTES_REF, SAFETY, RawCommit, ShadowRepo
 from hankweave_server.git.store_files import PackFile, StoreFiles, StoreSize
 from hankweave_server.git.trees import FOLDER, parsed
@@ -51,6 +46,10 @@ MUCH_GARBAGE = 1 / 2
 SOME_GARBAGE = 1 / 8
 """Fraction of a pack that must be garbage before the rest is copied; small packs copy easily."""
 
+STEP_BYTES = 1 << 20
+"""Unpacked bytes that one step compares with one another: some 100 ms."""
+
+STEP_OBJECTS = 160
 SMALL_PACK = 4 << 20
 LOOK_UP_EVERY = 64
 """Number of objects read between two checks whether to stop."""
@@ -478,7 +477,7 @@ class Housekeeping:
         self._layout = layout
         self._files = StoreFiles(repo.path)
         self._pins = Pins(repo)
-        self._consolidation = Repacking(repo, self._files)
+        self._consolidation = Repacking(repo)
 
     def size(self) -> StoreSize:
         """Return the size of the repository on disk; unchanged folders are not listed again."""
@@ -487,19 +486,21 @@ class Housekeeping:
     # Consolidation
 
     def needs_consolidation(self) -> bool:
-        """Return, from file names alone, whether small packs or loose objects have accumulated."""
+        """Return, from file names alone, whether small packs or loose objects have accumulated.
+
+        It may be called beside another call of the engine, but for `consolidate`.
+        """
         return self._consolidation.is_needed()
 
-    def consolidate(
-        self, should_stop: Callable[[], bool], meter: Meter = UNWATCHED
-    ) -> Consolidated:
-        """Combine many packs into few, in steps of some 100 ms; check for a stop between steps.
+    def consolidate(self, pace: Pace, meter: Meter = UNWATCHED) -> Consolidated:
+        """Combine many packs into few.
 
-        Raises InsufficientSpace or ShadowRepositoryError with every object still readable.
+        It may run beside other calls of the engine that neither remove objects nor depend on the
+        files that hold them; `pace` has what must not. Raises InsufficientSpace or
+        ShadowRepositoryError with every object still readable.
         """
         with disk_faults(self._layout.root):
-            self._repo.settle()
-            return self._consolidation.run(should_stop, meter)
+            return self._consolidation.run(pace, meter)
 
     # Pins
 

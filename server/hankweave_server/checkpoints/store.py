@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
@@ -47,6 +48,7 @@ from hankweave_server.domain.retention import Pruning
 from hankweave_server.fsutil import is_broken
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.line_merge import LineMerger, SideNames
+from hankweave_server.git.repack import Consolidated, Pace
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
 
@@ -390,6 +392,29 @@ class CheckpointStore:
         """
         while await self.call(lambda engine: engine.prove_unchanging(PROVEN_AT_ONCE)):
             await turn()
+
+    async def needs_consolidation(self) -> bool:
+        """Return whether small packs or loose objects have accumulated; wait for no other call."""
+        return await self._blocking(self._engine.housekeeping.needs_consolidation)
+
+    async def consolidate(self, pace: Pace, meter: Meter) -> Consolidated:
+        """Combine many packs into few, beside other calls, which wait for its last act alone.
+
+        The caller sees to it that nothing else prunes, repairs or consolidates meanwhile.
+        """
+
+        def exclusively(act: Callable[[], None]) -> None:
+            anyio.from_thread.run(self.call, lambda _engine: act())
+
+        beside = replace(pace, exclusively=exclusively)
+        return await self._blocking(
+            functools.partial(self._engine.housekeeping.consolidate, beside, meter)
+        )
+
+    @property
+    def superseded(self) -> set[str]:
+        """The names of files of the store whose objects other packs have now."""
+        return self._engine.superseded
 
     async def prune(
         self,

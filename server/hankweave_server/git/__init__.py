@@ -12,6 +12,8 @@ Modules, in reading order:
 - `repo`: refs, commits, line diffs and the index, through pygit2
 - `line_merge`: the lines of three contents merged, in memory, through pygit2
 - `store_files`: the files of an object store: list, measure, remove
+- `delta`: one content as a difference to another
+- `pack_merge`: packs and loose objects merged into one pack
 - `repack`: many packs combined into few, in short steps
 - `errors`: no space left, damage, a failing disk
 """

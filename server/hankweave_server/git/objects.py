@@ -16,6 +16,7 @@ import hashlib
 import os
 import struct
 import sys
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ PACK_LIMIT = 1 << 30
 
 _PIECE = 1 << 20
 _KIND_CODES = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+_REF_DELTA = 7
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -65,6 +67,13 @@ class StagedPack:
 
 def packed(digest: bytes, kind: str, data: bytes) -> PackedObject:
     record = _header(_KIND_CODES[kind], len(data)) + compress(data)
+    return PackedObject(digest, crc32(record), record)
+
+
+def packed_delta(digest: bytes, base: bytes, delta: bytes) -> PackedObject:
+    """Return an object stored as a difference to `base`, which must be in the same pack."""
+    # Deltas are small and stay: the best compression is worth its time.
+    record = _header(_REF_DELTA, len(delta)) + base + zlib.compress(delta, 9)
     return PackedObject(digest, crc32(record), record)
 
 

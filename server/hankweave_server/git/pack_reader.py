@@ -56,7 +56,7 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -122,6 +122,12 @@ class PackReader:
         with self._lock:
             self._order, self._listed, self._located = [], (0, 0), {}
 
+    def drop(self, names: Collection[str]) -> None:
+        """Close packs, named without a suffix, whose objects another pack has."""
+        with self._lock:
+            self._order = [pack for pack in self._order if pack.name not in names]
+            self._located = {}
+
     def size(self, digest: bytes) -> int | None:
         """Return an object's size without reading its content; None if libgit2 must be asked."""
         for pack, offset in self._places(digest):
@@ -183,7 +189,8 @@ class PackReader:
                 if now == self._listed:
                     return False
 
-                names = {name for name in os.listdir(self._folder) if name.endswith(".idx")}
+                listed = os.listdir(self._folder)
+                names = {name[:-4] for name in listed if name.endswith(".idx")}
             except OSError:
                 names, now = set(), (0, 0)
 
@@ -198,7 +205,7 @@ class PackReader:
 
     def _opened(self, name: str, before: int) -> _Pack | None:
         try:
-            return _Pack(self._folder / name, stays_open=before < OPEN_PACKS)
+            return _Pack(f"{self._folder}/{name}", stays_open=before < OPEN_PACKS)
         except (PackDamaged, OSError):
             return None
 
@@ -206,12 +213,12 @@ class PackReader:
 class _PackFile:
     """An open pack file, closed with its last reference; its name may be gone by then."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as problem:
             self._descriptor = -1
-            raise PackDamaged(str(path)) from problem
+            raise PackDamaged(path) from problem
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -228,18 +235,21 @@ class _PackFile:
 class _Pack:
     """One pack and its index, which is held in memory: 28 bytes per object."""
 
-    def __init__(self, index: Path, *, stays_open: bool) -> None:
-        self.name = index.name
-        self._path = index.with_suffix(".pack")
-        self._index = index.read_bytes()
+    def __init__(self, path: str, *, stays_open: bool) -> None:
+        """`path` is that of both files, without a suffix."""
+        self.name = os.path.basename(path)
+        self._path = f"{path}.pack"
+        with open(f"{path}.idx", "rb", buffering=0) as index:
+            self._index = index.read()
+
         if self._index[: len(_INDEX_START)] != _INDEX_START or len(self._index) < _NAMES_FROM:
-            raise PackDamaged(f"{index} is not a version 2 index")
+            raise PackDamaged(f"{path}.idx is not a version 2 index")
 
         self._upto = _FAN_OUT.unpack_from(self._index, len(_INDEX_START))
         self._count = self._upto[255]
-        in_order = all(a <= b for a, b in zip(self._upto, self._upto[1:], strict=False))
-        if not in_order or len(self._index) < _NAMES_FROM + 28 * self._count + _TRAILER:
-            raise PackDamaged(f"{index} is incomplete")
+        is_ordered = list(self._upto) == sorted(self._upto)
+        if not is_ordered or len(self._index) < _NAMES_FROM + 28 * self._count + _TRAILER:
+            raise PackDamaged(f"{path}.idx is incomplete")
 
         self._file = _PackFile(self._path) if stays_open else None
 
@@ -272,14 +282,14 @@ class _Pack:
         return int.from_bytes(self._index[place : place + 8], "big")
 
     def header(self, offset: int) -> tuple[str, int]:
-        kind, size, _ = _header(self._open().read(offset, 32))
+        kind, size, _ = header_of(self._open().read(offset, 32))
         return kind, size
 
     def read(self, digest: bytes, offset: int) -> tuple[str, bytes]:
         """Return kind and content of an object, verified."""
         file = self._open()
         raw = file.read(offset, FIRST_READ)
-        kind, size, begin = _header(raw)
+        kind, size, begin = header_of(raw)
         if size > PIECE:
             # The size is unverified, so no memory is reserved for it.
             return kind, b"".join(self.pieces(digest, offset))
@@ -305,7 +315,7 @@ class _Pack:
     def pieces(self, digest: bytes, offset: int) -> Iterator[bytes]:
         """Yield an object's content in pieces of at most PIECE bytes."""
         file = self._open()
-        kind, size, begin = _header(file.read(offset, 32))
+        kind, size, begin = header_of(file.read(offset, 32))
         checksum = hashlib.sha1(b"%s %d\0" % (kind.encode(), size), usedforsecurity=False)
         left = size
         for piece in _inflated(file, offset + begin):
@@ -323,7 +333,7 @@ class _Pack:
         return self._file or _PackFile(self._path)
 
 
-def _header(raw: bytes) -> tuple[str, int, int]:
+def header_of(raw: bytes) -> tuple[str, int, int]:
     """Return kind, size and length of the header; raise PackDamaged for a delta."""
     try:
         byte = raw[0]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,14 +86,23 @@ class LineDiff:
 class ShadowRepo:
     """An open shadow repository."""
 
-    def __init__(self, path: Path, wal: WriteAheadLog | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        wal: WriteAheadLog | None = None,
+        superseded: set[str] | None = None,
+    ) -> None:
+        """`superseded` is that of another instance for the same repository."""
         self.path = path
+        self.superseded: set[str] = set() if superseded is None else superseded
+        """Names of files that are gone because another pack has their objects (see `supersede`)."""
         self._wal = wal
         self._held: list[tuple[ObjectStaging, Mapping[str, str]]] = []
         """Objects and files that the next `publish` publishes as well."""
         _be_alone()
         self._repo = _opened(path)
         self.packs = PackReader(path / "objects")
+        self._existing: _Existing | None = None
         self._whole_loose: set[bytes] = set()
         self._loose_commits: dict[Sha, tuple[tuple[int, int, int], RawCommit]] = {}
         """Commits that were read from loose files, with inode, size and time of each file."""
@@ -109,12 +118,26 @@ class ShadowRepo:
         """
         self.packs.forget()
         self.verified.clear()
+        self._open_again()
+        self._loose_commits.clear()  # The parents of a commit depend on git's `shallow` file.
+
+    def supersede(self, names: Collection[str]) -> None:
+        """Forget files whose objects another pack has; what was found out about those stays true.
+
+        A name is that of a pack without its suffix, or a loose object's.
+        """
+        self.superseded.update(names)
+        self.packs.drop(names)
+        self._open_again()
+
+    def _open_again(self) -> None:
+        self._existing = None
         self._repo.free()
         self._repo = _opened(self.path)
-        self._loose_commits.clear()  # The parents of a commit depend on git's `shallow` file.
 
     def close(self) -> None:
         self.packs.forget()
+        self._existing = None
         self._repo.free()
 
     # Objects
@@ -141,16 +164,10 @@ class ShadowRepo:
 
         An open repository would list the packs on each miss.
         """
-        # Backends belong to a store: a separate backend is never freed, nor are the packs it
-        # opened.
-        store = pygit2.Odb(str(self.path / "objects"))
-        backends = tuple(store.backends)
+        if self._existing is None or not self._existing.is_current():
+            self._existing = _Existing(self.path / "objects")
 
-        def exists(digest: bytes, _alive: pygit2.Odb = store) -> bool:
-            name = pygit2.Oid(raw=digest)
-            return any(backend.exists(name) for backend in backends)
-
-        return exists
+        return self._existing.holds
 
     def read(self, digest: bytes) -> tuple[str, bytes]:
         """Return kind and content of an object, verified against its name.
@@ -532,6 +549,38 @@ class ShadowRepo:
             finally:
                 temporary.unlink(missing_ok=True)
                 lock.unlink(missing_ok=True)
+
+
+class _Existing:
+    """A test for objects that exist, for as long as no pack is removed."""
+
+    def __init__(self, objects: Path) -> None:
+        self._packs = objects / "pack"
+        self._known = self._listed()
+        # Backends belong to a store: a separate backend is never freed, nor are the packs it
+        # opened.
+        self._store = pygit2.Odb(str(objects))
+        self._backends = tuple(self._store.backends)
+
+    def is_current(self) -> bool:
+        """Take new packs into account; return False if one is gone."""
+        present = self._listed()
+        if not self._known <= present:
+            return False
+
+        if present != self._known:
+            self._known = present
+            for backend in self._backends:
+                backend.refresh()
+
+        return True
+
+    def holds(self, digest: bytes) -> bool:
+        name = pygit2.Oid(raw=digest)
+        return any(backend.exists(name) for backend in self._backends)
+
+    def _listed(self) -> set[str]:
+        return {name for name in os.listdir(self._packs) if name.endswith(".idx")}
 
 
 def _identity_of(path: Path) -> tuple[int, int, int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from hankweave_server.fsutil import PRIVATE_DIRECTORY
 from hankweave_server.git.pack_reader import Record, count_in, read_index
 
 READ_ONLY = 0o400
-_BESIDE_A_PACK = (".idx", ".rev", ".bitmap", ".mtimes", ".pack")
-_INDEXES_OF_MANY = ("multi-pack-index", "multi-pack-index-*")
+_BESIDE_A_PACK = (".rev", ".bitmap", ".mtimes", ".pack")
+_INDEX_OF_MANY = "multi-pack-index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class PackFile:
     """Bytes of both files, as written."""
     is_fresh: bool
     """True for the pack of a checkpoint: it has no deltas, and there may be many like it."""
+    modified_ns: int
 
     def records(self) -> list[Record]:
         return read_index(self.index)
@@ -42,8 +43,12 @@ class PackFile:
         self.index.with_suffix(".pack").chmod(READ_ONLY)
         self.index.chmod(READ_ONLY)
 
-    def remove(self) -> None:
-        """Remove the pack, index first, because git looks for indexes."""
+    def hide(self) -> None:
+        """Remove the index alone: no reader that lists the packs finds this one any more."""
+        self.index.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove what `hide` left, which may take long."""
         for suffix in _BESIDE_A_PACK:
             self.index.with_suffix(suffix).unlink(missing_ok=True)
 
@@ -54,12 +59,16 @@ class LooseFile:
     digest: bytes
     size: int
     """Bytes, as written."""
+    modified_ns: int
 
     def digests(self) -> list[bytes]:
         return [self.digest]
 
-    def remove(self) -> None:
+    def hide(self) -> None:
         self.path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Do nothing: a loose object is one file."""
 
 
 Source = PackFile | LooseFile
@@ -98,7 +107,7 @@ class StoreFiles:
         with os.scandir(self.pack_folder) as entries:
             files = {entry.name: entry for entry in entries}
 
-        found: list[tuple[int, PackFile]] = []
+        found: list[PackFile] = []
         for name, index in files.items():
             stem, suffix = os.path.splitext(name)
             pack = files.get(stem + ".pack")
@@ -108,9 +117,9 @@ class StoreFiles:
             status = pack.stat()
             size = status.st_size + index.stat().st_size
             is_fresh = bool(stat.S_IMODE(status.st_mode) & stat.S_IWUSR)
-            found.append((status.st_mtime_ns, PackFile(Path(index.path), size, is_fresh)))
+            found.append(PackFile(Path(index.path), size, is_fresh, status.st_mtime_ns))
 
-        return [pack for _, pack in sorted(found, key=lambda item: (item[0], item[1].index))]
+        return sorted(found, key=lambda pack: (pack.modified_ns, pack.index))
 
     def loose(self) -> Iterator[LooseFile]:
         for folder in self._loose_folders():
@@ -121,18 +130,28 @@ class StoreFiles:
         packed = sum(count_in(index) for index in self.pack_folder.glob("*.idx"))
         return packed + sum(len(folder.files) for folder in self._loose_folders())
 
-    def remove(self, sources: Iterable[Source]) -> None:
+    def remove(self, sources: Sequence[Source]) -> None:
         """Remove packs and loose objects that are no longer needed."""
+        self.hide(sources)
+        self.discard(sources)
+
+    def hide(self, sources: Iterable[Source]) -> None:
+        """Remove what a reader finds sources by; some microseconds for each of them."""
         # A multi-pack index would still direct git to removed packs; it is only an optimization.
-        for pattern in _INDEXES_OF_MANY:
-            for shortcut in self.pack_folder.glob(pattern):
-                shortcut.unlink()
+        for name in os.listdir(self.pack_folder):
+            if name.startswith(_INDEX_OF_MANY):
+                (self.pack_folder / name).unlink()
 
         for source in sources:
-            source.remove()
+            source.hide()
 
         # A folder may have been listed and changed within one tick of its clock.
         self._known.clear()
+
+    def discard(self, sources: Iterable[Source]) -> None:
+        """Remove what is left of hidden sources; a start does it too, after a crash."""
+        for source in sources:
+            source.discard()
 
     def size(self) -> StoreSize:
         folders = list(self._loose_folders())
@@ -184,7 +203,8 @@ def _listed(path: str, modified: int) -> _Folder:
             blocks += status.st_blocks
             if len(entry.name) == 38:
                 digest = bytes.fromhex(prefix + entry.name)
-                files.append(LooseFile(Path(entry.path), digest, status.st_size))
+                modified_ns = status.st_mtime_ns
+                files.append(LooseFile(Path(entry.path), digest, status.st_size, modified_ns))
 
     return _Folder(modified, tuple(sorted(files, key=lambda file: file.digest)), blocks)
 

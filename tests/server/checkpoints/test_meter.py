@@ -9,6 +9,7 @@ import pytest
 from hankweave_protocol.records import ProgressUnit
 from hankweave_server.checkpoints.clone import copy_repository, fill_work_tree, plan_offshoot
 from hankweave_server.domain.retention import RetentionPolicy
+from hankweave_server.git.repack import Pace
 from hankweave_server.meter import Meter, MeterReading
 from hankweave_server.paths import Layout
 
@@ -111,7 +112,7 @@ def test_a_pruning_and_a_packing_count_to_their_end(filled: Lab) -> None:
     pruning = filled.engine.housekeeping.prunable(RetentionPolicy(), START, frozenset({head}))
     meter = RecordingMeter()
     filled.engine.prune(pruning, lambda: False, meter)
-    filled.engine.housekeeping.consolidate(lambda: False, meter)
+    filled.engine.housekeeping.consolidate(Pace(lambda: False), meter)
     phases = {each.phase: each for each in meter.end()}
     assert phases.keys() == {"tracing", "sweeping", "packing"}
     for phase in ("sweeping", "packing"):

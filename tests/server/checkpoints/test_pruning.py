@@ -16,6 +16,7 @@ from hankweave_server.checkpoints.errors import CheckpointNotFound
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pruning import Housekeeping, PruningOutdated
 from hankweave_server.domain.retention import RetentionPolicy
+from hankweave_server.git.repack import Pace
 from hankweave_server.git.repo import ShadowRepo
 from support.git_facts import GitWitness
 
@@ -252,7 +253,7 @@ def test_pruning_after_consolidation(lab, past, housekeeping):
         lab.write("stays", f"{number}\n" * 300)
         lab.checkpoint(kind="completed", run=SECOND)
 
-    housekeeping.consolidate(never)
+    housekeeping.consolidate(Pace(never))
     before = content(lab, past.base, past.now, lab.engine.head())
 
     prune(lab, housekeeping)

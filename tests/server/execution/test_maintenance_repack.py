@@ -6,7 +6,7 @@ The store is a double that repacks until it is stopped, or fails; gate, ledger a
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +15,19 @@ from typing import cast
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import pytest
 
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_protocol.ids import RunId
+from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
 from hankweave_server.execution.maintenance.repack import YIELDINGS, Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.git.repack import Consolidated
+from hankweave_server.git.repack import FRESH_PACKS, Consolidated, Pace
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
@@ -45,30 +47,38 @@ class BusyStore:
     begun: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
     """Releases a call for the tip of a branch."""
+    in_a_call: bool = False
+    overlapped: bool = False
 
     def size(self) -> int:
         return self.steps
 
     def tip(self, _run_id: RunId) -> None:
+        self.in_a_call = True
         self.release.wait()
+        self.in_a_call = False
 
     def needs_consolidation(self) -> bool:
         return self.steps > 0
 
-    def consolidate(self, should_stop: Callable[[], bool], _meter: Meter) -> Consolidated:
+    def consolidate(self, pace: Pace, _meter: Meter) -> Consolidated:
         self.attempts += 1
         self.begun.set()
         if self.fault is not None:
             raise self.fault
 
         before = self.steps
-        while self.steps and not should_stop():
+        while self.steps and not pace.should_stop():
             if self.waits:
-                eventually_blocking(lambda: should_stop() or not self.waits)
+                eventually_blocking(lambda: pace.should_stop() or not self.waits)
             else:
-                self.steps -= 1
+                pace.exclusively(self._take_one)
 
         return Consolidated(before, self.steps, 0, 0, 10 * before, 10 * self.steps, not self.steps)
+
+    def _take_one(self) -> None:
+        self.overlapped |= self.in_a_call
+        self.steps -= 1
 
 
 @dataclass
@@ -85,6 +95,11 @@ class Desk:
     def hear(self, published: Published) -> None:
         self.told.append(published)
         self._news.set()
+
+    def take_checkpoint(self) -> None:
+        """Let all who want to know of checkpoints believe that one was taken."""
+        for callback in self.checkpointer._on_taken:
+            callback(cast("CheckpointRecord", None))
 
     async def next_told(self, count: int) -> object:
         with limited():
@@ -135,8 +150,8 @@ async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
         assert second.packs_before == 2
 
 
-async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_path: Path) -> None:
-    """A call during a step is served at once; the rest is repacked later."""
+async def test_a_call_of_the_engine_does_not_wait_for_a_step(tmp_path: Path) -> None:
+    """Calls are served while a step is in progress, and the step goes on."""
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
@@ -148,8 +163,64 @@ async def test_whoever_wants_the_engine_gets_it_and_then_packing_goes_on(tmp_pat
 
         desk.store.waits = False
         assert isinstance(await desk.next_told(1), StoreConsolidated)
-        assert desk.store.steps == 0
-        assert desk.store.attempts >= 2
+        assert (desk.store.steps, desk.store.attempts) == (0, 1)
+
+
+async def test_files_are_removed_between_calls_of_the_engine(tmp_path: Path) -> None:
+    """The last act of a step waits for the call in progress."""
+    async with a_desk(tmp_path, BusyStore(steps=2, waits=True)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        await desk.has_begun()
+        desk.tasks.start_soon(desk.checkpointer.tip, RunId("r"))
+        with limited():
+            while not desk.store.in_a_call:
+                await anyio.lowlevel.checkpoint()
+
+        desk.store.waits = False
+        with limited():
+            while not desk.checkpointer.is_waited_for:
+                await anyio.lowlevel.checkpoint()
+
+        assert desk.store.steps == 2
+        desk.store.release.set()
+        assert isinstance(await desk.next_told(1), StoreConsolidated)
+        assert (desk.store.steps, desk.store.overlapped) == (0, False)
+
+
+async def test_checkpoints_that_never_pause_are_packed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a number of checkpoints that makes a step worth while, no pause is awaited."""
+    monkeypatch.setattr(packing_module, "QUIET_SECONDS", 1e6)
+    async with a_desk(tmp_path, BusyStore()) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        for _ in range(FRESH_PACKS - 1):
+            desk.take_checkpoint()
+
+        await anyio.wait_all_tasks_blocked()
+        assert desk.store.attempts == 0
+        desk.take_checkpoint()
+        assert isinstance(await desk.next_told(1), StoreConsolidated)
+
+
+async def test_it_is_patient_until_many_checkpoints_wait(tmp_path: Path) -> None:
+    """Background work makes way for calls until as many checkpoints came as are worth a step."""
+    async with a_desk(tmp_path, BusyStore()) as desk:
+        assert desk.packing.is_patient()
+        for _ in range(FRESH_PACKS):
+            desk.take_checkpoint()
+
+        assert not desk.packing.is_patient()
+
+
+async def test_who_waits_to_prune_or_check_ends_it(tmp_path: Path) -> None:
+    """A gc or fsck that needs the store alone does not wait for the background."""
+    async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
+        desk.tasks.start_soon(desk.packing.run)
+        await desk.has_begun()
+        with limited():
+            async with desk.packing.alone:
+                assert desk.store.steps == 5
 
 
 async def test_the_servers_end_stops_it(tmp_path: Path) -> None:
@@ -201,7 +272,7 @@ async def test_a_fault_is_told_once_and_ends_nothing_but_the_packing(
 
 
 async def test_what_a_person_asked_for_makes_way_but_not_for_ever(tmp_path: Path) -> None:
-    """A user's repack yields a limited number of times; then only a shutdown stops it."""
+    """A user's pruning yields a limited number of times; then only a shutdown stops it."""
     async with a_desk(tmp_path, BusyStore()) as desk:
         patience = list(desk.packing.patience())
         assert len(patience) == YIELDINGS + 1

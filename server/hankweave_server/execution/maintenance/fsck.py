@@ -53,8 +53,13 @@ class GivenUp(Exception):
 class _Interruptible(ShadowRepo):
     """A repository whose reading can be interrupted: a large one takes minutes."""
 
-    def __init__(self, layout: Layout, should_stop: Callable[[], bool]) -> None:
-        super().__init__(layout.shadow_repository)
+    def __init__(
+        self,
+        layout: Layout,
+        should_stop: Callable[[], bool],
+        superseded: set[str] | None = None,
+    ) -> None:
+        super().__init__(layout.shadow_repository, superseded=superseded)
         self._should_stop = should_stop
 
     def read(self, digest: bytes) -> tuple[str, bytes]:
@@ -161,7 +166,7 @@ class StoreVerifier:
             work.turn_in_thread(is_given_up)
             return is_given_up.is_set()
 
-        repo = _Interruptible(self._layout, must_stop)
+        repo = _Interruptible(self._layout, must_stop, self._checkpointer.superseded)
         try:
             return Verification(repo, Notes(repo), self._verified).unreadable(sha)
         except GivenUp:

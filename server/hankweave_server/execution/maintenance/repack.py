@@ -1,13 +1,18 @@
-"""Repack the store: in the background after checkpoints, and for a gc.
+"""Repack the store: in the background while checkpoints follow each other, and for a gc.
 
-Packing changes no checkpoint, so it needs no intent and may stop between any two of its steps. It
-yields to other callers of the engine: they wait for one step at most.
+Packing changes no checkpoint, so it needs no intent and may stop at any moment. It runs beside the
+engine, which waits for it only while the replaced files are removed: some milliseconds. In the
+background it rests as long as it works, and does not work while the engine does.
+
+It waits for a pause after a checkpoint. An agent may make none: after as many checkpoints as are
+worth a step the step is taken all the same, and a second such number makes it hurry. So the number
+of packs is bounded, whatever happens.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import anyio
 
@@ -15,16 +20,25 @@ from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.git.errors import code_of
-from hankweave_server.git.repack import Consolidated
+from hankweave_server.git.repack import FRESH_PACKS, Consolidated, Pace, StepInterrupted
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
-"""Seconds that the background waits after a checkpoint or after yielding to a caller."""
+"""Seconds without a checkpoint after which the background looks whether there is work."""
+
+WORKED_SECONDS = 0.002
+"""Seconds of work between two rests."""
+
+SHORT_REST = 0.0005
+"""Seconds that work in a hurry rests, so that other threads get the interpreter at once."""
+
+LONG_REST = 0.05
+"""Seconds that the background waits at most, each time, for the end of a call of the engine."""
 
 YIELDINGS = 3
-"""Times that a requested repack yields to others before it runs to its end."""
+"""Times that a pruning yields to others before it runs to its end."""
 
 Patience = Callable[[], bool]
 """Called in the worker thread between two steps: is it time to stop?"""
@@ -40,11 +54,20 @@ class Repacker:
         self._checkpointer = checkpointer
         self._wake = anyio.Event()
         self._wake.set()
+        self._is_due = anyio.Event()
+        self._taken = 0
+        """Checkpoints since the last look."""
         self._gave_up = False
         self.is_stopping = False
         self.alone = anyio.Lock()
         """Held by a task that packs, prunes, or reads the store beside the engine (fsck)."""
-        checkpointer.when_taken(lambda _taken: self.wake())
+        checkpointer.when_taken(lambda _taken: self._note_checkpoint())
+
+    def _note_checkpoint(self) -> None:
+        self._taken += 1
+        self.wake()
+        if self._taken >= FRESH_PACKS:
+            self._is_due.set()
 
     def wake(self) -> None:
         """Look soon whether there is something to pack."""
@@ -55,14 +78,17 @@ class Repacker:
         self.is_stopping = True
 
     async def run(self) -> None:
-        """Pack after checkpoints, when the engine is free; until cancelled.
+        """Pack when there is a pause after checkpoints, or many of them; until cancelled.
 
         An error is reported and ends the packing until the next gc or start; the run continues.
         """
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
-            await anyio.sleep(QUIET_SECONDS)
+            with anyio.move_on_after(QUIET_SECONDS):
+                await self._is_due.wait()
+
+            self._is_due, self._taken = anyio.Event(), 0
             if self.is_stopping or self._gave_up:
                 continue
 
@@ -79,19 +105,26 @@ class Repacker:
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
-            if not await self._checkpointer.call(
-                lambda engine: engine.housekeeping.needs_consolidation()
-            ):
+            if not await self._checkpointer.needs_consolidation():
                 return
 
-            packed = await self._pack([self._makes_way], ())
+            rests = _Rests(self._must_end, self.is_patient, lambda: self._checkpointer.is_in_use)
+            packed = await self._pack(Pace(self._must_end, rests.rest, fresh=FRESH_PACKS), ())
 
         if not packed.finished:
             self._wake.set()
 
+    def _must_end(self) -> bool:
+        return self.is_stopping or self.alone.statistics().tasks_waiting > 0
+
+    def is_patient(self) -> bool:
+        """Return whether background work waits for others: the one place that decides it."""
+        return self._taken < FRESH_PACKS // 2
+
     async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
-        """Pack to the end; the caller holds `alone`."""
-        packed = await self._pack(self.patience(), causes, meter)
+        """Pack to the end, or until the server stops; the caller holds `alone`."""
+        rests = _Rests(lambda: self.is_stopping, lambda: False, lambda: False)
+        packed = await self._pack(Pace(lambda: self.is_stopping, rests.rest), causes, meter)
         self._gave_up = False
         return packed
 
@@ -104,45 +137,57 @@ class Repacker:
         return self.is_stopping or self._checkpointer.is_waited_for
 
     async def _pack(
-        self,
-        patience: Iterable[Patience],
-        causes: tuple[int | str, ...],
-        meter: Meter = UNWATCHED,
+        self, pace: Pace, causes: tuple[int | str, ...], meter: Meter = UNWATCHED
     ) -> Consolidated:
-        """Pack once for each stop condition until it is done; report what has changed."""
-        attempts: list[Consolidated] = []
-        for should_stop in patience:
-            one = await self._step(should_stop, meter)
-            attempts.append(one)
-            if one.finished:
-                break
-
-        first, last = attempts[0], attempts[-1]
-        whole = dataclasses.replace(
-            last,
-            packs_before=first.packs_before,
-            loose_before=first.loose_before,
-            bytes_before=first.bytes_before,
-        )
-        if (whole.packs_before, whole.loose_before) != (whole.packs_after, whole.loose_after):
+        """Pack, and report what has changed."""
+        done = await self._checkpointer.consolidate(pace, meter)
+        if (done.packs_before, done.loose_before) != (done.packs_after, done.loose_after):
             await self._ledger.record(
                 StoreConsolidated(
-                    packs_before=whole.packs_before,
-                    packs_after=whole.packs_after,
-                    loose_before=whole.loose_before,
-                    loose_after=whole.loose_after,
-                    bytes_before=whole.bytes_before,
-                    bytes_after=whole.bytes_after,
+                    packs_before=done.packs_before,
+                    packs_after=done.packs_after,
+                    loose_before=done.loose_before,
+                    loose_after=done.loose_after,
+                    bytes_before=done.bytes_before,
+                    bytes_after=done.bytes_after,
                 ),
                 causes=causes,
             )
 
-        return whole
+        return done
 
-    async def _step(self, should_stop: Patience, meter: Meter) -> Consolidated:
-        return await self._checkpointer.call(
-            lambda engine: engine.housekeeping.consolidate(should_stop, meter)
-        )
+
+class _Rests:
+    """The rests of one piece of work in a worker thread, which others must not feel."""
+
+    def __init__(
+        self,
+        must_end: Callable[[], bool],
+        is_patient: Callable[[], bool],
+        is_in_use: Callable[[], bool],
+    ) -> None:
+        """Patient work rests as long as it worked, and then until the engine is not in use."""
+        self._must_end = must_end
+        self._is_patient = is_patient
+        self._is_in_use = is_in_use
+        self._rested = 0.0
+        """Processor time of this thread at the last rest."""
+
+    def rest(self) -> None:
+        """Rest if it is time; raise StepInterrupted if the work must end."""
+        now = time.thread_time()
+        worked = now - self._rested
+        if worked < WORKED_SECONDS:
+            return
+
+        self._rested = now
+        if self._must_end():
+            raise StepInterrupted
+
+        time.sleep(min(worked, LONG_REST) if self._is_patient() else SHORT_REST)
+        until = time.monotonic() + LONG_REST
+        while self._is_patient() and self._is_in_use() and time.monotonic() < until:
+            time.sleep(WORKED_SECONDS)
 
 
 def _told(fault: Exception) -> ErrorEvent:

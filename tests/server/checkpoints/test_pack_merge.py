@@ -1,0 +1,349 @@
+"""Packs are merged while the store is used, and whatever happens no object is lost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints.contents import Verification, Verified
+from hankweave_server.checkpoints.engine import CheckpointEngine
+from hankweave_server.checkpoints.notes import Notes
+from hankweave_server.git import repack
+from hankweave_server.git.pack_reader import PackReader, read_index
+from hankweave_server.git.repack import FRESH_PACKS, Pace, Repacking, StepInterrupted
+from hankweave_server.git.repo import ShadowRepo
+from hankweave_server.git.store_files import StoreFiles
+
+never = Pace(lambda: False)
+MOST_PACKS = 64
+
+
+class PowerCut(BaseException):
+    """A simulated crash that no code under test may catch."""
+
+
+class Writer:
+    """Edits three lines of a long file, and other files, and takes checkpoints."""
+
+    def __init__(self, lab) -> None:
+        self.lab = lab
+        self._chance = random.Random(7)  # Reproducible, not secret.
+        self._lines = [self._line() for _ in range(400)]
+        self._count = 0
+        self.taken: list[Sha] = []
+
+    def _line(self) -> str:
+        return f"{self._chance.getrandbits(192):048x}\n"
+
+    def checkpoint(self) -> Sha:
+        self._count += 1
+        for _ in range(3):
+            self._lines[self._chance.randrange(400)] = self._line()
+
+        self.lab.write("long/file.txt", "".join(self._lines))
+        self.lab.write(f"d{self._count % 3}/e/f{self._count % 5}", f"{self._count}\n" * 30)
+        self.taken.append(self.lab.checkpoint().sha)
+        return self.taken[-1]
+
+    def checkpoints(self, count: int) -> list[Sha]:
+        return [self.checkpoint() for _ in range(count)]
+
+
+@pytest.fixture
+def writer(lab) -> Writer:
+    return Writer(lab)
+
+
+def objects(lab) -> set[str]:
+    listed = lab.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")
+    return set(listed.splitlines())
+
+
+def content(lab, shas: list[Sha]) -> dict[Sha, str]:
+    return {sha: lab.git("archive", "--format=tar", sha) for sha in shas}
+
+
+def packs(lab) -> list[Path]:
+    return sorted((lab.layout.shadow_repository / "objects" / "pack").glob("*.pack"))
+
+
+def most_copies(lab) -> int:
+    indexes = (lab.layout.shadow_repository / "objects" / "pack").glob("*.idx")
+    found = [record.digest for index in indexes for record in read_index(index)]
+    return max(found.count(digest) for digest in set(found))
+
+
+def repacking(lab) -> Repacking:
+    return Repacking(ShadowRepo(lab.layout.shadow_repository))
+
+
+# What a merge makes
+
+
+def test_the_versions_of_a_file_are_stored_as_differences(lab, writer):
+    """Checkpoints take an eighth of what they took, and the newest version is whole."""
+    shas = writer.checkpoints(32)
+    before, listed = content(lab, shas[::10]), objects(lab)
+    size = sum(pack.size for pack in StoreFiles(lab.layout.shadow_repository).packs())
+
+    lab.engine.housekeeping.consolidate(never)
+
+    (merged,) = StoreFiles(lab.layout.shadow_repository).packs()
+    assert 8 * merged.size < size
+    assert (content(lab, shas[::10]), objects(lab)) == (before, listed)
+    reader = PackReader(lab.layout.shadow_repository / "objects")
+    newest = bytes.fromhex(lab.git("rev-parse", f"{shas[-1]}:long/file.txt").strip())
+    assert reader.read(newest) is not None, "the next checkpoint's base is read without a detour"
+    lab.assert_sound()
+
+
+def test_an_old_version_is_a_few_steps_away(lab, writer, monkeypatch):
+    """Chains of deltas are short, however long the history is."""
+    monkeypatch.setattr(repack, "STEP_OBJECTS", 60)
+    writer.checkpoints(60)
+    lab.engine.housekeeping.consolidate(never)
+
+    told = "".join(lab.git("verify-pack", "-v", str(pack)) for pack in packs(lab))
+
+    lengths = [int(length) for length in re.findall(r"chain length = (\d+)", told)]
+    assert 1 < max(lengths) <= 12
+
+
+def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
+    """Of merged packs, too, all but the newest version of a path become differences."""
+    monkeypatch.setattr(repack, "STEP_OBJECTS", 40)
+    shas = writer.checkpoints(50)
+    before = content(lab, shas[::10])
+    reader = PackReader(lab.layout.shadow_repository / "objects")
+    names = "".join(f"{sha}:long/file.txt\n" for sha in shas)
+    lab.write("names", names)
+    with (lab.tree / "names").open("rb") as stdin:
+        told = subprocess.run(
+            ["git", "cat-file", "--batch-check=%(objectname)"],
+            cwd=lab.layout.shadow_repository,
+            stdin=stdin,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+
+    blobs = told.split()
+
+    lab.engine.housekeeping.consolidate(never)
+
+    reader.forget()
+    whole = [blob for blob in blobs if reader.read(bytes.fromhex(blob)) is not None]
+    assert len(whole) == len(packs(lab)) < 6
+    assert content(lab, shas[::10]) == before
+    lab.assert_sound()
+
+
+def test_packs_of_git_are_merged_in_one_piece(lab, writer):
+    """Deltas that name their bases by a distance stay valid."""
+    shas = writer.checkpoints(12)
+    lab.git("repack", "-q", "-a", "-d")
+    for sha in writer.checkpoints(12):
+        shas.append(sha)
+
+    lab.git("repack", "-q", "-d")
+    files = StoreFiles(lab.layout.shadow_repository)
+    before, listed = content(lab, shas), objects(lab)
+    repacking(lab)._merge(files.packs(), never)
+
+    assert len(packs(lab)) == 1
+    assert (content(lab, shas), objects(lab)) == (before, listed)
+    lab.assert_sound()
+
+
+def test_a_tag_is_copied(lab, writer):
+    """What is neither commit, tree nor blob is merged as it is."""
+    shas = writer.checkpoints(3)
+    lab.git("tag", "-a", "-m", "mine", "mine", shas[0])
+    listed = objects(lab)
+
+    lab.engine.housekeeping.consolidate(never)
+
+    assert objects(lab) == listed
+    assert StoreFiles(lab.layout.shadow_repository).size().loose_objects == 0
+    lab.assert_sound()
+
+
+# Beside the engine
+
+
+def test_the_number_of_packs_stays_small_while_checkpoints_follow_each_other(lab, writer):
+    """A step whenever it is worth while is enough."""
+    work = lab.engine.housekeeping
+    pace = Pace(lambda: False, fresh=FRESH_PACKS)
+    most = 0
+    for _ in range(10):
+        writer.checkpoints(FRESH_PACKS)
+        most = max(most, len(packs(lab)))
+        assert work.needs_consolidation()
+        assert work.consolidate(pace).finished
+
+    assert most <= MOST_PACKS // 2
+    assert len(list(lab.engine.commits())) == 10 * FRESH_PACKS
+    lab.assert_sound()
+
+
+def test_the_engine_is_used_at_every_rest(lab, writer):
+    """Checkpoints and rollbacks in the midst of a merge, with the old packs open, are right."""
+    shas = writer.checkpoints(20)
+    lab.rollback(shas[3])
+    picture = lab.picture()
+    turns = itertools.count()
+
+    def rest() -> None:
+        match next(turns):
+            case 1 | 41 | 81:
+                lab.rollback(shas[3])
+                assert lab.picture() == picture
+            case 21 | 61 | 101:
+                writer.checkpoint()
+
+    lab.engine.housekeeping.consolidate(Pace(lambda: False, rest))
+
+    assert next(turns) > 101
+    assert {facts.sha for facts in lab.engine.commits()} >= set(writer.taken)
+    for sha in (shas[0], shas[3], shas[-1], writer.taken[-1]):
+        assert lab.engine.verify(sha) == []
+
+    lab.assert_sound()
+
+
+def test_an_interrupted_merge_leaves_nothing_behind(lab, writer):
+    """The server's end does not wait for a merge: it is given up, wherever it is."""
+    shas = writer.checkpoints(4)
+    before, listed = packs(lab), objects(lab)
+    for count in itertools.count(1):
+        left = iter(range(count))
+
+        def rest(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise StepInterrupted
+
+        if lab.engine.housekeeping.consolidate(Pace(lambda: False, rest)).finished:
+            break
+
+        assert packs(lab) == before
+        assert not list(lab.layout.shadow_repository.rglob("tmp_*"))
+
+    assert count > 10
+    assert objects(lab) == listed
+    assert lab.engine.verify(shas[0]) == []
+
+
+def test_what_was_verified_stays_verified(lab, writer):
+    """A merge does not make the whole history be read again; damage does."""
+    shas = writer.checkpoints(20)
+    repo = ShadowRepo(lab.layout.shadow_repository, superseded=lab.engine.superseded)
+    verified = Verified()
+    assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) == []
+    known = set(verified.intact)
+    lab.engine.housekeeping.consolidate(never)
+
+    assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) == []
+    assert verified.intact >= known > set()
+
+    (pack,) = packs(lab)
+    pack.chmod(0o600)
+    os.truncate(pack, 100)
+    assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) != []
+    repo.close()
+
+
+# Crashes
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Return a function that lets so many calls pass and stops the process before the next."""
+    real = {name: getattr(os, name) for name in ("mkdir", "rename", "unlink", "fsync", "utime")}
+    real |= {name: getattr(os, name) for name in ("chmod", "rmdir", "pwrite", "write", "open")}
+
+    def at(count: int) -> None:
+        left = iter(range(count))
+
+        def counted(name: str):
+            def call(*arguments, **options):
+                reads = name == "open" and not arguments[1] & os.O_CREAT
+                if not reads and next(left, None) is None:
+                    raise PowerCut
+
+                return real[name](*arguments, **options)
+
+            return call
+
+        for name in real:
+            monkeypatch.setattr(os, name, counted(name))
+
+    def rest() -> None:
+        for name, call in real.items():
+            monkeypatch.setattr(os, name, call)
+
+    at.rest = rest
+    return at
+
+
+def test_a_crash_before_any_call_of_a_merge_loses_nothing(lab, writer, cut):
+    """All objects are there after it, and the next repack leaves one copy of each."""
+    shas = writer.checkpoints(3)
+    lab.engine.close()
+    repository = lab.layout.shadow_repository
+    original = lab.layout.root / "original"
+    shutil.copytree(repository, original)
+    before, listed = content(lab, shas), objects(lab)
+    for count in itertools.count():
+        shutil.rmtree(repository)
+        shutil.copytree(original, repository)
+        work = repacking(lab)
+        cut(count)
+        try:
+            finished = work.run(never).finished
+        except PowerCut:
+            finished = False
+        finally:
+            cut.rest()
+
+        CheckpointEngine.open(lab.layout).close()
+        assert not list(repository.rglob("tmp_*"))
+        if finished:
+            break
+
+        assert objects(lab) == listed, count
+        assert repacking(lab).run(never).finished
+        assert most_copies(lab) == 1, count
+
+    assert count > 20
+    lab.engine = CheckpointEngine.open(lab.layout)
+    assert content(lab, shas) == before
+    lab.assert_sound()
+
+
+def test_packs_that_the_log_brings_back_are_removed_again(lab, writer):
+    """A replay after a crash restores checkpoints' packs that were merged: they are copies."""
+    shas = writer.checkpoints(6)
+    before = content(lab, shas)
+    old = packs(lab)
+    lab.engine.housekeeping.consolidate(never)
+    assert len(packs(lab)) == 1
+
+    crashed, lab.engine = lab.engine, CheckpointEngine.open(lab.layout)
+
+    assert set(old) < set(packs(lab)), "the log still had them"
+    lab.engine.housekeeping.consolidate(never)
+    assert len(packs(lab)) == 1
+    assert most_copies(lab) == 1
+    assert content(lab, shas) == before
+    lab.assert_sound()
+    del crashed
