@@ -171,7 +171,7 @@ async def test_files_are_removed_between_calls_of_the_engine(tmp_path: Path) -> 
     async with a_desk(tmp_path, BusyStore(steps=2, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
-        desk.tasks.start_soon(desk.checkpointer.tip, RunId("r"))
+        desk.tasks.start_soon(desk.checkpointer.call, lambda engine: engine.tip(RunId("r")))
         with limited():
             while not desk.store.in_a_call:
                 await anyio.lowlevel.checkpoint()

@@ -162,11 +162,12 @@ async def test_reading_stops_while_a_command_is_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not one more object is read until it is answered; then the rest is."""
-    async with verified(tmp_path) as found:
+    async with verified(tmp_path, runs=False) as found, anyio.create_task_group() as background:
         record = await found.take()
         found.break_blob(record, "f7")
         reading = Reading(monkeypatch)
         found.verifier.note(record.sha)
+        background.start_soon(found.verifier.run)
         await anyio.to_thread.run_sync(reading.is_in_the_midst.wait, LIMIT)
         with found.quiet.serving():
             (work,) = found.quiet.behind
@@ -182,6 +183,7 @@ async def test_reading_stops_while_a_command_is_served(
 
         assert reading.count > FILES
         await eventually(lambda: not found.quiet.behind)
+        background.cancel_scope.cancel()
 
 
 async def test_an_end_does_not_wait_for_a_verification(
