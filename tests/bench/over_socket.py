@@ -54,6 +54,7 @@ ROWS = (FIRST, *CHANGES, AFTER, *ROLLBACKS, UNDO, LAST_SUCCESS, AGENT)
 TARGETS: Mapping[str, Mapping[int, float]] = {
     FIRST: {1_000: 0.4, 10_000: 0.25, 100_000: 0.3},
     "no change": {1_000: 0.15, 10_000: 0.05, 100_000: 0.01},
+    AFTER: {1_000: 0.5, 10_000: 0.2, 100_000: 0.05},
     "one file": {1_000: 0.2, 10_000: 0.06, 100_000: 0.02},
     "100 files": {1_000: 0.5, 10_000: 0.25, 100_000: 0.12},
     "rollback of 1": {1_000: 0.5, 10_000: 0.25, 100_000: 0.08},

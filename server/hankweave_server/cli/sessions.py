@@ -15,7 +15,6 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import Run, RunStatus, State
 from hankweave_server.cli.output.text import console
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
-from hankweave_server.cli.run import run
 from hankweave_server.cli.shared import completions
 from hankweave_server.cli.shared.run_settings import log_format_option, log_level_option
 from hankweave_server.domain.execution_thread import end_checkpoint, is_done, next_codon, thread
@@ -157,6 +156,9 @@ def resume(
     if next_codon(state) is None:
         click.echo(f"Run {meant.run_id} has completed; there is nothing left to do.", err=as_json)
         return
+
+    # Imported here because only this starts a server.
+    from hankweave_server.cli.run import run
 
     place = "--workspace" if layout_of(root).is_in_place else "--execution"
     options = [word for word, wanted in (("--plain", plain), ("--json", as_json)) if wanted]

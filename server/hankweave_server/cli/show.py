@@ -322,7 +322,7 @@ def _family_in(layout: Layout) -> list[ExecutionOrigin | ExecutionBranched]:
     kinds = (ExecutionOrigin, ExecutionBranched)
     with searching_journal(layout) as journal:
         words = of_types(kind.TYPE for kind in kinds)
-        lines = [line for _, line in journal.backward(words) if words.search(line)]
+        lines = [line for _, line in journal.backward(words)]
 
     events = (codec.decode_event(line).data for line in reversed(lines))
     return [data for data in events if isinstance(data, kinds)]

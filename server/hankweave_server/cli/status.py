@@ -233,7 +233,7 @@ def _tell_newest(layout: Layout, tell: Callable[[Event], None], lines: int | Non
     damage: Stop | None = None
     with searching_journal(layout) as journal:
         since = 0 if lines is not None else max(0, journal.size - _REACH)
-        for end, line in journal.backward(of_types(TOLD), since):
+        for end, line in journal.backward(of_types(TOLD), since, with_damage=True):
             try:
                 event = codec.decode_event(line)
             except Refused as fault:

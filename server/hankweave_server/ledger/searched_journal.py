@@ -104,19 +104,21 @@ class SearchedJournal:
         for since in range(0, self.last_seq, _PAGE):
             self.stored(since, _PAGE)
 
-    def backward(self, words: re.Pattern[bytes], since: int = 0) -> Iterator[tuple[int, bytes]]:
+    def backward(
+        self, words: re.Pattern[bytes], since: int = 0, *, with_damage: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that contain a match, newest first, with the offsets of their ends.
 
-        Lines that cannot be events are yielded as well. The search ends at the line that has the
-        byte at offset `since`.
+        With `with_damage`, lines that cannot be events are yielded as well. The search ends at the
+        line that has the byte at offset `since`.
         """
         end = self.size
         while end > since:
             begin, block = self._block_before(end, min(_BLOCK, end - since))
             found = {block.rfind(b"\n", 0, each.start()) + 1 for each in words.finditer(block)}
-            found |= {each.end() - 1 for each in _NO_EVENT.finditer(block)}
-            if block[:1] != b"{":
-                found.add(0)
+            if with_damage:
+                found |= {each.end() - 1 for each in _NO_EVENT.finditer(block)}
+                found |= set() if block[:1] == b"{" else {0}
 
             for at in sorted(found, reverse=True):
                 until = block.index(b"\n", at)

@@ -27,7 +27,6 @@ from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.local.journals import journal_lines
 from hankweave_server.local.living import living_server
-from hankweave_server.local.reader import reading_store
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
@@ -261,7 +260,9 @@ def _checkpoints(each: ListedExecution) -> int | None:
         if layout.journal.exists() and not typescript_format.find(layout.journal):
             return len(on_record(journal_lines(layout)).standing)
 
-        # Hankweave's events do not name checkpoints.
+        # Imported here because only Hankweave's own events do not name checkpoints.
+        from hankweave_server.local.reader import reading_store
+
         with reading_store(layout) as engine:
             return sum(1 for _ in engine.commits())
     except (OSError, msgspec.MsgspecError, Stop):

@@ -137,11 +137,13 @@ def test_events_of_a_type_are_found_from_the_end(lay: Lay, monkeypatch: pytest.M
         for seq in range(1, 400)
     ]
     lines[100] = b"garbage"
+    words = of_types(["info", "error"])
     wanted = [line for line in lines if b"info" in line or b"error" in line or line == b"garbage"]
     with closing(lay(lines)) as journal:
-        found = list(journal.backward(of_types(["info", "error"])))
+        found = list(journal.backward(words, with_damage=True))
         assert [line for _, line in found] == wanted[::-1]
         assert [lines[journal.lines_before(end) - 1] for end, _ in found] == wanted[::-1]
         since = sum(len(line) + 1 for line in lines[:-50])
-        newest = [line for _, line in journal.backward(of_types(["info", "error"]), since)]
+        newest = [line for _, line in journal.backward(words, since)]
         assert newest == [line for line in lines[-50:] if line in wanted][::-1]
+        assert len(list(journal.backward(words))) == len(wanted) - 1
