@@ -20,6 +20,7 @@ from bench import (
     confinement,
     fanout,
     history,
+    long_loop,
     long_past,
     memory,
     over_socket,
@@ -45,6 +46,7 @@ BENCHES: dict[str, Bench] = {
     checkpoints.BENCH: checkpoints.measure,
     over_socket.BENCH: over_socket.measure,
     history.BENCH: history.measure,
+    long_loop.BENCH: long_loop.measure,
     long_past.BENCH: long_past.measure,
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
@@ -61,6 +63,7 @@ GROUPS = {
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     catching_up.BENCH,
     confinement.BENCH,
+    long_loop.BENCH,
     over_socket.BENCH,
     questions.BENCH,
     tracing.BENCH,
@@ -99,7 +102,8 @@ def main(arguments: list[str]) -> int:
     if (options.markdown or options.into) and not names:
         return _tell_last_run(options.into)
 
-    is_quick_look = options.sizes is not None or options.rounds is not None
+    looks = (options.sizes, options.rounds, options.codons)
+    is_quick_look = any(look is not None for look in looks)
     run = _Run(_scale(options), _deadline(names, full=options.full), is_kept=not is_quick_look)
     anyio.run(run.measure, names or [name for name in BENCHES if name not in LONG])
     rows = [figure.as_json() for figure in run.figures]
@@ -186,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a quick look at trees of these sizes only, as in 1000,{REAL}",
     )
     parser.add_argument("--rounds", type=int, help="a quick look with so many rounds")
+    parser.add_argument("--codons", type=int, help="long: a quick look at a loop of so many codons")
     parser.add_argument(
         "--full",
         action="store_true",
@@ -228,6 +233,9 @@ def _scale(options: argparse.Namespace) -> Scale:
 
     if options.rounds is not None:
         scale = replace(scale, rounds=options.rounds)
+
+    if options.codons is not None:
+        scale = replace(scale, loop_codons=options.codons)
 
     scale = replace(
         scale, is_busy=options.busy, has_all_peers=options.peers == "all", runs=options.runs

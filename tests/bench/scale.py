@@ -26,6 +26,8 @@ class Scale:
     """...for this many codons, of which the later half is timed."""
     short_codons: int
     """Codons of the plan that is run from beginning to end."""
+    loop_codons: int
+    """Codons of the longest loop."""
     trees: tuple[int, ...]
     """Files in the work trees that are checkpointed."""
     socket_trees: tuple[int, ...]
@@ -76,6 +78,7 @@ FULL = Scale(
     codons=10_000,
     middle_codons=20,
     short_codons=1_000,
+    loop_codons=3_000,
     trees=(1_000, 10_000, 100_000),
     socket_trees=(1_000, 10_000),
     has_real_tree=True,
@@ -102,6 +105,7 @@ SMALLEST = Scale(
     codons=20,
     middle_codons=4,
     short_codons=12,
+    loop_codons=6,
     trees=(110,),
     socket_trees=(110,),
     has_real_tree=False,

@@ -119,6 +119,17 @@ async def test_the_bench_of_a_long_past_measures_every_row(tmp_path: Path) -> No
 
 
 @pytest.mark.full
+async def test_the_bench_of_a_long_loop_measures_every_row(tmp_path: Path) -> None:
+    """The journal's size, and the processor's time at the end beside that at the beginning."""
+    journal, processor = await BENCHES["long"](tmp_path, SMALLEST)
+
+    assert journal.name == "journal of 6 codons with a prompt of 8 KB"
+    assert processor.name == "processor for a codon, the last 3 of 6"
+    assert all(figure.value > 0 and figure.target for figure in (journal, processor))
+    assert processor.ratio
+
+
+@pytest.mark.full
 async def test_the_bench_of_the_socket_measures_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
