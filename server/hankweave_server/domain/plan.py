@@ -194,6 +194,18 @@ def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:
 
     The last of equal patterns counts, because in a list with negations the last match decides.
     """
+    known, known_upto, found = _last_patterns[0]  # Called several times for one codon.
+    if known is not plan or known_upto != upto:
+        found = _patterns_of(plan, upto)
+        _last_patterns[0] = (plan, upto, found)
+
+    return found
+
+
+_last_patterns: list[tuple[Plan, str, tuple[str, ...]]] = [((), "", ())]
+
+
+def _patterns_of(plan: Plan, upto: CodonId) -> tuple[str, ...]:
     place = places(plan).get(upto)
     reached = plan if place is None else plan[: place + 1]
     # An iteration of a loop has the very codons of the one before.

@@ -102,25 +102,27 @@ class SessionFiles:
         work_tree = self._layout.work_tree
         # An iteration that has left the plan counts like any other of its codon.
         plan = self._ledger.state.execution_plan
-        codons = {entry.codon.id: self._original(entry.codon) for entry in plan}
+        codons = {entry.codon.id: entry.codon for entry in plan}
         found: dict[str, Path] = {}
         for session, codon_id in _sessions_of(executions).items():
             codon = codons.get(codon_id.partition("#")[0])
             if codon is None:
                 continue
 
+            codon = self._original(codon)
             for path in self._agent_for(codon).memory_of(session, work_tree, codon.env):
                 found[f"sessions/{session}/{path.name}"] = path
 
         return found
 
     def _resumable(self) -> tuple[CodonExecution, ...]:
-        codons = [entry.codon for entry in thread(self._ledger.state)]
-        if not codons:
+        entries = thread(self._ledger.state)
+        if not entries:
             return ()
 
-        newest = codons[-1]
-        others = (each for each in reversed(codons) if each.codon_id != newest.codon_id)
+        newest = entries[-1].codon
+        earlier = (entry.codon for entry in reversed(entries))
+        others = (each for each in earlier if each.codon_id != newest.codon_id)
         return (newest, *self._taken_up(newest.codon_id), *islice(others, 1))
 
     def _taken_up(self, codon_id: CodonId) -> Iterator[CodonExecution]:

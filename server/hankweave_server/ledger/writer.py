@@ -106,10 +106,10 @@ SETTLE_SECONDS = 0.2
 SAVE_SECONDS = 0.15
 """How long state.json lags behind other transitions."""
 
-SAVED_BYTES_A_SECOND = 4 << 20
+SAVED_BYTES_A_SECOND = 2 << 20
 """How much of state.json is written in a second of fast codons: more would cost more than they."""
 
-BURST_SECONDS = 2.0
+BURST_SECONDS = 4.0
 """After a rest, state.json is written without regard to its size for so many seconds' worth."""
 
 EVENTS_AT_ONCE = 500
