@@ -174,7 +174,7 @@ class Verification:
     def _believe_only_if_unchanged(self) -> None:
         verified, store = self._verified, store_signature(self._repo.path / "objects")
         gone = {path for path, _ in verified.store - store}
-        if not self._are_superseded(gone) or gone & {path for path, _ in store}:
+        if gone and (not self._are_superseded(gone) or gone & {path for path, _ in store}):
             verified.clear()
             self._repo.verified.clear()
 

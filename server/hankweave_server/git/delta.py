@@ -16,9 +16,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 WINDOW = 24
 """Bytes that must agree for a range to be copied: a copy takes up to seven bytes, and a search."""
+
+NEAR = 16
+"""Pieces of the target that are looked for at the same distance, before the base is cut up."""
+
+SHORT = 256
+"""Bytes at the end of what differs that are inserted rather than looked up."""
 
 _PIECES = re.compile(rb".{15}(?:[^\n;}\0]{0,48}[\n;}\0]|.{49})", re.DOTALL)
 """Pieces of the base: at least sixteen bytes, so that they take less memory than the content."""
@@ -65,14 +72,18 @@ class Base:
 
     def _next(self, target: bytes, here: int, end: int, shift: int) -> tuple[int, int] | None:
         """Return the next place of the target that the base has too, and where."""
-        base, places = self._content, self._index()
-        for start in _starts(target, here, end):
-            window = target[start : start + WINDOW]
-            beside = start + shift
-            if beside >= 0 and base[beside : beside + WINDOW] == window:
-                return start, beside
+        base = self._content
+        for start in islice(_starts(target, here, end), NEAR):
+            beside = max(0, start + shift)
+            if base.startswith(target[start : start + WINDOW], beside):
+                return start, beside  # A line was replaced by one of the same length.
 
-            source = places.get(window)
+        if end - here < SHORT:
+            return None
+
+        places = self._index()
+        for start in _starts(target, here, end):
+            source = places.get(target[start : start + WINDOW])
             if source is not None:
                 return start, source
 

@@ -122,6 +122,26 @@ def test_an_open_pack_outlives_its_name(lab):
     assert reader.read(tree) is None
 
 
+def test_what_another_program_removed_exists_no_more(lab):
+    """The test for existing objects follows packs that come and go, and sees no removed one."""
+    repo = ShadowRepo(lab.layout.shadow_repository)
+    lab.write("a", "1" * 1000)
+    first = bytes.fromhex(lab.checkpoint().tree)
+    assert repo.existing()(first)
+    lab.write("a", "2" * 1000)
+    second = bytes.fromhex(lab.checkpoint().tree)
+    assert repo.existing()(second)
+
+    for pack in packs_of(lab):
+        if repo.packs.read(first) is not None:
+            pack.with_suffix(".idx").unlink()
+            pack.unlink()
+            repo.packs.forget()
+
+    assert not repo.existing()(first)
+    repo.close()
+
+
 def test_descriptors_do_not_grow_with_the_packs(lab):
     """Reading the whole history of a store with many packs keeps a bounded number of them open."""
     count = OPEN_PACKS + LIBGIT2_OPEN_PACKS + 12
