@@ -98,7 +98,9 @@ class Spares:
 
     def sweep(self) -> None:
         """Remove temporary files left by a crash."""
-        for name in self._names:
+        for name in {os.fsencode(name) for name in os.listdir(self._folder)}.intersection(
+            self._names
+        ):
             self._remove(name)
 
         self._unused = list(self._names)
