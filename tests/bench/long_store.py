@@ -1,8 +1,10 @@
 """Thousands of checkpoints of one file: what one costs at the end, and what all take on the disk.
 
 A client asks a real server for a checkpoint after each change, without a pause, as agents do. The
-last ones must cost what the first ones did, and the store must stay small meanwhile, not only after
-a `gc`. Also runs alone: `PYTHONPATH=tests python -m bench.long_store [CHECKPOINTS]`.
+last ones must cost what the first ones of another server do, in turn, and the store must stay small
+meanwhile, not only after a `gc`.
+
+Also runs alone: `PYTHONPATH=tests python -m bench.long_store [CHECKPOINTS]`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -30,7 +33,7 @@ from support.watching import idle
 BENCH = "store"
 CHECKPOINTS = 10_000
 COMPARED = 100
-"""Checkpoints at the beginning and at the end whose median is taken."""
+"""Checkpoints at the end, and at the beginning of another store, whose median is taken."""
 
 LINES = 2_000
 """Lines of the file, of fifty bytes each."""
@@ -41,18 +44,65 @@ MOST_PACKS = 64
 LARGER = 3
 
 
-@dataclass(slots=True)
-class _Grown:
-    """What was seen while the store grew."""
+class _Growing:
+    """A server whose agent would change three lines of a file again and again."""
 
-    milliseconds: list[float]
-    most_packs: int
-    cpu: float
-    """Seconds of processor time that the server took for one checkpoint."""
+    def __init__(self, layout: Layout, server: RunningServer, client: Client) -> None:
+        self.client = client
+        self._chance = random.Random(1)  # Reproducible, not secret.
+        self._lines = [self._line() for _ in range(LINES)]
+        self._file = layout.work_tree / "file.txt"
+        self._packs = layout.shadow_repository / "objects" / "pack"
+        self._process = psutil.Process(server.pid)
+        self.most_packs = 0
+
+    async def checkpoint(self) -> float:
+        """Return the milliseconds that a checkpoint of three changed lines takes."""
+        for _ in range(CHANGED):
+            self._lines[self._chance.randrange(LINES)] = self._line()
+
+        self._file.write_text("".join(self._lines))
+        start = perf_counter()
+        await self.client.create_checkpoint()
+        return (perf_counter() - start) * 1000
+
+    def count_packs(self) -> None:
+        self.most_packs = max(self.most_packs, sum(1 for _ in self._packs.glob("*.idx")))
+
+    def cpu(self) -> float:
+        """Return the milliseconds of processor time that the server has taken."""
+        return sum(self._process.cpu_times()[:2]) * 1000
+
+    def _line(self) -> str:
+        return f"{self._chance.getrandbits(192):048x}\n"
 
 
 async def measure(folder: Path, checkpoints: int = CHECKPOINTS) -> list[Figure]:
-    """Take so many checkpoints, and compare the store with itself after a `gc`."""
+    """Take so many checkpoints, and compare the last ones with the first ones of another store."""
+    async with _served(folder / "long") as long:
+        for number in range(checkpoints - COMPARED):
+            await long.checkpoint()
+            if number % 10 == 0:
+                long.count_packs()
+
+        async with _served(folder / "short") as short:
+            figures = await _compared(long, short, f"of {checkpoints:,} checkpoints")
+
+        files = StoreFiles(Layout.of_execution(folder / "long" / "execution").shadow_repository)
+        before = files.size().bytes_on_disk / 1e6
+        await long.client.ask(StoreGc())
+        after = files.size().bytes_on_disk / 1e6
+
+    what = f"of {checkpoints:,} checkpoints"
+    return [
+        *figures,
+        Figure(BENCH, f"packs at most {what}", long.most_packs, "", target=AtMost(MOST_PACKS)),
+        Figure(BENCH, f"store {what}", before, "MB", "after gc", after, AtMost(LARGER * after)),
+    ]
+
+
+@asynccontextmanager
+async def _served(folder: Path) -> AsyncIterator[_Growing]:
     layout = Layout.of_execution(folder / "execution")
     hank = write_hank(folder / "hank", codon("track"))
     async with (
@@ -61,61 +111,34 @@ async def measure(folder: Path, checkpoints: int = CHECKPOINTS) -> list[Figure]:
     ):
         await client.send(CodonNext())
         await idle(client, "all-codons-completed")
-        grown = await _grow(layout, server, client, checkpoints)
-        files = StoreFiles(layout.shadow_repository)
-        before = files.size()
-        await client.ask(StoreGc())
-        after = files.size()
+        yield _Growing(layout, server, client)
         await server.stop()
 
-    return _figures(checkpoints, grown, before.bytes_on_disk, after.bytes_on_disk)
 
+async def _compared(long: _Growing, short: _Growing, what: str) -> list[Figure]:
+    """Take checkpoints of both in turn, so that other work on the machine slows both down."""
+    began, other = long.cpu(), short.cpu()
+    last, first = [], []
+    for _ in range(COMPARED):
+        last.append(await long.checkpoint())
+        first.append(await short.checkpoint())
+        long.count_packs()
 
-async def _grow(layout: Layout, server: RunningServer, client: Client, count: int) -> _Grown:
-    chance = random.Random(count)  # Reproducible, not secret.
-    lines = [f"{chance.getrandbits(192):048x}\n" for _ in range(LINES)]
-    path, packs = layout.work_tree / "file.txt", layout.shadow_repository / "objects" / "pack"
-    process, grown = psutil.Process(server.pid), _Grown([], 0, 0.0)
-    began = sum(process.cpu_times()[:2])
-    for number in range(count):
-        for _ in range(CHANGED):
-            lines[chance.randrange(LINES)] = f"{chance.getrandbits(192):048x}\n"
-
-        path.write_text("".join(lines))
-        start = perf_counter()
-        await client.create_checkpoint()
-        grown.milliseconds.append((perf_counter() - start) * 1000)
-        if number % 10 == 0:
-            grown.most_packs = max(grown.most_packs, sum(1 for _ in packs.glob("*.idx")))
-
-    grown.cpu = (sum(process.cpu_times()[:2]) - began) / count
-    return grown
-
-
-def _figures(count: int, grown: _Grown, before: int, after: int) -> list[Figure]:
-    first, last = grown.milliseconds[:COMPARED], grown.milliseconds[-COMPARED:]
-    start = median(first)
-    what = f"of {count:,} checkpoints"
+    start, cpu = median(first), (short.cpu() - other) / COMPARED
+    details = {"p95": _p95(last), "reference p95": _p95(first)}
+    times = f"the last {COMPARED} {what}", f"the first {COMPARED}"
     return [
         Figure(
-            BENCH,
-            f"the last {COMPARED} {what}",
-            median(last),
-            "ms",
-            f"the first {COMPARED}",
-            start,
-            AtMost(SLOWER * start),
-            {"p95": _p95(last), "reference p95": _p95(first), "cpu": grown.cpu * 1000},
+            BENCH, times[0], median(last), "ms", times[1], start, AtMost(SLOWER * start), details
         ),
-        Figure(BENCH, f"packs at most {what}", grown.most_packs, "", target=AtMost(MOST_PACKS)),
         Figure(
             BENCH,
-            f"store {what}",
-            before / 1e6,
-            "MB",
-            "after gc",
-            after / 1e6,
-            AtMost(LARGER * after / 1e6),
+            f"{times[0]}, processor",
+            (long.cpu() - began) / COMPARED,
+            "ms",
+            times[1],
+            cpu,
+            AtMost(SLOWER * cpu),
         ),
     ]
 

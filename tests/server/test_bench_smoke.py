@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
-from bench import contenders, over_socket, page, socket_tables, ui
+from bench import contenders, long_store, over_socket, page, socket_tables, ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -100,6 +100,15 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
         ("5 checkpoints read from git alone, packed", "ms"),
         ("one file of an old checkpoint, packed", "ms"),
     ]
+
+
+@pytest.mark.full
+async def test_the_bench_of_a_long_store_measures_time_packs_and_size(tmp_path: Path) -> None:
+    """The store is measured while it grows, and compared with itself after a gc."""
+    figures = await long_store.measure(tmp_path, checkpoints=110)
+
+    assert [figure.unit for figure in figures] == ["ms", "ms", "", "MB"]
+    assert all(figure.value > 0 and figure.target is not None for figure in figures)
 
 
 @pytest.mark.full
