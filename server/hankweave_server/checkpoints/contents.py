@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -74,18 +75,19 @@ class Contents:
 def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
     """Return every file that holds objects, with stat data that identifies its version.
 
-    What is being written has a temporary name, and is left out.
+    What is being written has a temporary name, and is left out. So is a file that is removed
+    meanwhile, as packs are that were merged.
     """
     found: list[tuple[str, Signature]] = []
     with os.scandir(objects) as folders:
         for folder in folders:
             if folder.is_dir(follow_symlinks=False):
                 with os.scandir(folder.path) as files:
-                    found += [
-                        (file.path, signature_of(file.stat(follow_symlinks=False)))
-                        for file in files
-                        if not file.name.startswith("tmp_")
-                    ]
+                    for file in files:
+                        if not file.name.startswith("tmp_"):
+                            with contextlib.suppress(FileNotFoundError):
+                                status = file.stat(follow_symlinks=False)
+                                found.append((file.path, signature_of(status)))
 
     return frozenset(found)
 

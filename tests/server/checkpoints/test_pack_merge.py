@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.contents import Verification, Verified
+from hankweave_server.checkpoints.contents import Verification, Verified, store_signature
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.git import repack
@@ -260,6 +261,27 @@ def test_what_was_verified_stays_verified(lab, writer):
     os.truncate(pack, 100)
     assert Verification(repo, Notes(repo), verified).unreadable(shas[-1]) != []
     repo.close()
+
+
+def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeypatch):
+    """Removal of the files runs beside the engine: one that vanishes in the midst is gone."""
+    writer.checkpoints(3)
+    objects_folder = lab.layout.shadow_repository / "objects"
+    before = {path for path, _ in store_signature(objects_folder)}
+    removed = packs(lab)[1]
+    listed = os.scandir
+
+    def removing(path):
+        entries = list(listed(path))
+        if os.path.basename(path) == "pack":
+            removed.unlink()
+
+        return contextlib.nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", removing)
+
+    after = {path for path, _ in store_signature(objects_folder)}
+    assert before - after == {str(removed)}
 
 
 # Crashes
