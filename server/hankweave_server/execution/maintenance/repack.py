@@ -5,7 +5,7 @@ engine, which waits for it only while the replaced files are removed: some milli
 background it rests as long as it works, and does not work while the engine does.
 
 It waits for a pause after a checkpoint. An agent may make none: after as many checkpoints as are
-worth a step the step is taken all the same, and a second such number makes it hurry. So the number
+worth a step the step is taken all the same, and half as many again make it hurry. So the number
 of packs is bounded, whatever happens.
 """
 
