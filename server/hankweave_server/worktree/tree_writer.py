@@ -37,6 +37,7 @@ from hankweave_server.fsutil import CHUNK, write_all
 from hankweave_server.worktree.attributes import SPECIAL
 from hankweave_server.worktree.dirfd import FOLDER_FLAGS, GONE, Descent, has_content
 from hankweave_server.worktree.names import OUR_PREFIX, joined, parent_of
+from hankweave_server.worktree.obstacles import Obstacles
 from hankweave_server.worktree.stat_index import Signature, signature_of
 
 TEMPORARY = OUR_PREFIX + b".restoring"
@@ -517,6 +518,10 @@ class Placing:
                     raise
 
                 self._are_elsewhere = problem.errno == errno.EXDEV
+
+        if obstacle := Obstacles(self._descent).at(path):
+            # What keeps the file would keep a temporary one in its folder, too.
+            raise OSError(obstacle.errno, os.strerror(obstacle.errno))
 
         def beside() -> T:
             spares = Spares(folder, (TEMPORARY,))

@@ -84,6 +84,7 @@ def check(lab: Lab, obstacle: object, expected: Skipped) -> None:
         assert report.unrestored == (expected,)
         assert lab.read("d/f") == b"now, and longer"
         assert [lab.read(name) for name in ("a", "gone")] == [b"then", b"then"]
+        assert [each.name for each in (lab.tree / "d").iterdir()] == ["f"]
 
     again = lab.checkpoint(kind="safety", codon=None)
     report = lab.engine.restore(made.sha, again.sha)
