@@ -14,11 +14,14 @@ import pytest
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.manifest import Manifest
 from hankweave_server.worktree import attributes
-from hankweave_server.worktree.attributes import LIMIT, Attributes
+from hankweave_server.worktree.attributes import CAPABILITY, LIMIT, Attributes
 
 ACL = "system.posix_acl_access"
 DEFAULT_ACL = "system.posix_acl_default"
 ANYONE = 0xFFFFFFFF
+
+MAY_BIND = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
+"""The capability to listen on any port, as the kernel stores it."""
 
 
 def acl(permissions: int) -> bytes:
@@ -216,6 +219,37 @@ def test_a_name_outside_of_the_tree_is_reported(lab):
     assert report.lost_attributes == foreseen
     (lost,) = foreseen
     assert (lost.path, "hard links" in lost.sentence) == (b"a", True)
+
+
+def test_a_file_all_of_whose_names_go_has_lost_none(lab):
+    """One is replaced, the other removed: nothing keeps the old content."""
+    lab.write("a", "one")
+    made = lab.checkpoint()
+    lab.write("a", "two")
+    os.link(lab.path("a"), lab.path("b"))
+
+    report = lab.rollback(made.sha)
+
+    assert lab.read("a") == b"one"
+    assert not os.path.lexists(lab.path("b"))
+    assert report.lost_attributes == ()
+
+
+@as_root
+@pytest.mark.skipif(not can_set(CAPABILITY, MAY_BIND), reason="this user grants no capabilities")
+def test_a_capability_is_not_given_to_other_content(lab):
+    """It was granted to the content that the rollback replaces, and is reported."""
+    lab.write("tool", "one")
+    made = lab.checkpoint()
+    lab.write("tool", "two")
+    os.setxattr(lab.path("tool"), CAPABILITY, MAY_BIND)
+    without_record(lab, made)
+
+    report = lab.rollback(made.sha)
+
+    assert (lab.read("tool"), os.listxattr(lab.path("tool"))) == (b"one", [])
+    (lost,) = report.lost_attributes
+    assert (lost.path, "capabilities" in lost.sentence) == (b"tool", True)
 
 
 @with_user

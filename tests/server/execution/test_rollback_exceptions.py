@@ -389,6 +389,21 @@ async def test_no_codon_starts_by_itself_on_files_that_differ(tmp_path: Path) ->
         assert isinstance(idle, ServerIdle)
         assert "'file'" in idle.message
         assert "EBUSY" in idle.message
+        (told,) = await room.told(RollbackCompleted)
+        assert isinstance(told, RollbackCompleted)
+        assert not told.auto_restart
+
+
+async def test_no_plan_goes_on_by_itself_after_a_rollback_of_paths_with_exceptions(
+    tmp_path: Path,
+) -> None:
+    """Without exceptions such a rollback does not change what the start of the server does."""
+    async with a_changed_tree(tmp_path) as room:
+        journey = replace(room.journey, paths=frozenset({b"file"}))
+        with refused("rename", b"file", errno.EPERM):
+            assert (await room.rollback.perform(journey)).cannot_restore
+
+        assert not room.runner.begins_by_itself
 
 
 async def test_a_start_that_finishes_a_rollback_with_exceptions_waits_for_a_client(
