@@ -847,6 +847,22 @@ def test_a_folder_with_a_repository_in_the_way_stays(lab):
     assert lab.read("y") == b"1"
 
 
+def test_a_file_that_took_a_folders_place_after_the_safety_checkpoint_stays(lab):
+    """No checkpoint holds it, so the files below are named as exceptions instead."""
+    lab.write("d/f", "inside")
+    made = lab.checkpoint()
+    lab.delete("d/f")
+    os.rmdir(lab.path("d"))
+    plan = lab.engine.plan_restore(made.sha, ("**",))
+    safety = lab.checkpoint(kind="safety", before=plan, codon=None)
+    lab.write("d", "a person's")
+
+    report = lab.engine.restore(made.sha, safety.sha)
+
+    assert lab.read("d") == b"a person's"
+    assert report.unrestored == (Skipped(b"d/f", "in-the-way"),)
+
+
 # Unreadable files and folders
 
 

@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 import pytest
 
-from hankweave_protocol.ids import Sha
+from hankweave_protocol import codec
+from hankweave_protocol.events import AssistantAction, Event, EventData, Info, StateTransition
+from hankweave_protocol.ids import CodonId, EventSeq, RunId, Sha
+from hankweave_protocol.state import EMPTY_STATE
+from hankweave_protocol.transitions import CodonStarted, Transition
 from hankweave_server.checkpoints.model import PathEntry, RestorePlan
+from hankweave_server.domain.reducer import resulting_state
+from hankweave_server.execution.rollback import user_edits
 from hankweave_server.execution.rollback.user_edits import conflicts
+from support.histories import MOMENT, preparing
 from support.timelines import a_state
 
 DIGEST = "d" * 64
+RUN = RunId("run")
+
+
+class Journal:
+    """A ledger that has these entries."""
+
+    def __init__(self, *entries: EventData | Transition) -> None:
+        events = (
+            each
+            if isinstance(each, EventData)
+            else StateTransition(
+                transition_type=each.TYPE,
+                transition=codec.transition_body(each),
+                resulting_state=resulting_state(EMPTY_STATE),
+            )
+            for each in entries
+        )
+        self._lines = [
+            codec.encode(Event(id=str(n), seq=EventSeq(n), timestamp=MOMENT, type=e.TYPE, data=e))
+            for n, e in enumerate(events, start=1)
+        ]
+        self.last_seq = len(self._lines)
+
+    async def lines(self, since: int, count: int) -> list[bytes]:
+        return self._lines[since : since + count]
+
+
+def begun(name: str) -> CodonStarted:
+    return CodonStarted(run_id=RUN, codon=preparing(name))
+
+
+def action(text: str) -> AssistantAction:
+    return AssistantAction(codon_id=CodonId("one"), action="message", content=text)
+
+
+@pytest.mark.parametrize("page", [1, 2, 1000])
+async def test_the_events_since_a_start_come_in_order(
+    monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Only those of the newest attempt count, and only those about calls."""
+    monkeypatch.setattr(user_edits, "PAGE", page)
+    journal = Journal(
+        *(begun("one"), action("before"), begun("one"), action("first"), Info(message="no call")),
+        *(begun("two"), action("second")),
+    )
+    found = await user_edits.events_since_start(cast(Any, journal), CodonId("one"))
+    assert found == [action("first"), action("second")]
 
 
 def plan(*changed: bytes, unsaved: tuple[bytes, ...] = (), databases: tuple[bytes, ...] = ()):
