@@ -33,9 +33,11 @@ the state as published, for display. An event passes through five steps:
   codon or a run has begun or ended, so the file shows these events when they are published
   (`needs_save`). Nobody waits until it is durable: that is done `SAVE_SECONDS` later, which is
   after the reply to a command; costs and similar counters, which come with every message, are
-  saved after `SETTLE_SECONDS`. The file can be rebuilt, and a start folds the journal's tail on top
-  of it. It holds the whole plan with its prompts, so a long loop makes it large: it is written at
-  `SAVED_BYTES_A_SECOND` at most, after a burst, and lags until then.
+  saved after `SETTLE_SECONDS`. While transitions follow each other, the file is only shown, because
+  its flushes would hold up the journal of the next command. The file can be rebuilt, and a start
+  folds the journal's tail on top of it. It holds the whole plan with its prompts, so a long loop
+  makes it large: it is written at `SAVED_BYTES_A_SECOND` at most, after a burst, and lags until
+  then.
 
 Journal and save block, so both run in a worker thread (`_write_down`), one call at a time. The call
 is shielded from cancellation: a cancelled task stops between two writes, never within one.
@@ -111,6 +113,9 @@ SAVED_BYTES_A_SECOND = 2 << 20
 
 BURST_SECONDS = 4.0
 """After a rest, state.json is written without regard to its size for so many seconds' worth."""
+
+DURABLE_SECONDS = 2.0
+"""How long state.json may wait to be durable while transitions follow each other."""
 
 EVENTS_AT_ONCE = 500
 """Events that one write and one publishing stretch take, unless a single batch has more."""
@@ -237,6 +242,10 @@ class Ledger:
         """When state.json is to be written; None while it lacks nothing."""
         self._paid_until = 0.0
         """When the bytes of state.json written so far are within `SAVED_BYTES_A_SECOND`."""
+        self._changed_at = 0.0
+        """When the last transition was written."""
+        self._unsaved_since: float | None = None
+        """When the first one was written that state.json does not have durably."""
         self._failure: Exception | None = None
         self._faults: list[Exception] = []
         """What listeners raised."""
@@ -491,10 +500,11 @@ class Ledger:
         """Write, flush, save and publish the queue; a cancellation cannot come in between."""
         batches = self._in_hand = self._taken()
         state = batches[-1].state if batches else self.durable_state
+        is_due = settle and self._lags(state)
         saves = any(each.must_save for each in batches) and state is not self._saved
-        saves = saves or (settle and self._lags(state))
+        saves = saves or (is_due and not self._is_in_burst())
         is_paid = anyio.current_time() >= self._paid_until
-        shows = saves or (is_paid and any(each.must_show for each in batches))
+        shows = saves or is_due or (is_paid and any(each.must_show for each in batches))
         lines = [each.line for batch in batches for each in batch.published]
         work = _Writing(lines, state if shows else None, saves)
         try:
@@ -515,6 +525,7 @@ class Ledger:
         self._require_trusted()
         self._saved = state if saves else self._saved
         self._pay_for(work.saved_bytes)
+        self._save_due = None if is_due else self._save_due
         self._set_save_due(state, any(each.asks_for_save for each in batches))
         self._tell(batches)
 
@@ -556,13 +567,26 @@ class Ledger:
 
     def _set_save_due(self, state: State, has_transition: bool) -> None:
         """Decide when state.json is written next, if it lags behind the state."""
+        now = anyio.current_time()
+        if has_transition:
+            self._changed_at = now
+
         if not self._lags(state):
-            self._save_due = None
+            self._save_due = self._unsaved_since = None
             return
 
-        due = anyio.current_time() + (SAVE_SECONDS if has_transition else SETTLE_SECONDS)
+        if self._unsaved_since is None:
+            self._unsaved_since = now
+
+        due = now + (SAVE_SECONDS if has_transition else SETTLE_SECONDS)
         due = due if self._save_due is None else min(self._save_due, due)
         self._save_due = max(due, self._paid_until)
+
+    def _is_in_burst(self) -> bool:
+        """Return whether transitions follow each other, so that flushes would hold one up."""
+        now, since = anyio.current_time(), self._unsaved_since
+        is_new = since is not None and now - since < DURABLE_SECONDS
+        return is_new and now - self._changed_at < SAVE_SECONDS
 
     def _lags(self, state: State) -> bool:
         """Return whether state.json lacks more than the seq of the last event."""

@@ -39,6 +39,7 @@ from hankweave_server.domain.lifecycle import IllegalTransition
 from hankweave_server.domain.reducer import fold
 from hankweave_server.ledger import journal as journal_module
 from hankweave_server.ledger import writer as ledger_module
+from hankweave_server.ledger.state_file import StateStore
 from hankweave_server.ledger.writer import Entry, Ledger, LedgerFailed, Published
 from hankweave_server.paths import Layout
 from support.histories import (
@@ -260,6 +261,56 @@ class Syncs:
             real(descriptor)
 
         monkeypatch.setattr(journal_module.os, "fdatasync", counted)
+
+
+class Saves:
+    """The virtual time of a ledger, and whether each of its saves was durable."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.durable: list[bool] = []
+        save = StateStore.save
+
+        def noted(store: StateStore, state: State, *, durable: bool = True) -> None:
+            save(store, state, durable=durable)
+            self.durable.append(durable)
+
+        monkeypatch.setattr(StateStore, "save", noted)
+        monkeypatch.setattr(ledger_module.anyio, "current_time", lambda: self.now)
+
+    async def record(self, ledger: Ledger, number: int) -> None:
+        """Record a transition, two thirds of `SAVE_SECONDS` after the last one."""
+        self.now += ledger_module.SAVE_SECONDS * 2 / 3
+        await ledger.record(RunStarted(run=a_run(RunId(f"run-{number}"))))
+
+
+async def test_state_json_is_flushed_when_transitions_pause(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While they follow each other it is only shown: its flushes would hold up the journal."""
+    async with open_ledger(layout) as ledger:
+        saves = Saves(monkeypatch)
+        for number in range(5):
+            await saves.record(ledger, number)
+
+        assert len(saves.durable) >= 5
+        assert not any(saves.durable)
+        saves.now += 2 * ledger_module.SAVE_SECONDS
+        await eventually(lambda: saves.durable[-1])
+
+
+async def test_state_json_is_flushed_in_time_although_transitions_do_not_pause(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal that a start folds on top of it stays short."""
+    async with open_ledger(layout) as ledger:
+        saves = Saves(monkeypatch)
+        begun, number = saves.now, 0
+        while saves.now < begun + ledger_module.DURABLE_SECONDS + 1:
+            await saves.record(ledger, number)
+            number += 1
+
+        assert saves.durable.count(True) == 1
 
 
 async def test_who_is_told_of_an_event_finds_it_after_a_power_cut(layout: Layout, monkeypatch):
