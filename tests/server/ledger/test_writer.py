@@ -271,9 +271,9 @@ class Saves:
         self.durable: list[bool] = []
         save = StateStore.save
 
-        def noted(store: StateStore, state: State, *, durable: bool = True) -> None:
-            save(store, state, durable=durable)
+        def noted(store: StateStore, state: State, *, durable: bool = True) -> int:
             self.durable.append(durable)
+            return save(store, state, durable=durable)
 
         monkeypatch.setattr(StateStore, "save", noted)
         monkeypatch.setattr(ledger_module.anyio, "current_time", lambda: self.now)
