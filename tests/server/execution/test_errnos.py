@@ -22,6 +22,7 @@ from hankweave_server.api.dispatch import Dispatch
 from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.errors import ExitCode
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.ledger.writer import LedgerFailed
 from hankweave_server.local.takeover import disk_stop
 from hankweave_server.paths import Layout
@@ -86,6 +87,7 @@ async def adopt(room: Room, *, merge: bool) -> None:
         explorer=Explorer(room.ctx, room.runner, unused, rollbacks, unused),
         space=room.ctx.ledger.space,
         broadcast=unused,
+        quiet=Quiet(),
     )
     data = ExplorationAdopt(attempt_id="e-1", merge=merge)
     await dispatch.handle(Command(id=CommandId("command-1"), type=data.TYPE, data=data), CALLER)
