@@ -56,7 +56,7 @@ THREE = (
     codon("three", writes("c.txt", "three")),
 )
 
-MANY_FILES = codon("two", {"run": "for i in $(seq 1500); do echo $i > f$i; done"})
+MANY_FILES = codon("two", {"run": "for i in $(seq 1100); do echo $i > f$i; done"})
 """Enough files that a rollback is still running at the next step of the test."""
 
 
