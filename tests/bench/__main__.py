@@ -22,6 +22,7 @@ from bench import (
     history,
     long_loop,
     long_past,
+    long_store,
     memory,
     over_socket,
     page,
@@ -47,6 +48,7 @@ BENCHES: dict[str, Bench] = {
     over_socket.BENCH: over_socket.measure,
     history.BENCH: history.measure,
     long_loop.BENCH: long_loop.measure,
+    long_store.BENCH: long_store.measure,
     long_past.BENCH: long_past.measure,
     responsiveness.BENCH: responsiveness.measure,
     agent_lines.BENCH: agent_lines.measure,
@@ -59,11 +61,11 @@ BENCHES: dict[str, Bench] = {
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, long_past.BENCH, responsiveness.BENCH),
     "execution": (agent_lines.BENCH, plans.BENCH),
+    "long": (long_loop.BENCH, long_store.BENCH),
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     catching_up.BENCH,
     confinement.BENCH,
-    long_loop.BENCH,
     over_socket.BENCH,
     questions.BENCH,
     tracing.BENCH,

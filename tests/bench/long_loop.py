@@ -19,7 +19,7 @@ from hankweave_server.paths import Layout
 from support.running_server import RunningServer, running_server
 from support.scripted_hank import codon, write_hank
 
-BENCH = "long"
+BENCH = "loop"
 PROMPT = "Improve one thing. " * 432
 """8 KB."""
 

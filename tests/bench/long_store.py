@@ -22,6 +22,7 @@ import anyio
 import psutil
 
 from bench.figures import AtMost, Figure, print_table
+from bench.scale import Scale
 from hankweave_client.client import Client
 from hankweave_protocol.commands import CodonNext, StoreGc
 from hankweave_server.git.store_files import StoreFiles
@@ -77,7 +78,12 @@ class _Growing:
         return f"{self._chance.getrandbits(192):048x}\n"
 
 
-async def measure(folder: Path, checkpoints: int = CHECKPOINTS) -> list[Figure]:
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    """Measure the store of a long execution."""
+    return await measured(folder, scale.store_checkpoints)
+
+
+async def measured(folder: Path, checkpoints: int = CHECKPOINTS) -> list[Figure]:
     """Take so many checkpoints, and compare the last ones with the first ones of another store."""
     async with _served(folder / "long") as long:
         for number in range(checkpoints - COMPARED):
@@ -149,7 +155,7 @@ def _p95(taken: list[float]) -> float:
 
 async def _alone(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        figures = await measure(Path(folder), count)
+        figures = await measured(Path(folder), count)
 
     print_table(figures)
     for figure in figures:

@@ -28,6 +28,8 @@ class Scale:
     """Codons of the plan that is run from beginning to end."""
     loop_codons: int
     """Codons of the longest loop."""
+    store_checkpoints: int
+    """Checkpoints of one file."""
     trees: tuple[int, ...]
     """Files in the work trees that are checkpointed."""
     socket_trees: tuple[int, ...]
@@ -79,6 +81,7 @@ FULL = Scale(
     middle_codons=20,
     short_codons=1_000,
     loop_codons=3_000,
+    store_checkpoints=10_000,
     trees=(1_000, 10_000, 100_000),
     socket_trees=(1_000, 10_000),
     has_real_tree=True,
@@ -106,6 +109,7 @@ SMALLEST = Scale(
     middle_codons=4,
     short_codons=12,
     loop_codons=6,
+    store_checkpoints=110,
     trees=(110,),
     socket_trees=(110,),
     has_real_tree=False,

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import bench.__main__ as program
-from bench import contenders, long_store, over_socket, page, socket_tables, ui
+from bench import contenders, over_socket, page, socket_tables, ui
 from bench.__main__ import BENCHES, MISSED, USAGE, main
 from bench.figures import (
     RESULTS,
@@ -105,7 +105,7 @@ async def test_the_bench_of_history_measures_every_row(tmp_path: Path) -> None:
 @pytest.mark.full
 async def test_the_bench_of_a_long_store_measures_time_packs_and_size(tmp_path: Path) -> None:
     """The store is measured while it grows, and compared with itself after a gc."""
-    figures = await long_store.measure(tmp_path, checkpoints=110)
+    figures = await BENCHES["store"](tmp_path, SMALLEST)
 
     assert [figure.unit for figure in figures] == ["ms", "ms", "", "MB"]
     assert all(figure.value > 0 and figure.target is not None for figure in figures)
@@ -130,7 +130,7 @@ async def test_the_bench_of_a_long_past_measures_every_row(tmp_path: Path) -> No
 @pytest.mark.full
 async def test_the_bench_of_a_long_loop_measures_every_row(tmp_path: Path) -> None:
     """The journal's size, and the processor's time at the end beside that at the beginning."""
-    journal, processor = await BENCHES["long"](tmp_path, SMALLEST)
+    journal, processor = await BENCHES["loop"](tmp_path, SMALLEST)
 
     assert journal.name == "journal of 6 codons with a prompt of 8 KB"
     assert processor.name == "processor for a codon, the last 3 of 6"

@@ -127,6 +127,32 @@ def test_an_edit_in_the_last_moment_is_put_back(lab, monkeypatch):
     assert not [name for name in os.listdir(lab.tree) if name.startswith(".hankweave.")]
 
 
+def test_a_write_that_no_time_shows_is_put_back_in_the_last_moment(lab, monkeypatch):
+    """A store into a page that is dirty already moves no time; the content is compared instead."""
+    lab.write("a", "1" * mmap.PAGESIZE)
+    made = lab.checkpoint()
+    lab.write("a", "2" * mmap.PAGESIZE)
+    with (lab.tree / "a").open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+
+    memory[0] = ord("3")
+    safety = lab.checkpoint(kind="safety", codon=None)
+    memory[0] = ord("3")  # The checkpoint has flushed the page; now it is dirty again.
+    real = tree_writer.write_sparsely
+
+    def write(descriptor, content, size):
+        real(descriptor, content, size)
+        memory[0] = ord("4")
+
+    monkeypatch.setattr(tree_writer, "write_sparsely", write)
+
+    report = lab.engine.restore(made.sha, safety.sha)
+
+    assert report.unrestored == (Skipped(b"a", "changed"),)
+    assert lab.read("a") == b"4" + b"2" * (mmap.PAGESIZE - 1)
+    memory.close()
+
+
 @pytest.mark.parametrize("missing", ["exchange", "lease"])
 def test_a_kernel_that_lacks_something_restores_as_well(lab, monkeypatch, missing):
     """Without the exchange call or leases, files are created and renamed."""
