@@ -171,7 +171,7 @@ class App:
             on_change=self.exit_policy.look_again,
         )
         self.rollback = Rollback(self.ctx, self.runner)
-        self.packing = Repacker(opened.ledger, self.checkpointer)
+        self.packing = Repacker(opened.ledger, self.checkpointer, self.quiet)
         self.store_verifier = StoreVerifier(
             opened.layout, opened.ledger, self.checkpointer, self.quiet
         )

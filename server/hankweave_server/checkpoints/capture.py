@@ -644,6 +644,9 @@ class PendingChanges:
                 continue
 
             now = Entry(seen.git_mode, seen.digest) if isinstance(seen, CapturedFile) else None
+            if isinstance(seen, CapturedFile):
+                self._memory.confirm(path, seen)
+
             if now != before:
                 size = seen.size if isinstance(seen, CapturedFile) else 0
                 yield WorkTreeChange(path, kind_of_change(before, now), size)

@@ -301,6 +301,23 @@ class WorkTreeMemory:
         known = {file.slot for file in pending}
         return pending + [file for file in self.scan.held() if file.slot not in known]
 
+    def confirm(self, path: bytes, seen: CapturedFile) -> None:
+        """Note that a file is as it was captured, so that the next checkpoint need not read it."""
+        file = self.table.files.get(path)
+        if file is None or seen.signature is None or seen.has_writer is not False:
+            return
+
+        is_usual = seen.attributes in (None, self.table.attributes(file.slot))
+        if is_usual and (seen.git_mode, seen.permissions, seen.digest) == file.captured:
+            self.scan.remember(
+                file,
+                seen.signature,
+                seen.digest,
+                seen.git_mode,
+                seen.permissions,
+                attributes=seen.attributes,
+            )
+
     def has_planned(
         self, plan: RestorePlan, patterns: Iterable[str], pending: list[TrackedFile]
     ) -> None:

@@ -28,6 +28,7 @@ from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import check_store
 from hankweave_server.execution.maintenance.garbage_collection import GarbageCollector
 from hankweave_server.execution.maintenance.progress import ProgressWatch
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.maintenance.repack import Repacker
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
@@ -112,7 +113,7 @@ async def _repair(layout: Layout, command: StoreFsck, tell: ReportProgress) -> F
             engine, ledger, clock, require_lock=partial(_require_lock, lock)
         )
         checkpointer.progress.attach(partial(tell_of, tell))
-        packing = Repacker(ledger, checkpointer)
+        packing = Repacker(ledger, checkpointer, Quiet())
         housekeeper = GarbageCollector(
             layout, clock, ledger, checkpointer, packing, guard=TreeGuard()
         )

@@ -11,6 +11,9 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_server.checkpoints.errors import CheckpointNotFound, PathNotInCheckpoint
 from hankweave_server.checkpoints.model import WorkTreeChange
 
+LONG_AFTER_NS = 2**62
+"""A time at which no file is racy."""
+
 
 def test_a_checkpoint_holds_every_tracked_file(lab):
     """A checkpoint's tree is the tracked files, byte for byte."""
@@ -349,6 +352,18 @@ def test_checkpoints_and_the_work_tree_can_be_compared(lab):
     ]
     assert b"\n-2\n+3\n+4\n" in between[0].patch
     assert [(d.path, d.status) for d in now] == [(b"b", "deleted"), (b"c", "created")]
+
+
+def test_a_file_that_a_scan_found_unchanged_is_not_read_again(lab, monkeypatch):
+    """Right after a change, stat data proves nothing; a reading a little later settles it."""
+    lab.write("a", "1")
+    lab.checkpoint()
+    memory, head = lab.engine._memory, lab.engine.head()
+    monkeypatch.setattr(memory.scan, "_now_ns", lambda: LONG_AFTER_NS)
+
+    assert [file.path for file in memory.refresh(head, ("**",))] == [b"a"]
+    assert lab.engine.scan_changes(("**",)) == ()
+    assert memory.refresh(head, ("**",)) == []
 
 
 def test_file_changes_are_given_once(lab):

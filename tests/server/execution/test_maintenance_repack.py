@@ -25,6 +25,7 @@ from hankweave_protocol.records import CheckpointRecord
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.execution.maintenance.repack import YIELDINGS, Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
 from hankweave_server.git.repack import FRESH_PACKS, Consolidated, Pace
@@ -89,6 +90,7 @@ class Desk:
     store: BusyStore
     checkpointer: Checkpointer
     tasks: anyio.abc.TaskGroup
+    quiet: Quiet
     told: list[Published] = field(default_factory=list)
     _news: anyio.Event = field(default_factory=anyio.Event)
 
@@ -124,7 +126,8 @@ async def a_desk(folder: Path, store: BusyStore) -> AsyncIterator[Desk]:
     checkpointer = Checkpointer(engine, ledger, SteppingClock())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ledger.run)
-        desk = Desk(Repacker(ledger, checkpointer), store, checkpointer, tasks)
+        quiet = Quiet()
+        desk = Desk(Repacker(ledger, checkpointer, quiet), store, checkpointer, tasks, quiet)
         with ledger.subscribe(desk.hear):
             yield desk
             desk.packing.stop()
@@ -151,10 +154,11 @@ async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
 
 
 async def test_a_call_of_the_engine_does_not_wait_for_a_step(tmp_path: Path) -> None:
-    """Calls are served while a step is in progress, and the step goes on."""
+    """Calls are served while a step is in progress, which is in the status, and it goes on."""
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()
+        assert [work.name for work in desk.quiet.behind] == ["packing"]
         with limited():
             assert (
                 cast(int, await desk.checkpointer.call(lambda engine: engine.housekeeping.size()))

@@ -19,6 +19,7 @@ import anyio
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import ErrorEvent, StoreConsolidated
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.git.errors import code_of
 from hankweave_server.git.repack import FRESH_PACKS, Consolidated, Pace, StepInterrupted
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
@@ -27,6 +28,9 @@ from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
 """Seconds without a checkpoint after which the background looks whether there is work."""
+
+PACKED_WITHIN = 60.0
+"""Seconds after which packing is reported as late."""
 
 WORKED_SECONDS = 0.002
 """Seconds of work between two rests."""
@@ -49,7 +53,8 @@ log = logger(__name__)
 class Repacker:
     """The repacking of one execution's store."""
 
-    def __init__(self, ledger: Ledger, checkpointer: Checkpointer) -> None:
+    def __init__(self, ledger: Ledger, checkpointer: Checkpointer, quiet: Quiet) -> None:
+        self._quiet = quiet
         self._ledger = ledger
         self._checkpointer = checkpointer
         self._wake = anyio.Event()
@@ -109,7 +114,8 @@ class Repacker:
                 return
 
             rests = _Rests(self._must_end, self.is_patient, lambda: self._checkpointer.is_in_use)
-            packed = await self._pack(Pace(self._must_end, rests.rest, fresh=FRESH_PACKS), ())
+            with self._quiet.work("packing", within=PACKED_WITHIN):
+                packed = await self._pack(Pace(self._must_end, rests.rest, fresh=FRESH_PACKS), ())
 
         if not packed.finished:
             self._wake.set()
