@@ -134,8 +134,8 @@ class FileReader:
             if seen is None:
                 return None
 
-            attributes = attributes_of(descriptor, status)
-            return seen._replace(has_writer=has_a_writer, attributes=attributes)
+            # Not `_replace`, which takes a third of the time of all this.
+            return CapturedFile(*seen[:5], has_a_writer, attributes_of(descriptor, status))
         finally:
             os.close(descriptor)
 
