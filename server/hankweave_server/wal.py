@@ -153,9 +153,13 @@ class WriteAheadLog:
         intents. With `flush_also`, everything on the file system of that path is durable before
         the files get their names; that takes no other flush if the log is on it too. `tail`
         survives a power cut with the files; the caller sees to it that it is written. Raises
-        OSError: then nothing was renamed, unless the disk failed in the midst of it, and the next
-        start completes that. The caller removes the temporary files that are left.
+        OSError: then `others` are as they were, and a start does not publish them either, unless
+        the disk failed in the midst of it; the log then takes nothing more, and the next start
+        completes it. The caller removes the temporary files that are left.
         """
+        for each in (*objects, *others):
+            fsutil.make_private_directory(each.final.parent)
+
         images = self._images(objects, others)
         if images is None:
             flush_and_rename(objects)
@@ -181,9 +185,12 @@ class WriteAheadLog:
             elif flush_also is not None:
                 fsutil.sync_filesystem(flush_also)
 
-            for each in (*objects, *others):
-                fsutil.make_private_directory(each.final.parent)
-                each.temporary.rename(each.final)
+            try:
+                for each in (*objects, *others):
+                    each.temporary.rename(each.final)
+            except OSError:
+                self._take_back(images)
+                raise
 
     def remove(self, path: Path, content: bytes) -> None:
         """Remove a published file that may change, if it has this content; nothing is flushed.
@@ -301,13 +308,43 @@ class WriteAheadLog:
             if is_flushed:
                 self._flush(flush_also)
         except OSError as error:
-            if not fsutil.is_full(error):
+            if not fsutil.is_full(error) or not self._is_erased(position):
                 self._failure = error  # What is in the file is unknown: it cannot be continued.
 
             raise
 
         self._offset += len(record)
         self._number += 1
+
+    def _is_erased(self, position: int) -> bool:
+        """Make a record unreadable that nobody was told of; return whether that was possible."""
+        try:
+            _pwrite_all(self._descriptor, bytes(_HEADER.size), position)
+        except OSError:
+            return False
+
+        return True
+
+    def _take_back(self, images: tuple[Image, ...]) -> None:
+        """Undo a record whose files did not all get their names: the caller says that it failed.
+
+        The record of that needs no space. What the disk refuses, the next start does.
+        """
+        previous = tuple(
+            Image(each.root, each.name, each.before, each.content, True)
+            for each in images
+            if each.can_change and each.offset is None
+        )
+        try:
+            self._append(previous)
+            for each in previous:
+                path = self._roots[each.root] / os.fsdecode(each.name)
+                if each.content is None:
+                    path.unlink(missing_ok=True)
+                elif _content(path) != each.content:
+                    fsutil.replace_durably(path, each.content)
+        except OSError as error:
+            self._failure = error
 
     def _flush(self, also: Path | None) -> None:
         if also is not None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -439,3 +440,41 @@ def test_after_a_failed_flush_nothing_is_renamed_and_the_log_is_not_continued(
 def _end_of(path: Path) -> int:
     records = list(wal._records_in(path.read_bytes()[:HALF]))
     return sum(wal._HEADER.size + len(wal._encode(record.images)) for record in records)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_call_that_fails_has_not_happened_for_the_next_start_either(
+    store: Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Whichever folder or name the full disk refuses: files that may change are as they were."""
+    store.publish({}, {"refs/main": b"1"})
+    calls = []
+
+    def refusing(call: Callable[..., object]) -> Callable[..., object]:
+        def maybe(path: Path, *arguments: object, **options: object) -> object:
+            calls.append(path)
+            if len(calls) == at + 1:
+                raise OSError(errno.ENOSPC, "no space")
+
+            return call(path, *arguments, **options)
+
+        return maybe
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refusing(Path.rename))
+        patch.setattr(Path, "mkdir", refusing(Path.mkdir))
+        with pytest.raises(OSError, match="no space"):
+            store.publish({"ab/object": b"new"}, {"refs/main": b"2", "intent": b"new"})
+
+    for left in store.root.glob("tmp_*"):
+        left.unlink()
+
+    def others() -> dict[str, bytes]:
+        return {name: content for name, content in store.content().items() if "object" not in name}
+
+    assert others() == {"refs/main": b"1"}
+    store.restart()
+    assert others() == {"refs/main": b"1"}
+    store.publish({}, {"refs/main": b"3"})
+    store.restart()
+    assert others() == {"refs/main": b"3"}
