@@ -4,9 +4,9 @@ Blobs, trees, note and commit are written under temporary names, flushed once, r
 final names; then the notes ref moves, then the branch. A crash leaves unreachable objects, or the
 whole checkpoint.
 
-Many files are read on two threads. Opening, reading, hashing and deflating release the interpreter
-lock, so two threads are nearly twice as fast, and the rest of the daemon is hardly affected.
-Results come in the order of the request, and only a few files' content is in memory at a time.
+The content of many files is deflated on other threads, in batches, while one thread reads. Reading
+a small file is a dozen system calls of a microsecond; threads that share this would pass the
+interpreter lock to each other at each of them, which takes longer than the calls.
 
 `PendingChanges` follows changes to tracked files that were not reported yet, so that each is
 reported exactly once.
@@ -18,11 +18,8 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
-from typing import NamedTuple
 
 from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import commit_message
@@ -69,27 +66,18 @@ THREADS = 2
 FEW = 32
 """Up to this many files are read before threads could be started."""
 
+BATCH_SIZE = 128 << 10
+"""Bytes of content that are deflated in one piece of work."""
+
 FREQUENT = frozenset({"tool", "turn"})
 """Kinds of checkpoints that trust the stat data of files that a process may be writing to."""
 
 ATTEMPTS = 2
 """How often a database is read again that a program writes to at that moment."""
 
-CHUNK = 64  # Files in one batch, unless its content is large.
-BATCH_LIMIT = 1 << 20  # Deflated bytes after which a batch is handed over early.
-
 Seen = tuple[TrackedFile, Observation]
 Digests = dict[bytes, str]
 """SHA-256 of regular files, by path."""
-
-
-class Batch(NamedTuple):
-    """The results of reading some neighbouring files."""
-
-    seen: list[Seen]
-    objects: list[PackedObject]
-    rest: Sequence[TrackedFile]
-    """Files not read because the batch was full."""
 
 
 def read_all(
@@ -111,49 +99,13 @@ def read_all(
 
         return
 
-    with ExitStack() as ending:
-        idle: SimpleQueue[_Reader] = SimpleQueue()
-        # One more than there are threads: the rest of a full batch is read without waiting.
-        for _ in range(THREADS + 1):
-            reader = _Reader(descent.twin(), staging, size_limit, digests)
-            ending.callback(reader.close)
-            idle.put(reader)
+    with ThreadPoolExecutor(THREADS, "checkpoint") as pool:
+        sink = _Deflating(staging, pool)
+        reader = _DigestingReader(descent, sink, size_limit, digests)
+        for file in files:
+            yield file, reader.read(file.path)
 
-        pool = ThreadPoolExecutor(THREADS, "checkpoint")
-        ending.callback(pool.shutdown, cancel_futures=True)
-        for batch in _in_order(files, pool, idle):
-            for item in batch.objects:
-                staging.take(item)
-
-            yield from batch.seen
-
-
-def _in_order(
-    files: Sequence[TrackedFile], pool: ThreadPoolExecutor, idle: SimpleQueue[_Reader]
-) -> Iterator[Batch]:
-    waiting: deque[Future[Batch]] = deque()
-    for start in range(0, len(files), CHUNK):
-        waiting.append(pool.submit(_read, files[start : start + CHUNK], idle))
-        if len(waiting) > THREADS + 1:
-            yield from _whole(waiting.popleft().result(), idle)
-
-    while waiting:
-        yield from _whole(waiting.popleft().result(), idle)
-
-
-def _whole(batch: Batch, idle: SimpleQueue[_Reader]) -> Iterator[Batch]:
-    yield batch
-    while batch.rest:
-        batch = _read(batch.rest, idle)
-        yield batch
-
-
-def _read(files: Sequence[TrackedFile], idle: SimpleQueue[_Reader]) -> Batch:
-    reader = idle.get()
-    try:
-        return reader.batch(files)
-    finally:
-        idle.put(reader)
+        sink.finish()
 
 
 class _DigestingReader:
@@ -188,42 +140,23 @@ class _DigestingReader:
         self._sink.withdraw(digest)
 
 
-class _Reader:
-    """One reading thread: its own descent into the work tree, and its deflated objects."""
+class _Deflating:
+    """A sink that deflates content on other threads, and stores it in the order of its arrival."""
 
-    def __init__(
-        self,
-        descent: Descent,
-        staging: ObjectStaging,
-        size_limit: int | None,
-        digests: Digests | None,
-    ) -> None:
-        self._descent = descent
+    def __init__(self, staging: ObjectStaging, pool: ThreadPoolExecutor) -> None:
         self._staging = staging
-        self._reader = _DigestingReader(descent, self, size_limit, digests)
-        self._objects: list[PackedObject] = []
+        self._pool = pool
+        self._batch: list[tuple[bytes, bytes]] = []
         self._held = 0
-
-    def batch(self, files: Sequence[TrackedFile]) -> Batch:
-        """Read files until the batch is full."""
-        seen: list[Seen] = []
-        self._objects, self._held = [], 0
-        for file in files:
-            seen.append((file, self._reader.read(file.path)))
-            if self._held > BATCH_LIMIT:
-                break
-
-        return Batch(seen, self._objects, files[len(seen) :])
-
-    def close(self) -> None:
-        self._descent.close()
+        self._waiting: deque[Future[list[PackedObject]]] = deque()
 
     def blob(self, data: bytes) -> bytes:
         digest = digest_of("blob", data)
         if self._staging.claim(digest):
-            item = packed(digest, "blob", data)
-            self._objects.append(item)
-            self._held += len(item.record)
+            self._batch.append((digest, data))
+            self._held += len(data)
+            if self._held > BATCH_SIZE:
+                self._submit()
 
         return digest
 
@@ -232,6 +165,26 @@ class _Reader:
 
     def withdraw(self, digest: bytes) -> None:
         self._staging.withdraw(digest)
+
+    def finish(self) -> None:
+        """Store all that is left."""
+        self._submit()
+        while self._waiting:
+            self._store_next()
+
+    def _submit(self) -> None:
+        self._waiting.append(self._pool.submit(_deflated, self._batch))
+        self._batch, self._held = [], 0
+        if len(self._waiting) > THREADS + 1:
+            self._store_next()
+
+    def _store_next(self) -> None:
+        for item in self._waiting.popleft().result():
+            self._staging.take(item)
+
+
+def _deflated(batch: Iterable[tuple[bytes, bytes]]) -> list[PackedObject]:
+    return [packed(digest, "blob", data) for digest, data in batch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 
 from hankweave_server.fsutil import CHUNK, PRIVATE_FILE, write_all
@@ -207,7 +206,7 @@ def _header(kind: int, size: int) -> bytes:
 STREAMED_FROM = 2 << 20
 """Size in bytes from which a blob is streamed to a loose object instead of packed.
 
-Smaller blobs are held in memory, several at a time while threads read.
+Smaller blobs are held in memory, several at a time while threads deflate them.
 """
 
 
@@ -239,15 +238,11 @@ class HashOnly:
 
 
 class ObjectStaging:
-    """The new objects of one checkpoint, not yet part of the repository.
-
-    Several threads may claim and stream at the same time; one thread must make all other calls.
-    """
+    """The new objects of one checkpoint, not yet part of the repository; for one thread."""
 
     def __init__(self, objects: Path, holds: Callable[[bytes], bool]) -> None:
         self._objects = objects
         self._holds = holds
-        self._lock = Lock()
         self._new: set[bytes] = set()
         self._only: tuple[str, bytes] | None = None
         """The first object, kept until a second one arrives: a single object needs no pack."""
@@ -277,11 +272,10 @@ class ObjectStaging:
 
     def withdraw(self, digest: bytes) -> None:
         """Remove a streamed blob that turned out to be torn."""
-        with self._lock:
-            for staged in [staged for staged in self._loose if staged.digest == digest]:
-                self._loose.remove(staged)
-                self._new.discard(digest)
-                staged.temporary.unlink()
+        for staged in [staged for staged in self._loose if staged.digest == digest]:
+            self._loose.remove(staged)
+            self._new.discard(digest)
+            staged.temporary.unlink()
 
     def add(self, kind: str, data: bytes) -> bytes:
         """Store an object unless the repository has it, and return its name."""
@@ -298,12 +292,11 @@ class ObjectStaging:
 
     def claim(self, digest: bytes) -> bool:
         """Return whether the repository lacks an object; the first caller to ask must store it."""
-        with self._lock:
-            if digest in self._new or self._holds(digest):
-                return False
+        if digest in self._new or self._holds(digest):
+            return False
 
-            self._new.add(digest)
-            return True
+        self._new.add(digest)
+        return True
 
     def take(self, item: PackedObject) -> None:
         """Store an object that was claimed and packed."""

@@ -46,16 +46,11 @@ def make_folders(root: Path, steps: Iterable[bytes], opened: contextlib.ExitStac
 class Descent:
     """An open work tree and the folder last reached, since neighbouring paths come in turn."""
 
-    def __init__(
-        self,
-        work_tree: Path,
-        root: int | None = None,
-        at_the_top: frozenset[bytes] = AT_THE_TOP,
-    ) -> None:
+    def __init__(self, work_tree: Path, at_the_top: frozenset[bytes] = AT_THE_TOP) -> None:
         self._work_tree = work_tree
         self.at_the_top = at_the_top
         """Names at the top of this work tree that belong to Hankweave."""
-        self.root = self._open_root() if root is None else root
+        self.root = self._open_root()
         self._held: tuple[bytes, int] | None = None
 
     def folder(self, path: bytes) -> int:
@@ -85,10 +80,6 @@ class Descent:
                 return None
 
             raise
-
-    def twin(self) -> Descent:
-        """Return an independent instance for the same open work tree: each thread needs its own."""
-        return Descent(self._work_tree, os.dup(self.root), self.at_the_top)
 
     def let_go(self) -> None:
         """Close the folder last reached: its path may lead to another one the next time."""

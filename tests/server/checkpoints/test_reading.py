@@ -29,7 +29,7 @@ def _many(lab, count: int) -> dict[bytes, bytes]:
 
 
 def test_many_files_are_captured_as_git_sees_them(lab):
-    """500 files, read on two threads, make the same tree as git's, and are restored."""
+    """500 files, deflated on threads, make the same tree as git's, and are restored."""
     contents = _many(lab, 500)
 
     made = lab.checkpoint()
@@ -47,8 +47,8 @@ def test_many_files_are_captured_as_git_sees_them(lab):
 
 
 def test_what_is_read_comes_in_the_order_it_was_asked_for(lab, monkeypatch):
-    """Results are in the order of the files, whatever thread is faster or batch is full."""
-    monkeypatch.setattr(capture, "BATCH_LIMIT", 20_000)
+    """Results are in the order of the files, whatever is deflated first."""
+    monkeypatch.setattr(capture, "BATCH_SIZE", 20_000)
     chance = os.urandom
     for number in range(300):
         lab.write(f"f{number}", chance(30_000 if number % 40 == 0 else number))
@@ -128,8 +128,8 @@ def test_many_large_files_are_flushed_and_come_back(lab):
     assert lab.engine.verify(made.sha) == []
 
 
-def test_a_full_disk_on_a_thread_fails_the_checkpoint(lab, monkeypatch):
-    """ENOSPC in a thread is InsufficientSpace; no ref moves, no file or thread remains."""
+def test_a_full_disk_while_reading_fails_the_checkpoint(lab, monkeypatch):
+    """ENOSPC is InsufficientSpace; no ref moves, no file or thread remains."""
     _many(lab, 10)
     first = lab.checkpoint()
     _many(lab, 400)
