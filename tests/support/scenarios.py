@@ -206,7 +206,8 @@ async def adopt(client: Client, told: Told) -> None:
 async def merge(client: Client, told: Told) -> None:
     shown = await client.ask(ExplorationShow())
     attempt = shown.attempts[0].attempt_id
-    told.rollbacks.append(await client.ask(ExplorationAdopt(attempt_id=attempt, merge=True)))
+    command = ExplorationAdopt(attempt_id=attempt, merge=True, on_conflict="theirs")
+    told.rollbacks.append(await client.ask(command))
 
 
 async def explored(folder: Path) -> None:

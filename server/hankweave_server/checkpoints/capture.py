@@ -543,7 +543,7 @@ class Recording:
             size = signature.size if after and signature else sizes.get(path, 0)
             return WorkTreeChange(path, kind_of_change(before, after), size)
 
-        table, read = self._memory.table, self._repo.read_tree
+        table, read = self._memory.table, self._repo.recent_tree
         try:
             commit = None if parent is None else self._repo.commit(parent)
             before = None if commit is None else bytes.fromhex(commit.tree)
@@ -638,7 +638,7 @@ class PendingChanges:
     ) -> Iterator[tuple[bytes, Entry | None]]:
         """Yield what may have changed, and what it was when it was last reported or recorded."""
         self._basis = last, patterns
-        recorded_in = Lookup(self._repo.read_tree)
+        recorded_in = Lookup(self._repo.recent_tree)
         suspects = {*pending, *self._memory.table.gone, *self._reported}
         for path in sorted(suspects):
             recorded = recorded_in.entry(last, path)
@@ -664,7 +664,7 @@ class PendingChanges:
             self._reported, self._basis = {}, None
             return
 
-        tree, recorded_in = bytes.fromhex(made.tree), Lookup(self._repo.read_tree)
+        tree, recorded_in = bytes.fromhex(made.tree), Lookup(self._repo.recent_tree)
         taken_in = sorted({change.path for change in made.changed} | self._reported.keys())
         last = {
             path: self._reported[path]

@@ -80,7 +80,7 @@ class Planning:
         self._doubted = doubted
         self._head = head
         self._leftovers = leftovers
-        self._recorded = Lookup(target.repo.read_tree)
+        self._recorded = Lookup(target.repo.recent_tree)
         self._doubted_folders = {folder for path in doubted for folder in (*parents_of(path), b"")}
         self._draft = _Draft()
         self._clear_above: set[bytes] = set()
@@ -168,7 +168,7 @@ class Planning:
 
             inner = {} if folder is None else folder.folders
             files, folders = set(), set()
-            content = self._target.repo.read_tree(tree) if tree else b""
+            content = self._target.repo.recent_tree(tree) if tree else b""
             for mode, name, digest in raw_entries(content):
                 here, entry = joined(path, name), Entry(int(mode, 8), digest)
                 if entry.mode == FOLDER:

@@ -106,7 +106,7 @@ class TargetSnapshot:
 
     @cached_property
     def _lookup(self) -> Lookup:
-        return Lookup(self.repo.read_tree, TREES_AT_HAND)
+        return Lookup(self.repo.recent_tree, TREES_AT_HAND)
 
     def permissions(self, path: bytes, git_mode: int) -> int:
         return self.manifest.permissions(path, git_mode)
@@ -350,7 +350,7 @@ class Restorer(Checkout):
         return is_within(path, self._selection)
 
     def _differences(self) -> Changes:
-        read = self._target.repo.read_tree
+        read = self._target.repo.recent_tree
         found = differences(read, self._safety.tree, self._target.tree)
         return {path: pair for path, pair in found.items() if self._must_happen(path, found)}
 

@@ -416,7 +416,7 @@ class WorkTreeMemory:
         commit = None if parent is None else self._repo.commit(parent)
         tree = None if commit is None else bytes.fromhex(commit.tree)
         empty_folders = self._notes.manifest(parent).empty_folders if parent else frozenset()
-        for path, (_, after) in differences(self._repo.read_tree, self._tree, tree).items():
+        for path, (_, after) in differences(self._repo.recent_tree, self._tree, tree).items():
             known = self.table.files.get(path)
             if after is not None:
                 self.table.track(path)

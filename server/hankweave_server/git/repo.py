@@ -66,6 +66,9 @@ KINDS = {
 COMMITS_KEPT = 1000
 """Loose commits that are kept in memory: the newest ones are asked for again and again."""
 
+BYTES_OF_TREES = 4 << 20
+"""Bytes of trees that are kept in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawCommit:
@@ -110,6 +113,9 @@ class ShadowRepo:
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
         self.verified: set[bytes] = set()
         """Blobs that were read whole, and that a restore need not read before it writes them."""
+        self._trees: dict[bytes, bytes] = {}
+        """Trees read lately, the newest last."""
+        self._bytes_of_trees = 0
 
     def reopen(self) -> None:
         """Discard everything cached, so that removed objects are no longer found.
@@ -118,6 +124,8 @@ class ShadowRepo:
         """
         self.packs.forget()
         self.verified.clear()
+        self._trees.clear()
+        self._bytes_of_trees = 0
         self._open_again()
         self._loose_commits.clear()  # The parents of a commit depend on git's `shallow` file.
 
@@ -207,6 +215,21 @@ class ShadowRepo:
 
     def read_tree(self, digest: bytes) -> bytes:
         return self._read_as("tree", digest)
+
+    def recent_tree(self, digest: bytes) -> bytes:
+        """Return a tree as `read_tree` does, but from memory if it was read lately.
+
+        A checkpoint and a rollback compare the same trees several times. What is in memory may be
+        damaged on the disk.
+        """
+        found = self._trees.get(digest)
+        if found is None:
+            found = self._trees[digest] = self.read_tree(digest)
+            self._bytes_of_trees += len(found)
+            while self._bytes_of_trees > BYTES_OF_TREES:
+                self._bytes_of_trees -= len(self._trees.pop(next(iter(self._trees))))
+
+        return found
 
     def read_blob(self, digest: bytes) -> bytes:
         return self._read_as("blob", digest)
