@@ -245,6 +245,7 @@ export interface Transitions {
 
 /** Any program that speaks the Agent Client Protocol on its stdin and stdout. */
 export interface AcpAgentSpec {
+  /** Which of the alternatives this is. */
   type: "acp";
   /** For example `["opencode", "acp"]` or `["gemini", "--acp"]`. */
   command: string[];
@@ -273,7 +274,9 @@ export type ActiveStatus =
 
 /** One codon that was added to the execution plan. */
 export interface AddedStep {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** The entry of the former plan that has the same codon. */
   like?: string;
@@ -286,14 +289,23 @@ export interface AddedStep {
  * success, removed when that is done.
  */
 export interface AftermathIntent {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
 }
 
-/** Not in Hankweave: the fence around an agent or a command has refused a path. */
+/**
+ * The fence around an agent or a command has refused a path; not in Hankweave.
+ *
+ * It is sent once for each path, at most 20 times for a codon.
+ */
 export interface AgentConfined {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The path, absolute. */
   path: string;
+  /** What was tried: `read` or `write`. */
   operation: "read" | "write";
   /** The line of the hank that would allow it; null if none can. */
   setting: string | null;
@@ -303,8 +315,11 @@ export interface AgentConfined {
 
 /** A line of an agent's plain-text output, or of its stderr. */
 export interface AgentOutput {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Where it was written to: `stdout` or `stderr`. */
   stream: "stderr" | "stdout";
+  /** The line, without its end. */
   line: string;
 }
 
@@ -317,17 +332,23 @@ export type AgentSpec =
 
 /** An agent got the message about the last rollback. */
 export interface AgentTold {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
 }
 
 /** The tools that `hankweave mcp` offers to agents, as configured in the hank. */
 export interface AgentToolsGranted {
+  /** Whether agents are offered the tools. */
   enabled: boolean;
+  /** Whether they may restore files. */
   rollbackPaths: boolean;
 }
 
+/** What a codon or loop left was moved to `rigArchive`. For a loop, `codonId` is its id. */
 export interface ArchiveCompleted {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The paths that were moved, relative to the work tree. */
   archivedPaths: string[];
 }
 
@@ -341,20 +362,27 @@ export interface ArchiveEntry {
   codonId: string;
   /** The codon's last checkpoint before it was archived; `orphan` if there was none. */
   checkpointSha: string;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: ArchivePlace;
 }
 
 /** `archive.intent`: durable before the first file moves, removed after the last event. */
 export interface ArchiveIntent {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** The run. */
   runId: string;
   /** The codon that has ended. */
   codonId: string;
   /** The codon or loop that this is archived for. */
   archivedFor: string;
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
+  /** The time at which it began. */
   startedAt: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: ArchivePlace;
   /** Renames in rigArchive of files that are in the way. */
   displaced?: ArchiveMove[];
@@ -364,12 +392,15 @@ export interface ArchiveIntent {
   folders?: ArchiveMove[];
   /** Those of them that were empty. */
   empty?: string[];
+  /** What could not be moved. */
   failed?: Record<string, string>;
 }
 
 /** archive-manifest.json: the content of rigArchive, and where it came from. */
 export interface ArchiveManifest {
+  /** The version of the format. */
   version: string;
+  /** The archived files. */
   entries: ArchiveEntry[];
   /** By the operation id of the rollback; Hankweave has no such field. */
   travels?: Record<string, ArchiveTravel>;
@@ -377,25 +408,35 @@ export interface ArchiveManifest {
 
 /** One rename; names are base64 in the file, because they may not be text. */
 export interface ArchiveMove {
+  /** The path in the work tree, in base64. */
   source: string;
+  /** The path in the archive, in base64. */
   target: string;
 }
 
+/** A part of what a codon or loop left was moved to `rigArchive`; the rest is where it was. */
 export interface ArchivePartial {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The paths that were moved, relative to the work tree. */
   archivedPaths: string[];
+  /** The paths that could not be moved, each with its error. */
   failedPaths: FailedPath[];
 }
 
 /** The position in a loop at which something was archived. */
 export interface ArchivePlace {
+  /** The loop. */
   loopId: string;
+  /** The iteration, from 0. */
   iteration: number;
 }
 
 /** The files one rollback moved between rigArchive and agentRoot; its undo moves them back. */
 export interface ArchiveTravel {
+  /** What a rollback has restored. */
   restored?: ArchiveEntry[];
+  /** What its undo archives again. */
   archived?: ArchiveEntry[];
   /** Folders of agentRoot that were created for restored files. */
   folders?: string[];
@@ -403,12 +444,19 @@ export interface ArchiveTravel {
   failed?: Record<string, string>;
 }
 
+/** An agent thinks, writes, or calls a tool. */
 export interface AssistantAction {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** `thinking`, `message` or `tool_use`. */
   action: "message" | "thinking" | "tool_use";
+  /** The text, or a summary of the call. */
   content: string;
+  /** The tool. */
   toolName?: string;
+  /** The arguments of the call. */
   toolInput?: Record<string, unknown>;
+  /** The id of the call. */
   toolUseId?: string;
   /** True if the call may have effects outside the work tree, which no rollback undoes. */
   external?: boolean;
@@ -416,10 +464,13 @@ export interface AssistantAction {
 
 /** How an execution takes part in an exploration. */
 export interface Attempt {
+  /** The exploration. */
   explorationId: string;
+  /** The attempt. */
   attemptId: string;
   /** The codon with which it begins: an entry of the plan. */
   codonId: string;
+  /** What the attempt does differently. */
   variant?: Variant;
   /** True if the rest of the plan runs, and not only the codon. */
   rest?: boolean;
@@ -434,7 +485,9 @@ export interface Attempt {
 
 /** An attempt has ended; its result, if it has one, is a timeline of this execution. */
 export interface AttemptEnded {
+  /** The exploration. */
   explorationId: string;
+  /** The attempt. */
   attempt: AttemptRecord;
 }
 
@@ -442,7 +495,9 @@ export interface AttemptEnded {
 export interface AttemptRecord {
   /** The exploration's id, a hyphen and the attempt's number, from 1. */
   attemptId: string;
+  /** What the attempt does differently. */
   variant?: Variant;
+  /** `waiting`, `running`, `completed`, `failed` or `discarded`. */
   status?: "completed" | "discarded" | "failed" | "running" | "waiting";
   /** Its execution; null until it is made. */
   executionPath?: string;
@@ -452,6 +507,7 @@ export interface AttemptRecord {
   earlierRuns?: string[];
   /** Its result: a checkpoint of the parent, to compare and to adopt. */
   checkpointSha?: string;
+  /** The score: the higher, the better. */
   score?: number;
   /** Why it failed, or why it has no score. */
   message?: string;
@@ -459,6 +515,7 @@ export interface AttemptRecord {
   maxDollars?: number;
   /** US dollars. */
   cost?: number;
+  /** How long it took, in milliseconds. */
   durationMs?: number;
   /** The number of files that differ from the checkpoint that it began from. */
   files?: number;
@@ -472,6 +529,7 @@ export type BackgroundTask = "verification" | "packing" | "index" | "secrets" | 
 
 /** Work that follows commands, and waits until nothing is served. */
 export interface BackgroundWork {
+  /** The work: `verification`, `packing`, `index`, `secrets` or `watch`. */
   name: BackgroundTask;
   /** Milliseconds since it became necessary. */
   waitingMs: number;
@@ -483,14 +541,19 @@ export interface BackgroundWork {
 export interface BranchIntent {
   /** The directory in which it is built; a start that finds it removes it. */
   temporary: string;
+  /** The execution directory. */
   executionPath: string;
+  /** The run. */
   runId: string;
+  /** The moment that it belongs to. */
   coordinate: Coordinate;
+  /** The time at which it began. */
   startedAt: string;
 }
 
 /** The reply to `execution.branch`. */
 export interface BranchMade {
+  /** The execution directory. */
   executionPath: string;
   /** The new execution's first run of its own. */
   runId: string;
@@ -500,53 +563,81 @@ export interface BranchMade {
 export interface BudgetExceeded {
   /** USD, tokens, or seconds. */
   currency: "contextTokens" | "cost" | "duration" | "outputTokens";
+  /** The limit. */
   limit: number;
+  /** What was used. */
   used: number;
 }
 
+/** The limits of a codon. */
 export interface BudgetFigures {
+  /** US dollars. */
   maxDollars?: number;
+  /** Seconds. */
   maxTimeSeconds?: number;
+  /** Tokens that the agent writes. */
   maxOutputTokens?: number;
 }
 
+/** What one codon was allowed, and what it has used. */
 export interface BudgetRow {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The status. */
   status: "completed" | "exceeded" | "failed" | "running" | "skipped";
+  /** What the codon was allowed. */
   budget: BudgetFigures;
+  /** What it has used. */
   actual: SpentFigures;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
 }
 
+/** A run with a limit has ended: what each codon was allowed and has used. */
 export interface BudgetSummary {
+  /** The limit of the run. */
   ceiling: BudgetFigures;
+  /** How the limit is shared. */
   allocation: string;
+  /** One for each codon. */
   rows: BudgetRow[];
+  /** The sums. */
   totals: BudgetTotals;
 }
 
+/** The sums of a run. */
 export interface BudgetTotals {
+  /** US dollars that were used. */
   actualDollars: number;
+  /** Seconds of work. */
   actualTimeSeconds: number;
+  /** The limit, in US dollars. */
   budgetDollars?: number;
 }
 
 /** A codon's answer, for later codons (`outputVar`). */
 export interface Captured {
+  /** The variable. */
   name: string;
+  /** The answer, at most 65,536 characters. */
   value: string;
   /** True if the answer was longer; the whole answer is in the codon's log. */
   truncated?: boolean;
 }
 
+/** A folder, and how many of its files changed. */
 export interface ChangedFolder {
   /** The folder that directly holds the files; empty for the top of the work tree. */
   folder: string;
+  /** How many of its files changed. */
   files: number;
 }
 
+/** A changed file. */
 export interface ChangedPath {
+  /** The path, relative to the work tree. */
   path: string;
+  /** `created`, `modified` or `deleted`. */
   action: "created" | "deleted" | "modified";
 }
 
@@ -562,10 +653,15 @@ export interface Check {
 
 /** A check of a codon has ended. */
 export interface CheckCompleted {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The position of the check, from 0. */
   checkIndex: number;
+  /** The command. */
   command: string;
+  /** Whether it passed. */
   passed: boolean;
+  /** How long it took, in milliseconds. */
   durationMs: number;
   /** The end of its output on stdout and stderr. */
   output: string;
@@ -579,12 +675,15 @@ export interface CheckCompleted {
 
 /** Take a `manual` checkpoint now. */
 export interface CheckpointCreate {
+  /** Its description; it becomes part of the commit message, without secrets. */
   label?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** A checkpoint was recorded. */
 export interface CheckpointCreated {
+  /** The checkpoint. */
   checkpoint: CheckpointRecord;
   /** True if a start found the commit of a server that died before it recorded it. */
   recovered?: boolean;
@@ -592,12 +691,17 @@ export interface CheckpointCreated {
 
 /** Compare two checkpoints, or without `to` a checkpoint and the work tree. */
 export interface CheckpointDiff {
+  /** The checkpoint to compare: its sha, or a unique prefix. */
   from: string;
+  /** The other checkpoint; by default, the work tree. */
   to?: string;
   /** Files or folders; by default, all. */
   paths?: string[];
+  /** Whether unified diffs are included. */
   patch?: boolean;
+  /** The maximum number of entries on a page. */
   limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
@@ -613,15 +717,23 @@ export type CheckpointKind =
   | "manual"
   | "safety";
 
-/** Hankweave's reply to `checkpoint.list`, sent to all clients. */
+/**
+ * The checkpoints: the reply to `checkpoint.list` for clients without `protocolVersion`.
+ *
+ * It is Hankweave's own, and sent to all clients.
+ */
 export interface CheckpointList {
+  /** The run. */
   runId: string | null;
+  /** The checkpoints. */
   checkpoints: ListedCheckpoint[];
+  /** The branch of the current run; null before its first checkpoint. */
   currentBranch: string | null;
 }
 
 /** The reply to `checkpoint.list`, newest first. */
 export interface CheckpointPage {
+  /** The checkpoints. */
   checkpoints: CheckpointRecord[];
   /** Null while HEAD is detached: after a rollback and before the next checkpoint. */
   currentBranch: string | null;
@@ -631,6 +743,7 @@ export interface CheckpointPage {
 
 /** A checkpoint is incomplete; a rollback to it leaves the missing files unchanged. */
 export interface CheckpointPartial {
+  /** The checkpoint. */
   checkpoint: Coordinate;
   /** The first of them: at most 200, and fewer if paths are long. */
   skipped: SkippedFile[];
@@ -646,20 +759,27 @@ export interface CheckpointPartial {
 export interface CheckpointPin {
   /** A full sha, or a prefix that is unique among all checkpoints. */
   checkpointSha: string;
+  /** True to keep it, false to allow its pruning again. */
   pinned: boolean;
+  /** One line of printable characters; it replaces an earlier name. */
   name?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** A checkpoint was pinned or unpinned. */
 export interface CheckpointPinned {
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
+  /** Whether the checkpoint is excluded from every gc. */
   pinned: boolean;
+  /** The name that it was given. */
   name?: string;
 }
 
 /** Checkpoints were pruned; the events about them stay in the journal. */
 export interface CheckpointPruned {
+  /** Their commits. */
   checkpoints: string[];
   /** True if a crash kept the server that pruned them from recording it. */
   recovered?: boolean;
@@ -669,8 +789,11 @@ export interface CheckpointPruned {
 
 /** Read a file of a checkpoint, or a range of its bytes. */
 export interface CheckpointReadFile {
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
+  /** The path, relative to the work tree. */
   path: string;
+  /** The first byte. */
   offset?: number;
   /** By default, up to the end; an error if that is more than MAX_RANGE. */
   length?: number;
@@ -678,12 +801,19 @@ export interface CheckpointReadFile {
 
 /** One checkpoint. */
 export interface CheckpointRecord {
+  /** The commit: 40 hexadecimal digits. */
   sha: string;
+  /** When it was taken; see the kinds of checkpoints. */
   kind: CheckpointKind;
+  /** The moment that it belongs to. */
   coordinate: Coordinate;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** The description that it was given. */
   label?: string;
   /** True if some files could not be captured; `skipped` lists them. */
   partial?: boolean;
@@ -702,18 +832,26 @@ export interface CheckpointRecord {
 /**
  * Files were restored from a checkpoint.
  *
- * A rollback of the whole execution sends it before `rollback.completed`, which has the report.
+ * With a `report`, nothing else changed: some `paths` were restored, the agent was frozen, or
+ * (`direction` `retry`) a failed codon is retried. Without one it was a complete rollback, and
+ * `rollback.completed` with the same `operationId` follows with the report.
  */
 export interface CheckpointRollback {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** The checkpoint. */
   checkpoint: string;
+  /** The position before. */
   source: Coordinate | null;
+  /** The checkpoint that is restored. */
   target: Coordinate;
   /** The paths it was limited to; null for the whole work tree. */
   paths: string[] | null;
   /** Null if `rollback.completed` with the same operation id follows: it has the report. */
   report: RollbackReport | null;
+  /** Which way the rollback went: `back`, `undo`, `redo` or `retry`. */
   direction?: Movement;
+  /** The reason. */
   reason?: string;
   /** The number of paths that could not be restored. */
   exceptions?: number;
@@ -722,9 +860,11 @@ export interface CheckpointRollback {
 /**
  * A checkpoint holds secrets in files that are new in it, or new in their content.
  *
- * The checkpoint is exact all the same. `hankweave redact` removes a secret from all checkpoints.
+ * It follows the checkpoint a moment later, and does not have the value. The checkpoint is exact
+ * all the same. `hankweave redact` removes a secret from all checkpoints.
  */
 export interface CheckpointSecret {
+  /** The checkpoint. */
   checkpoint: Coordinate;
   /** The first of them: at most 200, and fewer if paths are long. */
   secrets: SecretInFile[];
@@ -734,6 +874,7 @@ export interface CheckpointSecret {
 
 /** The `claude` program, driven over its stream-json protocol. */
 export interface ClaudeAgentSpec {
+  /** Which of the alternatives this is. */
   type: "claude";
   /**
    * The program's own setting for calls without permission; by default, as in Hankweave, all.
@@ -742,14 +883,21 @@ export interface ClaudeAgentSpec {
   permissionMode?: "acceptEdits" | "bypassPermissions" | "default" | "plan";
 }
 
-/** The wall clock was set: timestamps before and after this event are not comparable. */
+/**
+ * The wall clock was set by more than two seconds.
+ *
+ * Timestamps before and after are not comparable: use `seq`.
+ */
 export interface ClockJumped {
+  /** By how much. */
   seconds: number;
+  /** `forward` or `back`. */
   direction: "back" | "forward";
 }
 
 /** The `codex` program, driven by `codex exec --json`. */
 export interface CodexAgentSpec {
+  /** Which of the alternatives this is. */
   type: "codex";
   /** The program's own setting for what its commands can access; by default, everything. */
   sandbox?: "danger-full-access" | "read-only" | "workspace-write";
@@ -759,6 +907,7 @@ export interface CodexAgentSpec {
 
 /** One step of the pipeline, done by one agent. */
 export interface Codon {
+  /** Which of the alternatives this is. */
   type: "codon";
   /** Its name in coordinates and files; unique in the hank. */
   id: string;
@@ -771,15 +920,18 @@ export interface Codon {
   model: string;
   /** Whether the agent starts a new session or continues that of the previous codon. */
   continuationMode: "continue-previous" | "fresh";
+  /** For people. */
   description?: string;
   /**
    * Paths relative to the hank's directory; several are joined with a blank line. Takes precedence
    * over `promptText`.
    */
   promptFile?: string | string[];
+  /** The prompt of the agent, if there is no `promptFile`. */
   promptText?: string;
   /** Paths of texts to append to the system prompt; excludes `appendSystemPromptText`. */
   appendSystemPromptFile?: string | string[];
+  /** A text to append to the system prompt. */
   appendSystemPromptText?: string;
   /** Preparations of the work tree before the agent starts, in this order. */
   rigSetup?: RigItem[];
@@ -791,6 +943,7 @@ export interface Codon {
   env?: Record<string, string>;
   /** Files to copy to the output directory, if one is configured. */
   outputFiles?: OutputFiles[];
+  /** The sentinels that observe the codon. */
   sentinels?: SentinelEntry[];
   /** Paths or globs relative to agentRoot that are moved to rigArchive after success. */
   archiveOnSuccess?: string[];
@@ -813,6 +966,7 @@ export interface Codon {
   autoCompact?: boolean;
   /** Seconds without output after which the agent has failed. */
   shimIdleTimeout?: number;
+  /** The limits of one execution. */
   budget?: CodonBudget;
   /** The agent; by default, the one that runs the model. `--agent` takes precedence. */
   agent?: AgentSpec;
@@ -866,6 +1020,7 @@ export interface CodonBudget {
   maxDollars?: number;
   /** Seconds since the agent's start. */
   maxTimeSeconds?: number;
+  /** All tokens that the agent writes. */
   maxOutputTokens?: number;
   /** The maximum size of its context: input and output of one turn. */
   maxContextTokens?: number;
@@ -883,19 +1038,27 @@ export type CodonCheckpointType =
 
 /** The reply to `codon.next` and `codon.redo`: the codon that starts. */
 export interface CodonChosen {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
 }
 
 /** A codon has ended, successfully or not. */
 export interface CodonCompletedEvent {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Whether it succeeded. */
   success: boolean;
+  /** The cost of all its attempts so far, in US dollars. */
   cost: number;
   /** Milliseconds. */
   duration: number;
+  /** How its agent ended. */
   exitStatus: ExitStatus;
+  /** Why the codon failed. */
   failureReason?: FailureReason;
+  /** Whether `onFailure` lets the plan continue. */
   failureIgnored?: boolean;
+  /** The limit of a budget that ended the codon. */
   budgetExceeded?: BudgetExceeded;
   /** Not in Hankweave: true if a person skipped it. */
   skipped?: boolean;
@@ -917,86 +1080,128 @@ export type CodonExecution =
   | FailedCodon
   | SkippedCodon;
 
+/**
+ * An agent has succeeded, and `exhaustWithPrompt` is sent in its session.
+ *
+ * `cumulativeTokens` is input and output together; `tokens` has the four counts.
+ */
 export interface CodonExtended {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The codon's name, for people. */
   codonName: string;
+  /** Which extension this is, from 1. */
   extensionNumber: number;
+  /** The prompt that was sent. */
   exhaustWithPrompt: string;
   /**
    * Sum of input and output tokens. Clients without `protocolVersion` get the four counts, as in
    * Hankweave.
    */
   cumulativeTokens: number;
+  /** The cost so far, in US dollars. */
   cumulativeCost: number;
   /** The four counts; absent in journals of earlier versions. */
   tokens?: Tokens;
 }
 
-/** Kill the active codon; it ends as `failed` and the server becomes idle. */
+/** Kill the running codon; it ends as `failed`, and the server becomes idle. */
 export interface CodonForceStop {
+  /** The reason, for the journal. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** Start the next codon of the thread. */
+/** Start the next codon of the plan. */
 export interface CodonNext {
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** Run the newest codon of the thread again. */
+/** Run the newest codon again, in a new run; files are not changed. */
 export interface CodonRedo {
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** Not in Hankweave: a codon's wait has ended, and its agent starts again. */
+/**
+ * A codon's wait has ended, and its agent starts again; not in Hankweave.
+ *
+ * Its time has come, a client sent `codon.start` or `codon.next`, or another execution with the
+ * same account got an answer.
+ */
 export interface CodonResumed {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /**
    * Its time has come, a client sent `codon.start`, or another execution of the account found that
    * the limit has ended.
    */
   by: "command" | "other" | "time";
+  /** How long all waits of the codon have taken. */
   waitedMs: number;
   /** The conversation that continues; null if there is none yet. */
   sessionId?: string;
 }
 
-/** A codon failed and will be retried, with the files restored to the start of the attempt. */
+/**
+ * A codon has failed and will be retried, with the files restored to the start of the attempt.
+ *
+ * `attempt` is the number of the next one.
+ */
 export interface CodonRetrying {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /** The number of the next attempt. */
   attempt: number;
+  /** How many attempts there are. */
   maxAttempts: number;
+  /** The time until then, in milliseconds. */
   delayMs: number;
+  /** Why the codon failed. */
   failureReason: FailureReason;
 }
 
-/** Stop the active codon; it ends as `skipped` and the plan continues after it. */
+/** Stop the running codon; it ends as `skipped`, and the plan continues after it. */
 export interface CodonSkip {
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** Start an entry of the plan. */
+/** Start an entry of the plan. A codon that waits for the end of a limit continues. */
 export interface CodonStart {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Do not set up its rig. */
   skipPreCommands?: boolean;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** A codon's record was added to the current run. */
 export interface CodonStarted {
+  /** The run. */
   runId: string;
+  /** The codon. */
   codon: CodonExecution;
 }
 
 /** The agent has reported its session; the codon is running. */
 export interface CodonStartedEvent {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The agent's session. */
   sessionId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The codon's description. */
   codonDescription?: string;
+  /** The session that it continues. */
   previousSessionId?: string;
+  /** The frontmatter of its first prompt file. */
   promptMetadata?: PromptMetadata;
 }
 
@@ -1012,8 +1217,11 @@ export type CodonStatus =
 
 /** The newest record of a codon has a new state; `codon` is the new record. */
 export interface CodonTransitioned {
+  /** The run. */
   runId: string;
+  /** The status before. */
   fromStatus: CodonStatus;
+  /** The codon. */
   codon: CodonExecution;
 }
 
@@ -1023,6 +1231,7 @@ export interface CodonWait {
   kind: "overload" | "rate" | "usage";
   /** When the codon continues. */
   until: string;
+  /** The time at which it began. */
   since: string;
   /**
    * Where `until` comes from: a field that the agent reported, a header of its provider, its words,
@@ -1039,7 +1248,9 @@ export interface CodonWait {
 
 /** An active codon began or ended a wait for the end of a limit. */
 export interface CodonWaitChanged {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /** Null when it has ended. */
   wait?: CodonWait;
@@ -1049,23 +1260,36 @@ export interface CodonWaitChanged {
   sessionId?: string;
 }
 
-/** Not in Hankweave: a codon waits for the end of a limit; its agent has ended. */
+/**
+ * A codon waits for the end of a limit of its provider; not in Hankweave.
+ *
+ * Its files are saved and its agent has ended; the same conversation continues at `until`.
+ */
 export interface CodonWaiting {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /** When its conversation continues. */
   until: string;
+  /** The kind of limit: `usage`, `rate` or `overload`. */
   reason: "overload" | "rate" | "usage";
   /** As in the state's `wait`. */
   source: "event" | "header" | "none" | "shared" | "text";
   /** The number of waits in a row without an answer of the model. */
   number: number;
+  /** The model. */
   model?: string;
   /** The agent's own words. */
   message?: string;
 }
 
-/** Not in Hankweave: a codon is completed, but its work should be checked. */
+/**
+ * A codon is about to be completed, but its work should be checked; not in Hankweave.
+ *
+ * `tools-refused`: the agent was refused every tool with which it could have worked (`tools`), by
+ * the hank's permissions, by a person, by time, or by its own mode.
+ */
 export interface CodonWarning {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /** `tools-refused`: every call of a tool that could have done the work was refused. */
   kind: "tools-refused";
@@ -1077,15 +1301,21 @@ export interface CodonWarning {
 
 /** Any program; it gets the prompt on stdin and works in the work tree. */
 export interface CommandAgentSpec {
+  /** Which of the alternatives this is. */
   type: "command";
+  /** The program and its arguments; it gets the prompt on stdin. */
   command: string[];
 }
 
+/** The reply to a command that was refused. */
 export interface CommandFailed {
+  /** Which of the alternatives this is. */
   type: "command.failed";
   /** Null if the frame had no readable id. */
   inReplyTo: string | null;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** The data of this type. */
   data: Failure;
 }
 
@@ -1107,29 +1337,47 @@ export type Comparison = "previous" | "now";
  * Session and log path are empty if no agent was started because the budget was already spent.
  */
 export interface CompletedCodon {
+  /** The status. */
   status: "completed";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The time at which it ended. */
   endTime: string;
+  /** The agent's session, whichever agent it is. */
   claudeSessionId: string;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath: string;
+  /** The exit code of the process; -1 if there was none. */
   exitCode: number;
+  /** The cost, in US dollars. */
   finalCost: number;
+  /** The tokens. */
   finalTokens: Tokens;
+  /** Whether the agent reported its end. */
   resultMessageReceived: boolean;
+  /** The checkpoint of its success. */
   completionCheckpoint: string;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: ExecutedSentinels;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** How many times `exhaustWithPrompt` was sent. */
   extensionCount?: number;
+  /** How many messages the agent has sent. */
   assistantMessageCount?: number;
   /** True if it ended because the agent's context was full, as configured in the codon or loop. */
   contextExceeded?: boolean;
+  /** The limit of a budget that ended the codon. */
   budgetExceeded?: BudgetExceeded;
+  /** Its answer, as the variable of its `outputVar`. */
   captured?: Captured;
   /** Not in Hankweave: why its work should be checked although it is completed. */
   warnings?: string[];
@@ -1137,23 +1385,37 @@ export interface CompletedCodon {
 
 /** The agent has ended; sentinels finish their pending work. */
 export interface CompletingSentinelsCodon {
+  /** The status. */
   status: "completing-sentinels";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: LoadedSentinels;
+  /** The process id of the agent. */
   claudePid: number;
+  /** The agent's session, whichever agent it is. */
   claudeSessionId: string;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath: string;
+  /** The cost so far, in US dollars. */
   currentCost: number;
+  /** The tokens so far. */
   currentTokens: Tokens;
+  /** How many messages the agent has sent. */
   assistantMessageCount: number;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** The session that it continues. */
   previousSessionId?: string;
+  /** How many times `exhaustWithPrompt` was sent. */
   extensionCount?: number;
   /** The wait for the end of a limit; null while the agent works. */
   wait?: CodonWait;
@@ -1163,12 +1425,17 @@ export interface CompletingSentinelsCodon {
 export interface Condition {
   /** A dotted path: `type`, `seq`, `data.codonId`, `data.files.0.path`. */
   field?: string;
+  /** The operator. */
   op?: string;
   /** Codebolt's name for `op`; use one of the two. */
   operator?: string;
+  /** The value to compare with. */
   value?: unknown;
+  /** All of these hold. */
   and?: Condition[];
+  /** At least one of these holds. */
   or?: Condition[];
+  /** This does not hold. */
   not?: Condition;
 }
 
@@ -1203,9 +1470,13 @@ export interface ConfinementStatus {
 
 /** Packs and loose objects of the store before and after packing. */
 export interface Consolidation {
+  /** The number of packs before. */
   packsBefore: number;
+  /** The number of packs afterwards. */
   packsAfter: number;
+  /** The number of loose objects before. */
   looseBefore: number;
+  /** The number of loose objects afterwards. */
   looseAfter: number;
   /** False if something more urgent interrupted it; the server continues later. */
   finished: boolean;
@@ -1230,11 +1501,15 @@ export interface ContainerBudget {
 
 /** A run that continues from a checkpoint of an earlier one. */
 export interface Continuation {
+  /** Which of the alternatives this is. */
   type: "continuation";
+  /** The moment that it continues from. */
   source: ContinuationSource;
+  /** `rollback`, `retry` or `continue`. */
   reason: "continue" | "retry" | "rollback";
 }
 
+/** The position in the plan that a run continues from. */
 export interface ContinuationSource {
   /** The run that owns the checkpoint. */
   runId: string;
@@ -1251,6 +1526,7 @@ export interface ContinuationSource {
 
 /** The position in an agent's conversation. */
 export interface Conversation {
+  /** The agent's session. */
   sessionId: string;
   /**
    * The agent's id of the newest message after which no tool call was open; null if it does not
@@ -1261,13 +1537,17 @@ export interface Conversation {
 
 /** A moment that a rollback can go back to. */
 export interface Coordinate {
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
   /** The last event before the checkpoint. */
   eventSeq: number;
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
   /** The codon's status at that moment. */
   codonState?: string;
+  /** The state of the memory of agents and sentinels; 0 before there was any. */
   memoryEpoch?: number;
 }
 
@@ -1281,9 +1561,13 @@ export interface CopySpec {
 
 /** One message of the agent was counted. */
 export interface CostsIncremented {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The cost, in US dollars. */
   cost: number;
+  /** The tokens. */
   tokens: Tokens;
   /** The number of assistant messages it counts for. */
   messages?: number;
@@ -1291,9 +1575,13 @@ export interface CostsIncremented {
 
 /** The agent reported the codon's totals at its end; they replace the running sums. */
 export interface CostsUpdated {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The cost, in US dollars. */
   cost: number;
+  /** The tokens. */
   tokens: Tokens;
 }
 
@@ -1303,40 +1591,57 @@ export interface CurrentRunCleared {
   runId: string;
 }
 
+/** A checkpoint with objects that cannot be read. */
 export interface DamagedCheckpoint {
+  /** The checkpoint. */
   checkpoint: string;
+  /** Its objects that cannot be read. */
   damages: DamagedObject[];
 }
 
+/** An object of the store that cannot be read. */
 export interface DamagedObject {
+  /** The object. */
   sha: string;
+  /** `blob`, `tree` or `commit`. */
   kind: "blob" | "commit" | "tree";
   /** Its path in the checkpoint; empty for the commit and the root tree. */
   path: string;
 }
 
-/** The execution's data was replaced by other data, at a person's explicit request. */
+/** The execution's data was replaced by other data, because of `--force`. */
 export interface DataChanged {
+  /** The hash before; null if there was no data. */
   previousHash: string | null;
+  /** The hash now. */
   currentHash: string;
+  /** The path before; null if there was no data. */
   previousPath: string | null;
+  /** The path now. */
   currentPath: string;
 }
 
 /** The reply to `checkpoint.diff`, ordered by path. */
 export interface DiffPage {
+  /** The checkpoint before. */
   from: string;
   /** Null for the work tree. */
   to: string | null;
+  /** The files. */
   files: FileDifference[];
+  /** The sums over all files. */
   stats: DiffStats;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
 /** The totals of a comparison, over all pages. */
 export interface DiffStats {
+  /** The number of files. */
   files: number;
+  /** Added lines. */
   added: number;
+  /** Removed lines. */
   removed: number;
 }
 
@@ -1348,15 +1653,21 @@ export type Direction = "back" | "undo" | "redo";
  * With the SHA-256 of each; empty for a deleted file, and for every file of a burst.
  */
 export interface EditsNoticed {
+  /** The files that people changed. */
   edits: Record<string, string>;
 }
 
 /** An agent or rig wrote files that people had changed. */
 export interface EditsOvertaken {
+  /** Files that an agent or rig has written since. */
   paths: string[];
 }
 
-/** Codes of `command.failed` and `error`; the first four are Hankweave's own. */
+/**
+ * Codes of `command.failed` and `error`; the first four are Hankweave's own.
+ *
+ * The string below a code has its cause and, in the last paragraph, what to do about it.
+ */
 export type ErrorCode =
   | "AMBIGUOUS_CHECKPOINT"
   | "CHECKPOINT_DAMAGED"
@@ -1390,19 +1701,31 @@ export type ErrorCode =
   | "UNKNOWN_PERMISSION"
   | "UNKNOWN_RUN";
 
-/** A failure that concerns all clients; a client's own mistake is reported to it alone. */
+/**
+ * A failure that concerns all clients.
+ *
+ * Without a `seq` it is the client's own mistake, as a client without `protocolVersion` is told it.
+ */
 export interface ErrorEvent {
+  /** A sentence for people. */
   message: string;
+  /** Whether the server ends. */
   fatal: boolean;
+  /** The codon. */
   codon?: string;
+  /** How much it concerns. */
   severity?: "codon" | "fatal" | "operation" | "warning";
+  /** The operation or part in which it happened. */
   context?: string;
+  /** The code, for programs. */
   code?: string;
 }
 
 /** The events from the start of the run to the moment, both included. */
 export interface EventSlice {
+  /** The first `seq`. */
   from: number;
+  /** The last `seq`. */
   to: number;
 }
 
@@ -1418,6 +1741,7 @@ export interface EventsPage {
 
 /** Query the journal by window, causes and conditions for events, columns or an aggregate. */
 export interface EventsQuery {
+  /** A condition, or a list of conditions that must all hold. */
   where?: Condition[] | Condition;
   /** Only events after this seq, or from this time on. */
   since?: number | string;
@@ -1429,16 +1753,23 @@ export interface EventsQuery {
   descendantsOf?: number | string;
   /** Only direct and indirect causes of this seq. */
   ancestorsOf?: number;
+  /** The fields of the rows to return; by default, whole events. */
   select?: string[];
+  /** The order of the rows; by default, that of the journal. */
   orderBy?: Order[] | Order;
+  /** An aggregate to return instead of events. */
   reduce?: Reduction;
+  /** The maximum number of entries on a page. */
   limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
 /** Sentinels of a terminal codon; the values are final. */
 export interface ExecutedSentinels {
+  /** The sentinels that ran. */
   executed: SentinelState[];
+  /** The cost so far, in US dollars. */
   totalCost: number;
 }
 
@@ -1448,14 +1779,17 @@ export interface ExecutionBranch {
   checkpointSha: string;
   /** Absolute path of an absent or empty directory; by default, next to this execution. */
   path?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** A new execution was made from a checkpoint of this one. */
+/** A new execution was made from a checkpoint of this one. `runId` is its first own run. */
 export interface ExecutionBranched {
+  /** The execution directory. */
   executionPath: string;
   /** The first run of the new execution itself. */
   runId: string;
+  /** The moment that it belongs to. */
   coordinate: Coordinate;
   /** True if a crash kept this from being recorded when it happened. */
   recovered?: boolean;
@@ -1463,14 +1797,23 @@ export interface ExecutionBranched {
 
 /** execution-meta.json. */
 export interface ExecutionMeta {
+  /** The version of the format. */
   version: string;
+  /** The data, as it was named. */
   readOnlySourceDataPath: string | null;
+  /** The data, as an absolute path. */
   readOnlySourceResolvedDataPath: string | null;
+  /** The hash of the data. */
   dataHash: string | null;
+  /** The hash of the hank. */
   hankHash: string | null;
+  /** The path of the hank. */
   hankPath: string | null;
+  /** `symlink`, `copy` or `none`. */
   linkType: "copy" | "none" | "symlink";
+  /** The time at which it was created. */
   createdAt: string;
+  /** When a server last started. */
   lastUsed: string;
   /** True if the work tree is the directory itself: a project that is served in place. */
   inPlace?: boolean;
@@ -1480,8 +1823,9 @@ export interface ExecutionMeta {
   attempt?: Attempt;
 }
 
-/** The first event of a branch; the transitions up to its first run come from its origin. */
+/** The first event of a branch: its original, and the moment in the journal of that one. */
 export interface ExecutionOrigin {
+  /** The execution directory. */
   executionPath: string;
   /** In the journal of that execution. */
   coordinate: Coordinate;
@@ -1489,25 +1833,35 @@ export interface ExecutionOrigin {
   runId: string;
 }
 
+/** How the process of an agent ended. */
 export interface ExitStatus {
+  /** How the process ended. */
   type: "error" | "killed" | "success";
+  /** Its exit code. */
   code?: number;
+  /** The signal that ended the process. */
   signal?: string;
 }
 
 /** Several attempts from one checkpoint; which one is adopted shows in the execution thread. */
 export interface Exploration {
+  /** The exploration. */
   explorationId: string;
+  /** The time at which it was created. */
   createdAt: string;
   /** The checkpoint from which all attempts begin. */
   checkpointSha: string;
   /** The first codon that they run. */
   codonId: string;
+  /** The attempts. */
   attempts: AttemptRecord[];
+  /** Whether the rest of the plan is tried, and not only one codon. */
   rest?: boolean;
+  /** The command that scores an attempt. */
   score?: string;
   /** A model that compares the results, for attempts whose scores are equal. */
   judge?: string;
+  /** The verdict of the judge about equal scores. */
   judgement?: Judgement;
   /** How many attempts run at the same time. */
   parallel?: number;
@@ -1519,6 +1873,7 @@ export interface Exploration {
   adopt?: "ask" | "best";
   /** True if the plan began it: the plan continues when its best attempt is adopted. */
   planned?: boolean;
+  /** The time at which it ended. */
   endedAt?: string;
 }
 
@@ -1530,7 +1885,9 @@ export interface Exploration {
  * changed is merged into the files as they are now, and the plan stays, too.
  */
 export interface ExplorationAdopt {
+  /** The attempt. */
   attemptId: string;
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
   /** Only report what would happen. */
   preview?: boolean;
@@ -1540,19 +1897,27 @@ export interface ExplorationAdopt {
   onConflict?: "ask" | "ours" | "theirs";
   /** With `merge`: absolute path of a new folder for the versions of conflicting files. */
   conflictsIn?: string;
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
   /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** Compare the results of two attempts, or that of one with where it began. */
 export interface ExplorationCompare {
+  /** The attempt. */
   attemptId: string;
+  /** The other attempt; by default, the checkpoint where the attempt began. */
   otherId?: string;
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
+  /** Whether unified diffs are included. */
   patch?: boolean;
+  /** The maximum number of entries on a page. */
   limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
@@ -1563,13 +1928,17 @@ export interface ExplorationCompare {
  * prunes them.
  */
 export interface ExplorationDiscard {
+  /** The exploration. */
   explorationId: string;
+  /** Only this attempt. */
   attemptId?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** No attempt of an exploration runs or waits any more. */
 export interface ExplorationEnded {
+  /** The exploration. */
   explorationId: string;
   /** The id of the attempt to adopt; null if none has succeeded. */
   best?: string;
@@ -1578,6 +1947,7 @@ export interface ExplorationEnded {
 /** List the explorations of the execution, the newest first. */
 export type ExplorationList = Record<string, never>;
 
+/** The explorations of an execution. */
 export interface ExplorationPage {
   /** The newest first. */
   explorations: Exploration[];
@@ -1629,18 +1999,23 @@ export interface ExplorationStart {
   goodEnough?: number;
   /** Whether the best attempt is adopted when all have ended. */
   adopt?: "ask" | "best";
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** An exploration was recorded; its attempts are made and started next. */
 export interface ExplorationStarted {
+  /** The exploration. */
   exploration: Exploration;
 }
 
 /** The number of times that `exhaustWithPrompt` was sent to a codon's agent. */
 export interface ExtensionCountUpdated {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** How many times `exhaustWithPrompt` was sent. */
   extensionCount: number;
   /** The agent continues in a session with another id. */
   sessionId?: string;
@@ -1648,78 +2023,123 @@ export interface ExtensionCountUpdated {
 
 /** Terminal: failed, with the phase and the reason. */
 export interface FailedCodon {
+  /** The status. */
   status: "failed";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The time at which it ended. */
   endTime: string;
+  /** The status in which it failed. */
   failedDuring: ActiveStatus;
   /** The agent's exit code; -1 if there was none. */
   exitCode: number;
+  /** Why the codon failed. */
   failureReason: FailureReason;
+  /** The cost up to that end, in US dollars. */
   partialCost: number;
+  /** The tokens up to that end. */
   partialTokens: Tokens;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: ExecutedSentinels;
+  /** The process id of the agent. */
   claudePid?: number;
+  /** The agent's session, whichever agent it is. */
   claudeSessionId?: string;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath?: string;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** The checkpoint of its failure. */
   errorCheckpoint?: string;
+  /** How many times `exhaustWithPrompt` was sent. */
   extensionCount?: number;
+  /** How many messages the agent has sent. */
   assistantMessageCount?: number;
+  /** The limit of a budget that ended the codon. */
   budgetExceeded?: BudgetExceeded;
 }
 
+/** A directory that could not be removed. */
 export interface FailedDirectory {
+  /** The directory. */
   directory: string;
+  /** The error, as a sentence. */
   error: string;
 }
 
+/** A path that could not be moved. */
 export interface FailedPath {
+  /** The path, relative to the work tree. */
   path: string;
+  /** The error, as a sentence. */
   error: string;
 }
 
+/** Why a command was refused. */
 export interface Failure {
+  /** The code, for programs. */
   code: ErrorCode;
+  /** A sentence for people. */
   message: string;
   /** JSON path in the command. */
   path?: string;
+  /** Advice, for people. */
   hint?: string;
 }
 
+/** Why a codon failed. */
 export interface FailureReason {
+  /** The kind of failure. */
   type: "api-error" | "check-failed" | "rate-limit" | "sentinel-load-failure" | "timeout" | "unknown";
+  /** Whether another attempt may help. */
   retriable: boolean;
+  /** A sentence for people. */
   message?: string;
+  /** The sentinels that could not be loaded. */
   sentinelRefs?: string[];
+  /** The delay that the provider requested. */
   retryAfterMs?: number;
 }
 
+/** A file that was changed recently. */
 export interface FileAccess {
+  /** The path, relative to the work tree. */
   path: string;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
 }
 
 /** The difference of one file between two moments. */
 export interface FileDifference {
+  /** The path, relative to the work tree. */
   path: string;
+  /** `created`, `modified` or `deleted`. */
   status: "created" | "deleted" | "modified";
   /** Lines; 0 if the content is binary or too large to be compared by lines. */
   added: number;
+  /** Removed lines. */
   removed: number;
   /** A unified diff, if requested; absent if it would not fit into a reply. */
   patch?: string;
 }
 
+/** A file or folder of a tree. */
 export interface FileNode {
+  /** The name. */
   name: string;
+  /** The path, relative to the work tree. */
   path: string;
+  /** Whether it is a folder. */
   isDirectory: boolean;
+  /** The nodes below it. */
   children: FileNode[];
   /** For files only. */
   lastModified?: string;
@@ -1727,6 +2147,7 @@ export interface FileNode {
 
 /** The reply to `checkpoint.readFile`: the whole file, or a range of its bytes. */
 export interface FileRange {
+  /** The bytes of the range, encoded as `encoding` says. */
   content: string;
   /** Of this range: base64 if it is not valid UTF-8. */
   encoding: "base64" | "utf-8";
@@ -1734,25 +2155,39 @@ export interface FileRange {
   size: number;
   /** Type and permissions as in `st_mode`; the content of a link is its target. */
   mode: number;
+  /** The first byte. */
   offset?: number;
   /** The offset of the next range; absent at the end of the file. */
   nextOffset?: number;
 }
 
+/** What or who changed a file. */
 export interface FileSource {
+  /** What or who changed the file. */
   kind: "archive" | "codon-end" | "codon-start" | "person" | "rig" | "rollback" | "tool_use";
+  /** The id of the call. */
   toolUseId?: string;
 }
 
-/** A tracked file has changed (version 2 of Hankweave's event, without the content). */
+/**
+ * A tracked file has changed, whatever changed it.
+ *
+ * It is version 2 of Hankweave's event, without the content.
+ */
 export interface FileUpdated {
+  /** The path, relative to the work tree. */
   path: string;
+  /** The name without its folder. */
   filename: string;
+  /** `created`, `modified` or `deleted`. */
   action: "created" | "deleted" | "modified";
   /** Of the content; empty for a deleted file. */
   sha256: string;
+  /** The size in bytes. */
   bytes: number;
+  /** What changed it. */
   source: FileSource;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
 }
 
@@ -1762,9 +2197,13 @@ export interface FileUpdated {
  * Not in Hankweave. The encoded event stays below 32 KiB. `checkpoint.diff` lists all files.
  */
 export interface FilesChanged {
+  /** How many files changed. */
   total: number;
+  /** How many files were created. */
   created: number;
+  /** How many files were changed. */
   modified: number;
+  /** How many files were deleted. */
   deleted: number;
   /** The folders with the most changed files, at most 20. */
   folders: ChangedFolder[];
@@ -1774,11 +2213,20 @@ export interface FilesChanged {
   inOtherFolders: number;
   /** The first files in the order of their paths: at most 200, and fewer if paths are long. */
   paths: ChangedPath[];
+  /** What changed them. */
   source: FileSource;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
 }
 
+/**
+ * Tracked files came or went: how they lie now.
+ *
+ * At most 500 of them and 30 KiB, upper levels first. It is sent at a codon's start and end, and at
+ * most every five seconds in between.
+ */
 export interface FiletreeUpdated {
+  /** The folders and files. */
   tree: FileNode[];
   /** Number of files and folders of lower levels that were left out. */
   omitted?: number;
@@ -1786,9 +2234,13 @@ export interface FiletreeUpdated {
 
 /** The changes of a rollback to one file, line by line. */
 export interface ForeseenDiff {
+  /** The path, relative to the work tree. */
   path: string;
+  /** `created`, `modified` or `deleted`. */
   status: "created" | "deleted" | "modified";
+  /** Added lines. */
   added: number;
+  /** Removed lines. */
   removed: number;
   /** Unified diff from the current file to the restored one. */
   patch: string;
@@ -1796,7 +2248,9 @@ export interface ForeseenDiff {
 
 /** A run that does not continue from an earlier one. */
 export interface FreshStart {
+  /** Which of the alternatives this is. */
   type: "fresh";
+  /** The checkpoint that it started from. */
   initialCheckpointSha?: string;
 }
 
@@ -1804,6 +2258,7 @@ export interface FreshStart {
 export interface FsckReport {
   /** Number of checkpoints that were read down to each blob. */
   checked: number;
+  /** What cannot be read. */
   damages: DamagedCheckpoint[];
   /** Checkpoints that the journal names, that were not pruned, and that do not exist. */
   missing: string[];
@@ -1813,12 +2268,15 @@ export interface FsckReport {
 
 /** The reply to `store.gc`. */
 export interface GcReport {
+  /** Whether it only reports. */
   dryRun: boolean;
   /** The pruned checkpoints or, in a dry run, those that would be pruned; newest first. */
   pruned: CheckpointRecord[];
+  /** How many checkpoints are kept. */
   kept: number;
   /** All kept checkpoints, newest first, each with the first reason that applies. */
   keptBecause: KeptCheckpoint[];
+  /** The size of the store before. */
   bytesBefore: number;
   /** In a dry run an estimate, from the objects that only pruned checkpoints need. */
   bytesAfter: number;
@@ -1826,26 +2284,37 @@ export interface GcReport {
   consolidated: Consolidation | null;
   /** Rollbacks that cannot be undone afterwards, because their safety checkpoints are pruned. */
   undosLost?: number;
+  /** How many undone rollbacks can no longer be redone. */
   redosLost?: number;
   /** A lost object that may refer to others; because of it, no garbage was removed. */
   unreadable?: string;
 }
 
+/** Return the server's problems, lock, sizes and settings. */
 export type GetServerStatus = Record<string, never>;
 
+/** Return the whole state, as in `state.json`. */
 export type GetState = Record<string, never>;
 
+/** The first frame of a client. */
 export interface Handshake {
+  /** Which of the alternatives this is. */
   type: "handshake";
+  /** The data of this type. */
   data: HandshakeData;
 }
 
+/** What a client says about itself. */
 export interface HandshakeData {
+  /** The mode that the client wants: `readonly` or `readandwrite`. */
   mode: Mode;
+  /** Whether the response has the newest 50 events. */
   sendPreviousEvents?: boolean;
+  /** `1`; without it, the client is treated as one of Hankweave's. */
   protocolVersion?: number;
   /** The last seq that the client has; it gets all later events, without gap or duplicate. */
   sinceSeq?: number;
+  /** The token, if the request had none. */
   token?: string;
   /** The client's name in websocket.log; it grants nothing. */
   clientName?: string;
@@ -1853,28 +2322,39 @@ export interface HandshakeData {
   progress?: boolean;
 }
 
+/** The answer to a handshake. */
 export interface HandshakeResponse {
+  /** Which of the alternatives this is. */
   type: "handshake.response";
+  /** The data of this type. */
   data: HandshakeResponseData;
 }
 
+/** What the server grants a client. */
 export interface HandshakeResponseData {
+  /** The client. */
   clientId: string;
   /** The granted mode: never more than the token's role allows. */
   mode: Mode;
   /** Newest first, at most 50; empty unless `sendPreviousEvents` was set. */
   eventHistory: AnyEvent[];
+  /** The `seq` of the newest event. */
   totalEvents: number;
 }
 
-/** hank.json has changed since this execution began. */
+/** hank.json has changed since the last start. */
 export interface HankChanged {
+  /** The hash before. */
   previousHash: string;
+  /** The hash now. */
   currentHash: string;
 }
 
+/** A part of the journal: the answer to `history.sync`. */
 export interface HistoryBatch {
+  /** Lines of the journal, the oldest first. */
   events: AnyEvent[];
+  /** Whether further batches follow. */
   hasMore: boolean;
 }
 
@@ -1888,14 +2368,21 @@ export type HistoryFinding =
 
 /** A start found that the history of a project (`--workspace`) is not just where it was. */
 export interface HistoryIdentified {
+  /** What was found. */
   finding: HistoryFinding;
+  /** A sentence for people. */
   message: string;
   /** The folder with another history that was left as it is. */
   keptAt?: string;
 }
 
-/** A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`). */
+/**
+ * A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`).
+ *
+ * It is the last line of the rewritten journal.
+ */
 export interface HistoryRedacted {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
   /** Names of rules, variables or paths; never a value. */
   removed: string[];
@@ -1911,59 +2398,87 @@ export interface HistoryRedacted {
   renamed: number;
 }
 
-/** Send the journal to the sender, or the events after `since_seq`. */
+/** Send the journal as `history.batch` events, at most 200 lines and about 256 KiB each. */
 export interface HistorySync {
+  /** Only events after this one. */
   sinceSeq?: number;
 }
 
-/** The newest codon has no end, because the server died while it was running. */
+/**
+ * The newest codon has no end, because the server died while it was running.
+ *
+ * Reserved: this version does not send it.
+ */
 export interface IncompleteCodon {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The status. */
   status: string;
+  /** The run. */
   runId: string;
+  /** The status of its run. */
   runStatus: RunStatus;
 }
 
+/** A remark for people. */
 export interface Info {
+  /** The remark. */
   message: string;
 }
 
+/** The checkpoint before the first codon was taken. */
 export interface InitialCheckpointSet {
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
 }
 
 /** The agent has started; its session id is not known yet. */
 export interface InitializingCodon {
+  /** The status. */
   status: "initializing";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: LoadedSentinels;
+  /** The process id of the agent. */
   claudePid: number;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath: string;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** The session that it continues. */
   previousSessionId?: string;
 }
 
 /** An incomplete last line was cut off; its bytes are kept in a file beside the journal. */
 export interface JournalRepaired {
+  /** The file with the removed bytes. */
   quarantine: string;
+  /** The size in bytes. */
   bytes: number;
 }
 
 /** A reason that a model gave for its verdict on an attempt. */
 export interface JudgedReason {
+  /** The attempt. */
   attemptId: string;
+  /** The reason, as the judge gave it. */
   text: string;
 }
 
 /** A model's comparison of the attempts, which saw them in two orders. */
 export interface Judgement {
+  /** The model. */
   model: string;
   /** Ids of attempts, the best first; those on which the two answers disagree are in one group. */
   order?: string[][];
@@ -1986,60 +2501,93 @@ export type KeepReason =
   | "ancestor"
   | "limits";
 
+/** A checkpoint that a gc keeps, with the reason. */
 export interface KeptCheckpoint {
+  /** The commit: 40 hexadecimal digits. */
   sha: string;
+  /** The kind. */
   kind: CheckpointKind;
+  /** The first reason that applies. */
   reason: KeepReason;
 }
 
+/** A file that a rollback leaves as it is, with the reason. */
 export interface KeptFile {
+  /** The path, relative to the work tree. */
   path: string;
+  /** Why it is kept. */
   reason: string;
 }
 
+/** List checkpoints, the newest first. */
 export interface ListCheckpoints {
+  /** Only those of this run. */
   runId?: string;
+  /** The kinds to include; by default, all. */
   kinds?: CheckpointKind[];
+  /** The maximum number of entries on a page. */
   limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
 /** A checkpoint in `checkpoint.list`: Hankweave's fields, then the fields of this server. */
 export interface ListedCheckpoint {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string | null;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The kind of the checkpoint. */
   checkpointType: CheckpointKind;
+  /** The commit: 40 hexadecimal digits. */
   sha: string;
+  /** The status. */
   status: string | null;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** The description that it was given. */
   label?: string;
+  /** Whether some files could not be captured. */
   partial?: boolean;
+  /** The moment that it belongs to. */
   coordinate?: Coordinate;
 }
 
 /** Sentinels of a codon that is still active. */
 export interface LoadedSentinels {
+  /** The sentinels that run. */
   loaded: SentinelState[];
+  /** The cost so far, in US dollars. */
   totalCost: number;
 }
 
 /** The position of a codon in a loop; rollback and resume depend on it. */
 export interface LoopContext {
+  /** The loop. */
   loopId: string;
   /** 0-indexed. */
   iteration: number;
+  /** The position of the codon in the loop, from 0. */
   codonIndexInLoop: number;
   /** The budget of the whole loop, as in the hank when the iteration was added to the plan. */
   loopBudget?: ContainerBudget;
 }
 
+/** An iteration of a loop has ended. */
 export interface LoopIterationCompleted {
+  /** The loop. */
   loopId: string;
+  /** The iteration, from 0. */
   iteration: number;
+  /** How long it took, in milliseconds. */
   durationMs: number;
+  /** The cost, in US dollars. */
   costUsd: number;
+  /** The tokens of the iteration, input and output. */
   tokensUsed: number;
+  /** Whether the loop ends. */
   isFinal: boolean;
+  /** Why the loop ends. */
   terminationReason?: "budget_exceeded" | "context_exceeded" | "iteration_limit";
 }
 
@@ -2047,7 +2595,9 @@ export type Mode = "readonly" | "readandwrite";
 
 /** A ref of the shadow repository that named a lost commit. */
 export interface MovedRef {
+  /** The ref. */
   ref: string;
+  /** What it named. */
   was: string;
   /** The checkpoint that it names now; null if the ref was removed. */
   now: string | null;
@@ -2057,23 +2607,33 @@ export type Movement = "back" | "undo" | "redo" | "retry";
 
 /** The message about a rollback that an agent gets at its next step: target and reason. */
 export interface Notice {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** Which way the rollback went: `back`, `undo`, `redo` or `retry`. */
   direction: Direction;
+  /** The checkpoint that is restored. */
   target: Coordinate;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
+  /** The reason that the person gave. */
   reason?: string;
 }
 
 export type OnRunning = "refuse" | "stop" | "pause";
 
+/** A field by which rows are ordered. */
 export interface Order {
+  /** A dotted path into the event. */
   field: string;
+  /** `asc` or `desc`. */
   direction?: string;
 }
 
 /** The execution that a branch was made from, and the moment in it. */
 export interface Origin {
+  /** The execution directory. */
   executionPath: string;
   /** In the journal of that execution. */
   coordinate: Coordinate;
@@ -2091,41 +2651,63 @@ export interface OutputFiles {
 export interface PastView {
   /** The checkpoint whose files are shown; null before the first checkpoint. */
   coordinate: Coordinate | null;
+  /** The files. */
   tree: TreeFile[];
   /** Of all selected files, over all pages. */
   stats: TreeStats;
   /** Null on later pages, and if the journal does not reach back to the moment. */
   state: State | null;
+  /** The `seq`s from the start of the run to the moment. */
   events: EventSlice | null;
+  /** The first page of the comparison with the preceding checkpoint. */
   previous?: DiffPage;
+  /** The first page of the comparison with the work tree. */
   now?: DiffPage;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
 /** A tool call that waits for permission. */
 export interface PendingPermission {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The id of the request. */
   requestId: string;
+  /** The tool. */
   toolName: string;
+  /** The arguments of the call. */
   toolInput: Record<string, unknown>;
+  /** When `onTimeout` decides. */
   expiresAt: string;
+  /** Why a client is asked. */
   reason: string;
 }
 
-/** Allow or deny the tool call that an agent requested. */
+/**
+ * Allow or deny the tool call that an agent requested.
+ *
+ * The reply is sent when the decision is journaled and the agent has it.
+ */
 export interface PermissionAnswer {
+  /** The id of the request. */
   requestId: string;
+  /** `allow` or `deny`. */
   decision: "allow" | "deny";
   /** Sent to the agent if the call is denied. */
   message?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** A tool call waits for permission; `permission.answer` allows or denies it. */
 export interface PermissionRequested {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The id of the request. */
   requestId: string;
+  /** The tool. */
   toolName: string;
+  /** The arguments of the call. */
   toolInput: Record<string, unknown>;
   /** The time at which it is decided without an answer. */
   expiresAt: string;
@@ -2133,14 +2715,24 @@ export interface PermissionRequested {
   reason: string;
 }
 
-/** A call was allowed or denied; durable before the agent gets the answer. */
+/**
+ * A call was allowed or denied; durable before the agent gets the answer.
+ *
+ * `by` says whether a pattern of the hank (`rule`), a client, the time limit, or the end of the
+ * agent has decided.
+ */
 export interface PermissionResolved {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The id of the request. */
   requestId: string;
+  /** The tool. */
   toolName: string;
+  /** `allow` or `deny`. */
   decision: "allow" | "deny";
   /** `ended`: the agent, its codon or the server ended, or the agent withdrew the request. */
   by: "client" | "ended" | "policy" | "timeout";
+  /** The client. */
   clientId?: string;
   /** The pattern or the name of the field that decided. */
   rule?: string;
@@ -2162,8 +2754,10 @@ export interface Permissions {
   onTimeout?: "allow" | "deny";
 }
 
+/** Send `pong` to the sender. */
 export type Ping = Record<string, never>;
 
+/** Send `pong` to all clients, with the id of the sender. */
 export type PingBroadcast = Record<string, never>;
 
 /**
@@ -2183,8 +2777,11 @@ export interface PlanChanged {
 
 /** One codon that will run or has run; loops are unrolled, one iteration at a time. */
 export interface PlanEntry {
+  /** The codon, as in the hank. */
   codon: Codon;
+  /** Its id in the plan. */
   codonId: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
 }
 
@@ -2194,20 +2791,29 @@ export interface PlanEntry {
  * The journal has it as `PlanChanged` wherever a plan was set before.
  */
 export interface PlanSet {
+  /** The plan. */
   executionPlan: PlanEntry[];
 }
 
+/** The answer to `ping`; with `clientId`, the `ping.broadcast` of that client. */
 export interface Pong {
+  /** `pong`. */
   message: string;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
+  /** The sender of a `ping.broadcast`. */
   clientId?: string;
 }
 
 /** The rig is being set up; there is no agent yet. */
 export interface PreparingCodon {
+  /** The status. */
   status: "preparing";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
@@ -2217,8 +2823,11 @@ export interface PreparingCodon {
 
 /** Why a server is degraded. */
 export interface Problem {
+  /** `INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`. */
   code: ProblemCode;
+  /** A sentence for people. */
   message: string;
+  /** The time at which it began. */
   since: string;
 }
 
@@ -2226,23 +2835,33 @@ export type ProblemCode = "INSUFFICIENT_SPACE" | "OUT_OF_DESCRIPTORS";
 
 export type ProgressUnit = "files" | "bytes" | "objects" | "checkpoints";
 
+/** The frontmatter of a prompt file. */
 export interface PromptMetadata {
+  /** The name. */
   name?: string;
+  /** For people. */
   description?: string;
+  /** Any words. */
   tags?: string[];
+  /** The version of the prompt. */
   version?: string;
+  /** The author. */
   author?: string;
 }
 
 /** `prune.intent`: durable before a checkpoint is pruned, removed after the last event. */
 export interface PruneIntent {
+  /** The checkpoints. */
   checkpoints: string[];
+  /** The time at which it began. */
   startedAt: string;
 }
 
 /** The content of `redact.intent`: a redaction that is not confirmed or undone. */
 export interface RedactIntent {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** How far it is. */
   phase: "confirming" | "exchanging" | "pending" | "undoing";
   /** The number of each is its name in `redaction/old` and `redaction/new`. */
   files: ReplacedFile[];
@@ -2252,7 +2871,9 @@ export interface RedactIntent {
 
 /** The record of a redaction, kept in `redactions/`. */
 export interface RedactionRecord {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** The time, in UTC with milliseconds. */
   timestamp: string;
   /** Names of rules, variables or paths; never a value. */
   removed: string[];
@@ -2270,9 +2891,11 @@ export interface RedactionRecord {
 
 /** One aggregate over all matching events, or over each group of them. */
 export interface Reduction {
+  /** The aggregate: `count`, `sum`, `avg`, `min`, `max` or `collect`. */
   type: string;
   /** Required by every aggregate except `count`. */
   field?: string;
+  /** One row for each combination of these fields. */
   groupBy?: string[];
 }
 
@@ -2288,25 +2911,37 @@ export interface ReplacedFile {
 
 /** Show a past moment: that of a checkpoint, or that right after an event. */
 export interface ReplayView {
+  /** The checkpoint to show; excludes `seq`. */
   checkpointSha?: string;
+  /** Show the moment right after this event; excludes `checkpointSha`. */
   seq?: number;
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
+  /** Comparisons to include: with the preceding checkpoint, with the work tree. */
   compare?: Comparison[];
   /** Maximum number of files in one reply; 0 omits the tree. */
   limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
   cursor?: string;
 }
 
 /** The numbers of files in the lists of a rollback report. */
 export interface ReportTotals {
+  /** The number of added files. */
   added: number;
+  /** The number of updated files. */
   updated: number;
+  /** The number of removed files. */
   removed: number;
+  /** The number of kept files. */
   kept: number;
+  /** The number of conflicts. */
   conflicts: number;
+  /** The number of skipped paths. */
   skipped: number;
   /** Of the added, updated and removed files. */
   bytes: number;
+  /** The number of paths that cannot be restored. */
   cannotRestore?: number;
 }
 
@@ -2323,10 +2958,15 @@ export interface RestoreWarning {
   sentence: string;
 }
 
+/** Sums of the state after a transition. */
 export interface ResultingState {
+  /** The current run, if any. */
   currentRunId: string | null;
+  /** The number of runs. */
   runCount: number;
+  /** The cost so far, in US dollars. */
   totalCost: number;
+  /** The cost of the current run, in US dollars. */
   currentRunCost: number;
 }
 
@@ -2342,7 +2982,9 @@ export interface RetryConfig {
 
 /** A shell command that runs in the work tree before the agent starts. */
 export interface RigCommand {
+  /** Which of the alternatives this is. */
   type: "command";
+  /** The command. */
   command: CommandSpec;
   /** If true, a failure is reported and ignored. */
   allowFailure?: boolean;
@@ -2350,7 +2992,9 @@ export interface RigCommand {
 
 /** A copy of a file or folder of the hank into the work tree before the agent starts. */
 export interface RigCopy {
+  /** Which of the alternatives this is. */
   type: "copy";
+  /** What is copied, and where to. */
   copy: CopySpec;
   /** If true, a failure is reported and ignored. */
   allowFailure?: boolean;
@@ -2360,92 +3004,165 @@ export interface RigCopy {
 
 export type RigItem = RigCopy | RigCommand;
 
+/** A line of the output of a rig's command, at most 500 characters of it. */
 export interface RigOutput {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Where it was written to: `stdout` or `stderr`. */
   stream: "stderr" | "stdout";
+  /** The line, without its end. */
   line: string;
+  /** The position of the command in the rig, from 0. */
   commandIndex: number;
 }
 
+/** The rig of a codon is set up. */
 export interface RigSetupCompleted {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** `command`, or `commands` if there are several operations. */
   rigType: "command" | "commands";
+  /** The number of operations. */
   commandCount: number;
+  /** How long it took, in milliseconds. */
   durationMs: number;
+  /** The checkpoint of the result. */
   createdCheckpoint: boolean;
 }
 
+/** An operation of a rig failed. */
 export interface RigSetupFailed {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** How it failed. */
   failureType: "command_failed" | "other" | "timeout";
+  /** Whether `allowFailure` lets the codon continue. */
   ignored: boolean;
+  /** The exit code of the process; -1 if there was none. */
   exitCode?: number;
+  /** The position of the command in the rig, from 0. */
   commandIndex?: number;
+  /** A sentence for people. */
   message?: string;
 }
 
+/**
+ * A rollback has restored files that were archived after its target and are in no checkpoint.
+ *
+ * `codonId` is the sha of the target, as in Hankweave. An undo archives the files again, with
+ * `archive.completed`.
+ */
 export interface RollbackArchiveRestore {
   /** The target's sha, as in Hankweave. */
   codonId: string;
+  /** The paths that were restored. */
   restoredPaths: string[];
+  /** The status. */
   status: "completed" | "failed" | "partial";
+  /** The paths that could not be moved, each with its error. */
   failedPaths?: FailedPath[];
 }
 
+/** A codon that a rollback undoes; at last, the target. */
 export interface RollbackCodonCheckpoint {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string | null;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The checkpoint. */
   checkpoint: string;
+  /** The kind of the checkpoint. */
   checkpointType: string;
+  /** A sentence for people. */
   message: string;
 }
 
+/**
+ * A rollback is complete: files, run and plan are those of the target.
+ *
+ * The exception is `report.cannotRestore`, with as many paths as `exceptions` says. If the content
+ * of one differs, `autoRestart` is false.
+ */
 export interface RollbackCompleted {
+  /** The run before the rollback. */
   fromRun: string;
+  /** The run after the rollback; null if only files were restored. */
   toRun: string;
+  /** The checkpoint. */
   checkpoint: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string | null;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The kind of the checkpoint. */
   checkpointType: string;
+  /** Whether the rest of the plan runs afterwards. */
   autoRestart: boolean;
+  /** What the rollback changed. */
   report?: RollbackReport;
+  /** The id of the operation, in everything that concerns it. */
   operationId?: string;
+  /** Which way the rollback went: `back`, `undo`, `redo` or `retry`. */
   direction?: Movement;
+  /** The reason. */
   reason?: string;
   /** The number of paths that could not be restored; see `report.cannotRestore`. */
   exceptions?: number;
 }
 
-/** A rollback has begun but could not finish: the disk is full, or it was given up. */
+/**
+ * A rollback has begun but could not finish.
+ *
+ * The disk is full: it is finished when there is space. Or it was given up, because its target is
+ * gone, or because a checkpoint, a codon or another rollback followed it. The message says where
+ * the previous files are.
+ */
 export interface RollbackFailed {
+  /** The checkpoint that is restored. */
   target: Coordinate;
+  /** A sentence for people. */
   message: string;
 }
 
 /** `rollback.intent`: durable before the first file changes, removed after the last event. */
 export interface RollbackIntent {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
   /** The checkpoint to restore; for an undo, the safety checkpoint of the undone rollback. */
   target: CheckpointRecord;
+  /** The safety checkpoint. */
   safety: CheckpointRecord;
+  /** The position before. */
   source: Coordinate | null;
+  /** The run before the rollback. */
   fromRun: string;
   /** The run that begins; null if only files are restored. */
   toRun: string | null;
+  /** The codon after which work continues; null at the beginning of the plan. */
   afterCodon: string | null;
+  /** The kind of the checkpoint. */
   checkpointType: string;
+  /** The codons that are undone, the newest first. */
   codonsToProcess: string[];
+  /** Whether the rest of the plan runs afterwards. */
   autoRestart: boolean;
+  /** The time at which it began. */
   startedAt: string;
+  /** Which way the rollback went: `back`, `undo`, `redo` or `retry`. */
   direction?: Movement;
   /** Where work continues, if that is not the target's own coordinate. */
   place?: Coordinate;
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
   /** Paths to leave unchanged; base64 in the file, because names may not be text. */
   keep?: string[];
+  /** The files that people changed. */
   edits?: Record<string, string>;
+  /** The people's edits that are in force again. */
   restoredEdits?: Record<string, string>;
+  /** The reason. */
   reason?: string;
+  /** Whether the memory of agents and sentinels is restored, too. */
   rewindMemory?: boolean;
   /** The operation that this one undoes. */
   undone?: string;
@@ -2455,31 +3172,49 @@ export interface RollbackIntent {
   contested?: string[];
 }
 
-/** Report what a rollback would do; exactly one target, or none for the last success. */
+/**
+ * Report what a rollback would do, without changing anything.
+ *
+ * Without a target it is the last success.
+ */
 export interface RollbackPreview {
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha?: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
+  /** Which checkpoint of the codon; by default, `end`. */
   checkpointType?: CodonCheckpointType;
   /** The target is that of `rollback.undo` or `rollback.redo`. */
   direction?: "redo" | "undo";
+  /** Files and folders, relative to the work tree. */
   paths?: string[];
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** Whether the memory of agents and sentinels is restored, too. */
   rewindMemory?: boolean;
   /** Include unified diffs of the files it would change. */
   patch?: boolean;
 }
 
+/** A step of a rollback: one for each undone codon, the newest first, and one for the target. */
 export interface RollbackProgress {
+  /** The step, from 1. */
   currentStep: number;
+  /** The number of steps. */
   totalSteps: number;
+  /** A sentence for people. */
   message: string;
 }
 
 /** Redo the rollback that was undone last. */
 export interface RollbackRedo {
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** The reason. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
@@ -2490,17 +3225,23 @@ export interface RollbackRedo {
  * `safety` to `target` after a rollback, and from `target` to the work tree before it.
  */
 export interface RollbackReport {
+  /** The checkpoint that is restored. */
   target: Coordinate;
+  /** The position before. */
   source: Coordinate | null;
   /** Holds everything the rollback overwrote or removed; null in a preview, or if nothing was. */
   safety: Coordinate | null;
+  /** Files that the target has and the work tree had not. */
   added: TouchedFile[];
+  /** Files whose content changes. */
   updated: TouchedFile[];
+  /** Files that the target does not have. */
   removed: TouchedFile[];
   /** Files left unchanged because of `keepEdits`. */
   kept: KeptFile[];
   /** Files that a person changed after an agent or rig last wrote them. */
   conflicts: KeptFile[];
+  /** Paths that could not be captured or restored. */
   skipped: KeptFile[];
   /** True if a crash interrupted it and the next start finished it. */
   recovered: boolean;
@@ -2514,82 +3255,132 @@ export interface RollbackReport {
   totals?: ReportTotals;
   /** People's edits that were kept or taken back, and where those are; null if there were none. */
   inWords?: string;
+  /** What the rollback does not take care of. */
   warnings?: RestoreWarning[];
   /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
   cannotRestore?: UnrestoredPath[];
 }
 
+/** The directories of the rig of an undone codon are removed. */
 export interface RollbackRigCleanup {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The codon's name, for people. */
   codonName: string;
+  /** The directories. */
   directories: string[];
+  /** The status. */
   status: "completed" | "failed" | "partial" | "started";
+  /** The directories that were removed. */
   successfulCleanups?: string[];
+  /** The directories that could not be removed. */
   failedCleanups?: FailedDirectory[];
+  /** The error, as a sentence. */
   error?: string;
 }
 
+/**
+ * A rollback is recorded, and files begin to change.
+ *
+ * If it concerns at most 1,000 files, it is sent with the events that follow, when they have
+ * changed.
+ */
 export interface RollbackStarted {
+  /** The run before the rollback. */
   fromRun: string;
+  /** The codon before. */
   fromCodon: string | null;
+  /** The codon of the target. */
   toCodon: string | null;
+  /** The checkpoint that is restored. */
   toCheckpoint: string;
+  /** The kind of the checkpoint. */
   checkpointType: string;
+  /** The codons that are undone, the newest first. */
   codonsToProcess: string[];
+  /** The position before. */
   source?: Coordinate;
+  /** The checkpoint that is restored. */
   target?: Coordinate;
+  /** Whether a start finished or recorded it after a crash. */
   recovered?: boolean;
 }
 
 /** Roll back to a commit: a full sha, or a prefix that is unique among all checkpoints. */
 export interface RollbackToCheckpoint {
+  /** Whether the rest of the plan runs afterwards. */
   autoRestart?: boolean;
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
   /** Restore only these; no run ends or begins. */
   paths?: string[];
   /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** Whether the memory of agents and sentinels is restored, too. */
   rewindMemory?: boolean;
   /** The reason, in a sentence; the agent gets it. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
   checkpointSha: string;
 }
 
-/** Roll back to a checkpoint of the newest execution of a codon in the thread. */
+/**
+ * Roll back to the newest checkpoint of a codon.
+ *
+ * It is searched on the current thread, then on any other run, which the report's `note` names.
+ */
 export interface RollbackToCodon {
+  /** Whether the rest of the plan runs afterwards. */
   autoRestart?: boolean;
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
   /** Restore only these; no run ends or begins. */
   paths?: string[];
   /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** Whether the memory of agents and sentinels is restored, too. */
   rewindMemory?: boolean;
   /** The reason, in a sentence; the agent gets it. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Which checkpoint of the codon: its kind, or `start` or `end`. */
   checkpointType: CodonCheckpointType;
 }
 
-/** Roll back to the newest completed codon of the thread. */
+/**
+ * Roll back to the newest `completed` codon.
+ *
+ * If there is none, the target is the newest rig, otherwise the beginning.
+ */
 export interface RollbackToLastSuccess {
+  /** Whether the rest of the plan runs afterwards. */
   autoRestart?: boolean;
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
   /** Restore only these; no run ends or begins. */
   paths?: string[];
   /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** Whether the memory of agents and sentinels is restored, too. */
   rewindMemory?: boolean;
   /** The reason, in a sentence; the agent gets it. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
-/** An agent got the message about a rollback. */
+/** An agent got the message about a rollback, with its prompt or while it was working. */
 export interface RollbackTold {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The checkpoint that is restored. */
   target: Coordinate;
   /** The message. */
   text: string;
@@ -2599,29 +3390,43 @@ export interface RollbackTold {
 
 /** Undo the last rollback: restore the files and the position in the plan. */
 export interface RollbackUndo {
+  /** What to do about a running codon: refuse, stop it, or pause it meanwhile. */
   onRunning?: OnRunning;
+  /** Keep files that people changed after an agent or rig last wrote them. */
   keepEdits?: boolean;
+  /** The reason. */
   reason?: string;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
 /** A line of work from a start or a rollback to its end. */
 export interface Run {
+  /** The run. */
   runId: string;
   /** Absolute path of the run's logs. */
   runFolder: string;
+  /** Its branch in the shadow repository. */
   gitBranch: string;
+  /** What it started from. */
   startingConditions: StartingConditions;
+  /** Its codons, each with its status. */
   codons: CodonExecution[];
+  /** `running`, `completed`, `failed` or `crashed`. */
   status: RunStatus;
+  /** The time at which it began. */
   startTime: string;
+  /** The process id of the server. */
   serverPid: number;
+  /** The time at which it ended. */
   endTime?: string;
 }
 
 /** A run has ended; it stays current until its server stops or another run begins. */
 export interface RunCompleted {
+  /** The run. */
   runId: string;
+  /** The time at which it ended. */
   endTime: string;
 }
 
@@ -2631,24 +3436,31 @@ export interface RunCompleted {
  * Separate events mark its active codons as failed.
  */
 export interface RunCrashed {
+  /** The run. */
   runId: string;
+  /** The time at which it ended. */
   endTime: string;
+  /** The process id of the server. */
   serverPid: number;
 }
 
 /** A run has ended because its newest codon finally failed. */
 export interface RunFailed {
+  /** The run. */
   runId: string;
+  /** The time at which it ended. */
   endTime: string;
 }
 
 /** A run of an attempt has become a timeline of this execution; it does not become current. */
 export interface RunImported {
+  /** The run. */
   run: Run;
 }
 
 /** A run was started; it is the newest and the current one. */
 export interface RunStarted {
+  /** The run. */
   run: Run;
 }
 
@@ -2656,23 +3468,37 @@ export type RunStatus = "running" | "completed" | "failed" | "crashed";
 
 /** The agent is working. */
 export interface RunningCodon {
+  /** The status. */
   status: "running";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: LoadedSentinels;
+  /** The process id of the agent. */
   claudePid: number;
+  /** The agent's session, whichever agent it is. */
   claudeSessionId: string;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath: string;
+  /** The cost so far, in US dollars. */
   currentCost: number;
+  /** The tokens so far. */
   currentTokens: Tokens;
+  /** How many messages the agent has sent. */
   assistantMessageCount: number;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** The session that it continues. */
   previousSessionId?: string;
+  /** How many times `exhaustWithPrompt` was sent. */
   extensionCount?: number;
   /** The wait for the end of a limit; null while the agent works. */
   wait?: CodonWait;
@@ -2680,15 +3506,21 @@ export interface RunningCodon {
 
 /** runtime.lock: the server of this directory. For information; it does not grant ownership. */
 export interface RuntimeLock {
+  /** The process id of the server. */
   pid: number;
+  /** The current run; null before the first. */
   runId: string | null;
+  /** The time at which it began. */
   startTime: string;
+  /** Updated every 30 s. */
   lastHeartbeat: string;
+  /** The port that the server listens on. */
   port?: number;
 }
 
 /** The built-in deterministic agent, for demonstrations and tests. */
 export interface ScriptedAgentSpec {
+  /** Which of the alternatives this is. */
   type: "scripted";
   /** Path of a JSON script in the hank's directory; by default, the prompt is the script. */
   script?: string;
@@ -2696,9 +3528,11 @@ export interface ScriptedAgentSpec {
 
 /** A secret in a file of a checkpoint; its value is not told. */
 export interface SecretInFile {
+  /** The path, relative to the work tree. */
   path: string;
   /** The format of the key, such as `github-token`, or the name of the variable with the value. */
   rule: string;
+  /** The line, from 1. */
   line: number;
 }
 
@@ -2706,54 +3540,85 @@ export interface SecretInFile {
 export interface SentinelEntry {
   /** A configuration, or the path of its file relative to the hank's directory. */
   sentinelConfig: string | Record<string, unknown>;
+  /** The codon's settings for it. */
   settings?: SentinelSettings;
 }
 
+/** A sentinel has failed. */
 export interface SentinelError {
+  /** The sentinel. */
   sentinelId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
   /** The first three are Hankweave's. */
   errorType: "file-write-failed" | "history-damaged" | "llm-call-failed" | "template-render-failed" | "trigger-failed" | "triggers-dropped";
+  /** A sentence for people. */
   message: string;
+  /** Whether another attempt may help. */
   retriable: boolean;
+  /** How many calls have failed in a row. */
   consecutiveFailureCount: number;
   /** Number of dropped triggers; Hankweave only logs them. */
   dropped?: number;
 }
 
+/** A sentinel observes a codon. */
 export interface SentinelLoaded {
+  /** The sentinel. */
   sentinelId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The model. */
   model: string;
+  /** `event` or `sequence`. */
   triggerType: "event" | "sequence";
+  /** How firings become calls. */
   executionStrategy: string;
+  /** Whether it remembers earlier turns. */
   conversational: boolean;
+  /** `file` or `inline`. */
   source: "file" | "inline";
+  /** The path of its file. */
   sourcePath?: string;
 }
 
+/** A sentinel has answered. */
 export interface SentinelOutput {
+  /** The sentinel. */
   sentinelId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The number of the trigger, from 1. */
   triggerNumber: number;
+  /** `text` or `structured`. */
   outputType: "structured" | "text";
+  /** The answer: a text, an object or a list. */
   content: string | Record<string, unknown> | unknown[];
+  /** The cost, in US dollars. */
   cost: number;
+  /** The tokens. */
   tokens: Record<string, number>;
+  /** How many events it is about. */
   eventCount: number;
 }
 
 /** The files of a sentinel; a name without `/` is in its own folder, a path in agentRoot. */
 export interface SentinelOutputPaths {
+  /** Its log; a name without `/` is in its own folder, any other path in agentRoot. */
   logFile?: string;
+  /** Its newest answer alone; likewise. */
   lastValueFile?: string;
 }
 
 /** The events of a sentinel that clients get; the sentinel decides about absent ones. */
 export interface SentinelReports {
+  /** `sentinel.loaded` and `sentinel.unloaded`. */
   lifecycle?: boolean;
+  /** `sentinel.error`. */
   errors?: boolean;
+  /** `sentinel.output`. */
   outputs?: boolean;
+  /** `sentinel.triggered`. */
   triggers?: boolean;
 }
 
@@ -2761,22 +3626,35 @@ export interface SentinelReports {
 export interface SentinelSettings {
   /** If true, the codon does not start without this sentinel. */
   failCodonIfNotLoaded?: boolean;
+  /** Where it writes; takes precedence over the sentinel's own. */
   outputPaths?: SentinelOutputPaths;
+  /** Which of its events clients get; takes precedence over the sentinel's own. */
   reportToWebsocket?: SentinelReports;
 }
 
 /** The work of one sentinel during one codon; costs in USD. */
 export interface SentinelState {
+  /** The sentinel. */
   id: string;
+  /** The model. */
   model: string;
+  /** When it was loaded. */
   loadedAt: string;
+  /** How many times the model was called. */
   llmCallCount: number;
+  /** How many calls failed. */
   failedLLMCalls: number;
+  /** How many times it was triggered. */
   totalTriggers: number;
+  /** The cost so far, in US dollars. */
   totalCost: number;
+  /** The status. */
   status: "active" | "unloaded";
+  /** When it was unloaded. */
   unloadedAt?: string;
+  /** When it was last called. */
   lastLlmCallAt?: string;
+  /** Why it was unloaded. */
   unloadReason?: string;
   /** Number of triggers without a call: the queue was full, or the codon had ended. */
   droppedTriggers?: number;
@@ -2784,26 +3662,43 @@ export interface SentinelState {
 
 /** The current sentinels of an active codon. */
 export interface SentinelStatesUpdated {
+  /** The run. */
   runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: LoadedSentinels;
 }
 
+/** A sentinel is called. */
 export interface SentinelTriggered {
+  /** The sentinel. */
   sentinelId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The number of the trigger, from 1. */
   triggerNumber: number;
+  /** How firings become calls. */
   strategy: string;
+  /** How many events it is about. */
   eventCount: number;
+  /** How many triggers wait. */
   queueSize: number;
 }
 
+/** A sentinel no longer observes its codon. */
 export interface SentinelUnloaded {
+  /** The sentinel. */
   sentinelId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The reason. */
   reason: "codon-complete" | "consecutive-failures" | "fatal-error" | "shutdown";
+  /** The cost, in US dollars. */
   finalCost: number;
+  /** How many times the model was called. */
   llmCallCount: number;
+  /** The kind of the error that ended it. */
   errorType?: "configuration" | "corruption" | "resource" | "template";
 }
 
@@ -2813,61 +3708,101 @@ export interface SentinelUnloaded {
  * It is journaled as soon as the disk can be written to.
  */
 export interface ServerDegraded {
+  /** The code, for programs. */
   code: ProblemCode;
+  /** A sentence for people. */
   message: string;
+  /** The time at which it began. */
   since: string;
 }
 
-/** Kill agents and exit immediately with code 1; the next start recovers. */
+/** Kill agents and exit immediately with code 1; the next start recovers. There is no reply. */
 export interface ServerForceShutdown {
+  /** The reason, for the log. */
   reason?: string;
 }
 
+/**
+ * Nothing runs until the next command.
+ *
+ * A plan whose last codon was skipped by a person ends with `codon-completed`. After `startup` and
+ * `rollback-completed` the plan may continue by itself.
+ */
 export interface ServerIdle {
+  /** Why nothing runs. */
   reason: "all-codons-completed" | "codon-completed" | "codon-failed" | "rollback-completed" | "startup" | "stopped";
+  /** A sentence for people. */
   message: string;
 }
 
-/** The first event of a connection, and the first line of `hankweave run --json`. */
+/**
+ * The first event of a connection, for this client alone.
+ *
+ * `hankweave run --json` prints it, too, without `id` and `timestamp`.
+ */
 export interface ServerReady {
+  /** The version of the server. */
   serverVersion: string;
+  /** The execution directory. */
   executionPath: string;
+  /** The work tree. */
   agentRootPath: string;
+  /** The data, as agents see it; null if there is none. */
   dataPath: string | null;
+  /** The port that the server listens on. */
   port: number;
+  /** The address of the server. */
   url: string;
+  /** The current run, if any. */
   currentRunId?: string;
+  /** The `seq` of the newest event. */
   lastEventSeq?: number;
   /** The directory that output files are copied to, if any. */
   outputDirectory?: string;
 }
 
-/** A problem is over. */
+/** A problem that `server.degraded` reported is over. */
 export interface ServerRecovered {
+  /** The code, for programs. */
   code: ProblemCode;
+  /** A sentence for people. */
   message: string;
   /** The time at which the problem began. */
   since: string;
 }
 
-/** The server did not run for a while: the machine was suspended, or the process stopped. */
+/**
+ * The server did not run for more than five seconds.
+ *
+ * The machine was suspended, or the process was stopped, frozen or starved. Time limits of agents
+ * exclude this time.
+ */
 export interface ServerResumed {
+  /** How long the server did not run. */
   suspendedSeconds: number;
+  /** `suspended`, or `stopped`. */
   cause: "stopped" | "suspended";
 }
 
 /** Stop the server: end agents, take an `exit` checkpoint, save the state, release the lock. */
 export interface ServerShutdown {
+  /** The reason, for the journal. */
   reason?: string;
 }
 
 /** A server has started on the directory; the fields describe what the last one left. */
 export interface ServerStarted {
+  /** The version of the server. */
   serverVersion: string;
+  /** The process id of the server. */
   pid: number;
+  /** The process id of a server that had died. */
   previousPid?: number;
+  /** How old its last heartbeat was. */
   previousHeartbeatAgeMs?: number;
+  /** Whether another process has that id now. */
   previousPidReused?: boolean;
+  /** The process ids of its agents, which were killed. */
   leftoverAgentsKilled?: number[];
   /** Lock and temporary files in the shadow repository, left by a crash. */
   leftoversRemoved?: string[];
@@ -2877,23 +3812,37 @@ export interface ServerStarted {
 
 /** The reply to `server.status`. */
 export interface ServerStatus {
+  /** The version of the server. */
   serverVersion: string;
+  /** The process id of the server. */
   pid: number;
+  /** The execution directory. */
   executionPath: string;
+  /** The time at which it began. */
   startedAt: string;
+  /** How long the server has run. */
   uptimeMs: number;
+  /** The current run, if any. */
   currentRunId: string | null;
+  /** The running codon, if any. */
   activeCodonId: string | null;
+  /** The codon that the plan continues with; absent at its end. */
   nextCodonId: string | null;
+  /** Whether a rollback is in progress. */
   isRollingBack: boolean;
+  /** The `seq` of the newest event that it includes. */
   lastEventSeq: number;
   /** USD, over all runs. */
   totalCost: number;
+  /** The number of checkpoints. */
   checkpoints: number;
+  /** The number of connected clients. */
   clients: number;
+  /** The content of `runtime.lock`. */
   lock: RuntimeLock;
   /** Size of the shadow repository on disk. */
   storeBytes: number;
+  /** The number of packs in the store. */
   storePacks: number;
   /** Objects outside packs; many of them are packed in the background. */
   storeLooseObjects: number;
@@ -2903,6 +3852,7 @@ export interface ServerStatus {
   problems?: Problem[];
   /** Tool calls that wait for permission, the oldest first. */
   pendingPermissions?: PendingPermission[];
+  /** The tools that agents are offered. */
   agentTools?: AgentToolsGranted;
   /**
    * The limits of the running codon: the lowest of its own budget, its loop's and the hank's;
@@ -2918,63 +3868,95 @@ export interface ServerStatus {
   dataPath?: string;
   /** Whether scans of the work tree look only where something happened, or why not. */
   watch?: WatchStatus;
+  /** How agents can be confined on this machine. */
   confinement?: ConfinementStatus;
   /** What the server still has to do for earlier commands, the oldest first. */
   background?: BackgroundWork[];
 }
 
+/** The server begins to stop in order. */
 export interface ServerStopping {
+  /** The reason. */
   reason: string;
 }
 
 /** Terminal: skipped by a person or its condition, or timed out at its start. */
 export interface SkippedCodon {
+  /** The status. */
   status: "skipped";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The time at which it ended. */
   endTime: string;
+  /** The status in which it was skipped. */
   skippedDuring: ActiveStatus;
+  /** The cost up to that end, in US dollars. */
   partialCost: number;
+  /** The tokens up to that end. */
   partialTokens: Tokens;
+  /** How many messages the agent has sent. */
   assistantMessageCount: number;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: ExecutedSentinels;
+  /** The process id of the agent. */
   claudePid?: number;
+  /** The agent's session, whichever agent it is. */
   claudeSessionId?: string;
+  /** The agent's log, relative to `.hankweave`. */
   claudeLogPath?: string;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
+  /** The checkpoint of its skip. */
   skipCheckpoint?: string;
+  /** The limit of a budget that ended the codon. */
   budgetExceeded?: BudgetExceeded;
   /** The condition that was false. */
   condition?: string;
 }
 
+/** A path that was not captured or restored, with the reason. */
 export interface SkippedFile {
+  /** The path, relative to the work tree. */
   path: string;
+  /** Why. */
   reason: string;
 }
 
+/** What a codon has used. */
 export interface SpentFigures {
+  /** US dollars. */
   dollars: number;
+  /** Seconds of work. */
   timeSeconds: number;
+  /** Tokens that the agent wrote. */
   outputTokens: number;
 }
 
 /** The agent is about to be started. */
 export interface StartingCodon {
+  /** The status. */
   status: "starting";
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The time at which it began. */
   startTime: string;
+  /** The loop and the iteration that it belongs to, if any. */
   loopContext?: LoopContext;
   /** 1 for the first attempt in this run, one more for each retry or redo. */
   attempt?: number;
   /** Time spent waiting for the end of limits; it counts for no budget. */
   waitedMs?: number;
+  /** The sentinels of the codon, with their calls and costs. */
   sentinels: LoadedSentinels;
+  /** The checkpoint after its rig. */
   rigSetupCheckpoint?: string;
   /** A wait for the end of a limit that another execution has met. */
   wait?: CodonWait;
@@ -2988,10 +3970,13 @@ export interface State {
   runs: Run[];
   /** The run of the current server, which may have ended; null if no server is running. */
   currentRunId: string | null;
+  /** The plan: the codons in their order, loops unrolled. */
   executionPlan: PlanEntry[];
+  /** The checkpoint before the first codon. */
   initialCheckpoint?: string;
   /** `SCHEMA_VERSION`; 0 in a file written by Hankweave. */
   schemaVersion?: number;
+  /** The `seq` of the newest event that it includes. */
   lastEventSeq?: number;
   /** Rollbacks that can be undone, the newest last. */
   undo?: Travel[];
@@ -3008,49 +3993,80 @@ export interface State {
   explorations?: Exploration[];
 }
 
-/** state.json could not be used as it was: the source of the state, and the faults found. */
+/**
+ * state.json could not be used as it was, or disagrees with the other files.
+ *
+ * After a `cost_mismatch` the recomputed value is used, also in `state.json`.
+ */
 export interface StateRecovered {
+  /** Where the state was taken from. */
   source: "backup" | "fresh" | "journal" | "primary" | "repository";
+  /** Faults that made a file unusable. */
   errors: ValidationError[];
+  /** Disagreements between files. */
   warnings: ValidationWarning[];
   /** File names of the unreadable originals, which are kept. */
   kept?: string[];
 }
 
+/**
+ * The state of the work, after the handshake, a codon's end and a rollback.
+ *
+ * It is valid up to its `lastEventSeq`; `state.get` has everything.
+ */
 export interface StateSnapshot {
   /**
    * The newest hundred terminal codons of the execution thread, newest first, including failed and
    * skipped ones.
    */
   completedCodons: CodonExecution[];
+  /** Empty in this version. */
   fileTree: FileNode[];
+  /** The cost so far, in US dollars. */
   totalCost: number;
   /** Milliseconds since the server started. */
   totalTime: number;
+  /** Whether a rollback is in progress. */
   isRollingBack: boolean;
+  /** The active codon, if any. */
   currentCodon?: CodonExecution;
+  /** Files that were changed recently. */
   recentFileAccess?: FileAccess;
+  /** The current run, if any. */
   currentRunId?: string;
+  /** The codon that the plan continues with; absent at its end. */
   nextCodonId?: string;
+  /** The `seq` of the newest event that it includes. */
   lastEventSeq?: number;
 }
 
 /** One change of the state; state.json is the fold of all of these. */
 export interface StateTransition {
+  /** The type of the transition. */
   transitionType: string;
+  /** The transition; see files. */
   transition: Transition;
+  /** Sums after it. */
   resultingState: ResultingState;
+  /** The run. */
   runId?: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
 }
 
-/** The store's objects were packed together. */
+/** The store's objects were packed together, in the background or by a gc. */
 export interface StoreConsolidated {
+  /** The number of packs before. */
   packsBefore: number;
+  /** The number of packs afterwards. */
   packsAfter: number;
+  /** The number of loose objects before. */
   looseBefore: number;
+  /** The number of loose objects afterwards. */
   looseAfter: number;
+  /** The size of the store before. */
   bytesBefore: number;
+  /** The size of the store afterwards. */
   bytesAfter: number;
 }
 
@@ -3075,11 +4091,15 @@ export interface StoreFsck {
 export interface StoreGc {
   /** Only report what would be pruned. */
   dryRun?: boolean;
+  /** No remaining checkpoint is older. */
   maxAgeSeconds?: number;
+  /** At most so many checkpoints remain. */
   maxCount?: number;
+  /** The store is at most so large. */
   maxBytes?: number;
   /** Prune only these kinds. */
   kinds?: CheckpointKind[];
+  /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
 
@@ -3091,6 +4111,7 @@ export type StoreOperation = "capture" | "restore" | "gc" | "fsck" | "branch";
  * At most ten a second for each operation, and none for a short operation. Not journaled.
  */
 export interface StoreProgress {
+  /** The operation. */
   operation: StoreOperation;
   /** The same in all events of one operation. */
   operationId: string;
@@ -3100,6 +4121,7 @@ export interface StoreProgress {
   done: number;
   /** Null while it is unknown. */
   total: number | null;
+  /** What `done` and `total` count. */
   unit: ProgressUnit;
   /** The command that requested it; null if the server started it by itself. */
   commandId?: string;
@@ -3113,6 +4135,7 @@ export interface StoreRepair {
   rewritten?: string[];
   /** Checkpoints that were given up, because some of their objects could not be found. */
   lost?: string[];
+  /** Refs that were moved, because what they named is lost. */
   movedRefs?: MovedRef[];
   /** Checkpoints that may have lost permissions and empty folders; their files are complete. */
   unknownPermissions?: string[];
@@ -3120,8 +4143,13 @@ export interface StoreRepair {
   quarantine?: string;
 }
 
-/** Lost objects were restored, or checkpoints with lost objects were given up. */
+/**
+ * Lost objects were restored, or checkpoints with lost objects were given up.
+ *
+ * It is caused by `store.fsck` with `repair`, or by a checkpoint on a branch whose tip is lost.
+ */
 export interface StoreRepaired {
+  /** What was repaired. */
   repair: StoreRepair;
 }
 
@@ -3129,66 +4157,101 @@ export type TerminalCodon = CompletedCodon | FailedCodon | SkippedCodon;
 
 /** The files were restored: by a rollback, the undo of one, or a redo. */
 export interface TimeTravelled {
+  /** Which way the rollback went: `back`, `undo`, `redo` or `retry`. */
   direction: Direction;
   /** The rollback; its `edits` are those it removed. */
   travel: Travel;
+  /** The people's edits that are in force again. */
   restoredEdits?: Record<string, string>;
+  /** The rollback that the next agent is told of. */
   notice?: Notice;
 }
 
 /** Tokens and cost in USD of one message or, with `final`, of the whole codon. */
 export interface TokenUsage {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** Tokens that the model read and that were in no cache. */
   inputTokens: number;
+  /** Tokens that the model wrote. */
   outputTokens: number;
+  /** Tokens that were written to the provider's cache. */
   cacheCreationTokens: number;
+  /** Tokens that were read from the provider's cache. */
   cacheReadTokens: number;
+  /** The cost, in US dollars; 0 if no price is known. */
   totalCost: number;
+  /** The model, as the provider names it. */
   modelId?: string;
+  /** Tokens and cost by model, as the agent reports them. */
   modelUsage?: Record<string, unknown>;
+  /** True for the totals of the codon. */
   final?: boolean;
 }
 
 /** Token counts of one message, codon or run. */
 export interface Tokens {
+  /** Tokens that the model read and that were in no cache. */
   inputTokens: number;
+  /** Tokens that the model wrote. */
   outputTokens: number;
+  /** Tokens that were written to the provider's cache. */
   cacheCreationTokens: number;
+  /** Tokens that were read from the provider's cache. */
   cacheReadTokens: number;
 }
 
+/** A tool has returned. */
 export interface ToolResult {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
+  /** The id of the call. */
   toolUseId: string;
+  /** The tool. */
   toolName: string;
+  /** At most 2,500 characters of the result, then `...`. */
   result: string;
+  /** Whether the result was cut. */
   truncated: boolean;
+  /** Its length in characters. */
   originalLength: number;
+  /** How long the call took. */
   executionTimeMs: number;
+  /** Whether the tool failed. */
   isError: boolean;
 }
 
+/** A file that a rollback changes. */
 export interface TouchedFile {
+  /** The path, relative to the work tree. */
   path: string;
+  /** Its size in the target; of a removed file, its size before. */
   bytes: number;
 }
 
+/** What is known of a frame besides its content. */
 export interface TrafficMetadata {
   /** Bytes of the frame on the wire, before redaction. */
   size: number;
+  /** Why the frame was not JSON. */
   error?: string;
 }
 
 /** One line of websocket.log. */
 export interface TrafficRecord {
+  /** When it was logged. */
   loggedAt: string;
+  /** `in` or `out`. */
   direction: "in" | "out";
+  /** The frame, without secrets. */
   message: unknown;
+  /** What else is known of it. */
   metadata: TrafficMetadata;
 }
 
 /** The facts of a rollback that its undo needs (or of an undo, that its redo needs). */
 export interface Travel {
+  /** The id of the operation, in everything that concerns it. */
   operationId: string;
   /** The checkpoint of everything it changed, as it was before. */
   safety: string;
@@ -3206,24 +4269,31 @@ export interface Travel {
 
 /** Rollbacks can no longer be undone or redone: their safety checkpoints were pruned. */
 export interface TravelsForgotten {
+  /** Rollbacks that can no longer be undone or redone. */
   operationIds: string[];
 }
 
 /** One file of a tree. */
 export interface TreeFile {
+  /** The path, relative to the work tree. */
   path: string;
+  /** The size in bytes. */
   size: number;
   /** Type and permissions as in `st_mode`. */
   mode: number;
 }
 
+/** The sums of a tree. */
 export interface TreeStats {
+  /** The number of files. */
   files: number;
+  /** The size in bytes. */
   bytes: number;
 }
 
 /** A path that a rollback could not restore, or will not be able to. */
 export interface UnrestoredPath {
+  /** The path, relative to the work tree. */
   path: string;
   /** The name of the error, such as `EPERM`; empty if the file changed meanwhile. */
   errno: string;
@@ -3235,12 +4305,17 @@ export interface UnrestoredPath {
 
 /** A fault in state.json that prevents a resume. */
 export interface ValidationError {
+  /** The kind of error. */
   type: "corrupted_data" | "invalid_codon" | "missing_run";
+  /** A sentence for people. */
   message: string;
 }
 
+/** A disagreement between the files of an execution. */
 export interface ValidationWarning {
+  /** The kind of warning. */
   type: "cost_mismatch" | "missing_checkpoint" | "orphaned_folder";
+  /** A sentence for people. */
   message: string;
 }
 
@@ -3278,14 +4353,21 @@ export interface WatchStatus {
   active: boolean;
   /** Why the next scan compares all files; null if it does not. */
   reason: WatchReason | null;
+  /** Scans that compared only what may have changed. */
   watchedScans: number;
+  /** Scans that compared all files. */
   fullScans: number;
 }
 
-/** Files changed; a client that keeps an index of them must refresh it. */
+/**
+ * Files changed; a client that keeps an index of them must refresh it.
+ *
+ * With `total`, `paths` is incomplete: refresh everything.
+ */
 export interface WorkspaceInvalidated {
   /** The first of them: at most 200, and fewer if paths are long. */
   paths: string[];
+  /** The reason. */
   reason: "branch" | "rollback";
   /** Number of changed files, if not all are listed; then a client must refresh everything. */
   total?: number;

@@ -1,7 +1,8 @@
 """The types of Hankweave's wire format and files.
 
 Pure values: no I/O, no clock, no asyncio. msgspec is the only dependency, so that a client can use
-this package without the server. `protocol/README.md` is the reference; tests check its examples.
+this package without the server. `protocol/README.md` and docs/reference describe it; tests check
+their examples.
 
 Modules, in reading order:
 

@@ -48,6 +48,7 @@ class AttemptRecord(Value):
     """The exploration's id, a hyphen and the attempt's number, from 1."""
     variant: Variant = AS_THE_HANK
     status: AttemptStatus = "waiting"
+    """`waiting`, `running`, `completed`, `failed` or `discarded`."""
     execution_path: str | None = None
     """Its execution; null until it is made."""
     run_id: RunId | None = None
@@ -57,6 +58,7 @@ class AttemptRecord(Value):
     checkpoint_sha: Sha | None = None
     """Its result: a checkpoint of the parent, to compare and to adopt."""
     score: float | None = None
+    """The score: the higher, the better."""
     message: str | None = None
     """Why it failed, or why it has no score."""
     max_dollars: float | None = None
@@ -77,6 +79,7 @@ class JudgedReason(Value):
 
     attempt_id: str
     text: str
+    """The reason, as the judge gave it."""
 
 
 class Judgement(Value):
@@ -105,11 +108,15 @@ class Exploration(Value):
     codon_id: CodonId
     """The first codon that they run."""
     attempts: tuple[AttemptRecord, ...]
+    """The attempts."""
     rest: bool = False
+    """Whether the rest of the plan is tried, and not only one codon."""
     score: str | None = None
+    """The command that scores an attempt."""
     judge: str | None = None
     """A model that compares the results, for attempts whose scores are equal."""
     judgement: Judgement | None = None
+    """The verdict of the judge about equal scores."""
     parallel: int = 1
     """How many attempts run at the same time."""
     max_dollars: float | None = None
@@ -121,6 +128,7 @@ class Exploration(Value):
     planned: bool = False
     """True if the plan began it: the plan continues when its best attempt is adopted."""
     ended_at: str | None = None
+    """The time at which it ended."""
 
     @property
     def best(self) -> AttemptRecord | None:

@@ -70,7 +70,9 @@ class Command(Value):
     """A command frame."""
 
     id: CommandId
+    """An id that the client chooses; new for each command."""
     type: str
+    """The command."""
     data: CommandData
 
 
@@ -85,60 +87,70 @@ Paths = tuple[Annotated[str, Meta(min_length=1)], ...]
 
 
 class CodonStart(CommandData):
-    """Start an entry of the plan."""
+    """Start an entry of the plan. A codon that waits for the end of a limit continues."""
 
     TYPE: ClassVar[str] = "codon.start"
     codon_id: CodonId
     skip_pre_commands: bool = False
+    """Do not set up its rig."""
     expected_run_id: RunId | None = None
 
 
 class CodonNext(AnsweredCommand[CodonChosen]):
-    """Start the next codon of the thread."""
+    """Start the next codon of the plan."""
 
     TYPE: ClassVar[str] = "codon.next"
     expected_run_id: RunId | None = None
 
 
 class CodonSkip(CommandData):
-    """Stop the active codon; it ends as `skipped` and the plan continues after it."""
+    """Stop the running codon; it ends as `skipped`, and the plan continues after it."""
 
     TYPE: ClassVar[str] = "codon.skip"
     expected_run_id: RunId | None = None
 
 
 class CodonRedo(AnsweredCommand[CodonChosen]):
-    """Run the newest codon of the thread again."""
+    """Run the newest codon again, in a new run; files are not changed."""
 
     TYPE: ClassVar[str] = "codon.redo"
     expected_run_id: RunId | None = None
 
 
 class CodonForceStop(CommandData):
-    """Kill the active codon; it ends as `failed` and the server becomes idle."""
+    """Kill the running codon; it ends as `failed`, and the server becomes idle."""
 
     TYPE: ClassVar[str] = "codon.forceStop"
     reason: str | None = None
+    """The reason, for the journal."""
     expected_run_id: RunId | None = None
 
 
 class PermissionAnswer(CommandData, kw_only=True):
-    """Allow or deny the tool call that an agent requested."""
+    """Allow or deny the tool call that an agent requested.
+
+    The reply is sent when the decision is journaled and the agent has it.
+    """
 
     TYPE: ClassVar[str] = "permission.answer"
     request_id: str
     decision: Literal["allow", "deny"]
+    """`allow` or `deny`."""
     message: Annotated[str, Meta(max_length=2000)] | None = None
     """Sent to the agent if the call is denied."""
     expected_run_id: RunId | None = None
 
 
 class ListCheckpoints(AnsweredCommand[CheckpointPage]):
+    """List checkpoints, the newest first."""
+
     TYPE: ClassVar[str] = "checkpoint.list"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
     run_id: RunId | None = None
+    """Only those of this run."""
     kinds: tuple[CheckpointKind, ...] | None = None
+    """The kinds to include; by default, all."""
     limit: Annotated[int, Meta(ge=1)] | None = None
     cursor: str | None = None
 
@@ -152,6 +164,7 @@ class CheckpointCreate(AnsweredCommand[CheckpointRecord]):
 
     TYPE: ClassVar[str] = "checkpoint.create"
     label: Label | None = None
+    """Its description; it becomes part of the commit message, without secrets."""
     expected_run_id: RunId | None = None
 
 
@@ -171,7 +184,9 @@ class CheckpointDiff(LookCommand[DiffPage], kw_only=True):
 
     TYPE: ClassVar[str] = "checkpoint.diff"
     from_sha: str = field(name="from")
+    """The checkpoint to compare: its sha, or a unique prefix."""
     to_sha: str | None = field(name="to", default=None)
+    """The other checkpoint; by default, the work tree."""
     paths: tuple[str, ...] | None = None
     """Files or folders; by default, all."""
     patch: bool = False
@@ -186,6 +201,7 @@ class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
     checkpoint_sha: str
     path: str
     offset: Annotated[int, Meta(ge=0)] = 0
+    """The first byte."""
     length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
     """By default, up to the end; an error if that is more than MAX_RANGE."""
 
@@ -195,9 +211,12 @@ class ReplayView(LookCommand[PastView]):
 
     TYPE: ClassVar[str] = "replay.view"
     checkpoint_sha: str | None = None
+    """The checkpoint to show; excludes `seq`."""
     seq: Annotated[int, Meta(ge=0)] | None = None
+    """Show the moment right after this event; excludes `checkpointSha`."""
     paths: tuple[str, ...] | None = None
     compare: tuple[Comparison, ...] = ()
+    """Comparisons to include: with the preceding checkpoint, with the work tree."""
     limit: Annotated[int, Meta(ge=0)] | None = None
     """Maximum number of files in one reply; 0 omits the tree."""
     cursor: str | None = None
@@ -213,7 +232,9 @@ class CheckpointPin(AnsweredCommand[CheckpointRecord]):
     checkpoint_sha: str
     """A full sha, or a prefix that is unique among all checkpoints."""
     pinned: bool
+    """True to keep it, false to allow its pruning again."""
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    """One line of printable characters; it replaces an earlier name."""
     expected_run_id: RunId | None = None
 
 
@@ -228,8 +249,11 @@ class StoreGc(AnsweredCommand[GcReport]):
     dry_run: bool = False
     """Only report what would be pruned."""
     max_age_seconds: Annotated[int, Meta(ge=0, le=LONGEST_AGE_SECONDS)] | None = None
+    """No remaining checkpoint is older."""
     max_count: Annotated[int, Meta(ge=0)] | None = None
+    """At most so many checkpoints remain."""
     max_bytes: Annotated[int, Meta(ge=0)] | None = None
+    """The store is at most so large."""
     kinds: tuple[CheckpointKind, ...] | None = None
     """Prune only these kinds."""
     expected_run_id: RunId | None = None
@@ -271,15 +295,22 @@ class RollbackToCheckpoint(RollbackCommand, kw_only=True):
 
 
 class RollbackToCodon(RollbackCommand, kw_only=True):
-    """Roll back to a checkpoint of the newest execution of a codon in the thread."""
+    """Roll back to the newest checkpoint of a codon.
+
+    It is searched on the current thread, then on any other run, which the report's `note` names.
+    """
 
     TYPE: ClassVar[str] = "rollback.toCodon"
     codon_id: CodonId
     checkpoint_type: CodonCheckpointType
+    """Which checkpoint of the codon: its kind, or `start` or `end`."""
 
 
 class RollbackToLastSuccess(RollbackCommand, kw_only=True):
-    """Roll back to the newest completed codon of the thread."""
+    """Roll back to the newest `completed` codon.
+
+    If there is none, the target is the newest rig, otherwise the beginning.
+    """
 
     TYPE: ClassVar[str] = "rollback.toLastSuccess"
 
@@ -305,13 +336,17 @@ class RollbackRedo(AnsweredCommand[RollbackReport]):
 
 
 class RollbackPreview(AnsweredCommand[RollbackReport]):
-    """Report what a rollback would do; exactly one target, or none for the last success."""
+    """Report what a rollback would do, without changing anything.
+
+    Without a target it is the last success.
+    """
 
     TYPE: ClassVar[str] = "rollback.preview"
     MUTATES: ClassVar[bool] = False
     checkpoint_sha: str | None = None
     codon_id: CodonId | None = None
     checkpoint_type: CodonCheckpointType | None = None
+    """Which checkpoint of the codon; by default, `end`."""
     direction: Literal["undo", "redo"] | None = None
     """The target is that of `rollback.undo` or `rollback.redo`."""
     paths: Paths | None = None
@@ -387,6 +422,7 @@ class ExplorationCompare(LookCommand[DiffPage], kw_only=True):
     TYPE: ClassVar[str] = "exploration.compare"
     attempt_id: str
     other_id: str | None = None
+    """The other attempt; by default, the checkpoint where the attempt began."""
     paths: tuple[str, ...] | None = None
     patch: bool = False
     limit: Annotated[int, Meta(ge=1)] | None = None
@@ -428,26 +464,32 @@ class ExplorationDiscard(AnsweredCommand[Exploration]):
     TYPE: ClassVar[str] = "exploration.discard"
     exploration_id: str
     attempt_id: str | None = None
+    """Only this attempt."""
     expected_run_id: RunId | None = None
 
 
 class Ping(CommandData):
+    """Send `pong` to the sender."""
+
     TYPE: ClassVar[str] = "ping"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
 class PingBroadcast(CommandData):
+    """Send `pong` to all clients, with the id of the sender."""
+
     TYPE: ClassVar[str] = "ping.broadcast"
 
 
 class HistorySync(CommandData):
-    """Send the journal to the sender, or the events after `since_seq`."""
+    """Send the journal as `history.batch` events, at most 200 lines and about 256 KiB each."""
 
     TYPE: ClassVar[str] = "history.sync"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
     since_seq: Annotated[int, Meta(ge=0)] = 0
+    """Only events after this one."""
 
 
 class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
@@ -457,6 +499,7 @@ class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
     where: Where | None = None
+    """A condition, or a list of conditions that must all hold."""
     since: Moment | None = None
     """Only events after this seq, or from this time on."""
     until: Moment | None = None
@@ -468,19 +511,26 @@ class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     ancestors_of: int | None = None
     """Only direct and indirect causes of this seq."""
     select: tuple[str, ...] | None = None
+    """The fields of the rows to return; by default, whole events."""
     order_by: Order | tuple[Order, ...] | None = None
+    """The order of the rows; by default, that of the journal."""
     reduce: Reduction | None = None
+    """An aggregate to return instead of events."""
     limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
     cursor: str | None = None
 
 
 class GetState(AnsweredCommand[State]):
+    """Return the whole state, as in `state.json`."""
+
     TYPE: ClassVar[str] = "state.get"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
 class GetServerStatus(AnsweredCommand[ServerStatus]):
+    """Return the server's problems, lock, sizes and settings."""
+
     TYPE: ClassVar[str] = "server.status"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
@@ -492,14 +542,16 @@ class ServerShutdown(CommandData):
     TYPE: ClassVar[str] = "server.shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True
     reason: str = "client request"
+    """The reason, for the journal."""
 
 
 class ServerForceShutdown(CommandData):
-    """Kill agents and exit immediately with code 1; the next start recovers."""
+    """Kill agents and exit immediately with code 1; the next start recovers. There is no reply."""
 
     TYPE: ClassVar[str] = "server.force_shutdown"
     DURING_ROLLBACK: ClassVar[bool] = True
     reason: str = "client force request"
+    """The reason, for the log."""
 
 
 COMMANDS: Registry[CommandData] = Registry(

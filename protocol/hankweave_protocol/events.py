@@ -47,13 +47,17 @@ class Event(Value, kw_only=True):
     """One line of the journal, and one frame on the wire."""
 
     id: str
+    """A UUID."""
     seq: EventSeq = EventSeq(0)
     """0, and omitted, for an event that is not journaled."""
     timestamp: str
     type: str
+    """The event."""
     data: EventData
     run_id: RunId | None = None
+    """The run that it concerns, if known."""
     codon_id: CodonId | None = None
+    """The codon that it concerns, if known."""
     causes: tuple[int | str, ...] = ()
     """Seqs of the events, or the id of the command, that caused this one."""
 
@@ -62,23 +66,36 @@ class Event(Value, kw_only=True):
 
 
 class ServerReady(EventData):
-    """The first event of a connection, and the first line of `hankweave run --json`."""
+    """The first event of a connection, for this client alone.
+
+    `hankweave run --json` prints it, too, without `id` and `timestamp`.
+    """
 
     TYPE: ClassVar[str] = "server.ready"
     JOURNALED: ClassVar[bool] = False
     server_version: str
     execution_path: str
     agent_root_path: str
+    """The work tree."""
     data_path: str | None
+    """The data, as agents see it; null if there is none."""
     port: int
     url: str
+    """The address of the server."""
     current_run_id: RunId | None = None
     last_event_seq: int = 0
+    """The `seq` of the newest event."""
     output_directory: str | None = None
     """The directory that output files are copied to, if any."""
 
 
 class ServerIdle(EventData):
+    """Nothing runs until the next command.
+
+    A plan whose last codon was skipped by a person ends with `codon-completed`. After `startup` and
+    `rollback-completed` the plan may continue by itself.
+    """
+
     TYPE: ClassVar[str] = "server.idle"
     reason: Literal[
         "startup",
@@ -88,6 +105,7 @@ class ServerIdle(EventData):
         "rollback-completed",
         "stopped",
     ]
+    """Why nothing runs."""
     message: str
 
 
@@ -98,9 +116,13 @@ class ServerStarted(EventData):
     server_version: str
     pid: int
     previous_pid: int | None = None
+    """The process id of a server that had died."""
     previous_heartbeat_age_ms: int | None = None
+    """How old its last heartbeat was."""
     previous_pid_reused: bool = False
+    """Whether another process has that id now."""
     leftover_agents_killed: tuple[int, ...] = ()
+    """The process ids of its agents, which were killed."""
     leftovers_removed: tuple[str, ...] = ()
     """Lock and temporary files in the shadow repository, left by a crash."""
     containment: Literal["cgroup", "subreaper"] | None = None
@@ -108,6 +130,8 @@ class ServerStarted(EventData):
 
 
 class ServerStopping(EventData):
+    """The server begins to stop in order."""
+
     TYPE: ClassVar[str] = "server.stopping"
     reason: str
 
@@ -125,7 +149,7 @@ class ServerDegraded(EventData):
 
 
 class ServerRecovered(EventData):
-    """A problem is over."""
+    """A problem that `server.degraded` reported is over."""
 
     TYPE: ClassVar[str] = "server.recovered"
     code: ProblemCode
@@ -135,19 +159,30 @@ class ServerRecovered(EventData):
 
 
 class ServerResumed(EventData):
-    """The server did not run for a while: the machine was suspended, or the process stopped."""
+    """The server did not run for more than five seconds.
+
+    The machine was suspended, or the process was stopped, frozen or starved. Time limits of agents
+    exclude this time.
+    """
 
     TYPE: ClassVar[str] = "server.resumed"
     suspended_seconds: float
+    """How long the server did not run."""
     cause: Literal["suspended", "stopped"]
+    """`suspended`, or `stopped`."""
 
 
 class ClockJumped(EventData):
-    """The wall clock was set: timestamps before and after this event are not comparable."""
+    """The wall clock was set by more than two seconds.
+
+    Timestamps before and after are not comparable: use `seq`.
+    """
 
     TYPE: ClassVar[str] = "clock.jumped"
     seconds: float
+    """By how much."""
     direction: Literal["forward", "back"]
+    """`forward` or `back`."""
 
 
 class JournalRepaired(EventData):
@@ -155,25 +190,33 @@ class JournalRepaired(EventData):
 
     TYPE: ClassVar[str] = "journal.repaired"
     quarantine: str
+    """The file with the removed bytes."""
     bytes: int
 
 
 class StateRecovered(EventData):
-    """state.json could not be used as it was: the source of the state, and the faults found."""
+    """state.json could not be used as it was, or disagrees with the other files.
+
+    After a `cost_mismatch` the recomputed value is used, also in `state.json`.
+    """
 
     TYPE: ClassVar[str] = "state.recovered"
     source: Literal["primary", "backup", "journal", "repository", "fresh"]
+    """Where the state was taken from."""
     errors: tuple[ValidationError, ...]
+    """Faults that made a file unusable."""
     warnings: tuple[ValidationWarning, ...]
+    """Disagreements between files."""
     kept: tuple[str, ...] = ()
     """File names of the unreadable originals, which are kept."""
 
 
 class HankChanged(EventData):
-    """hank.json has changed since this execution began (seed 001, hankHash)."""
+    """hank.json has changed since the last start."""
 
     TYPE: ClassVar[str] = "hank.changed"
     previous_hash: str
+    """The hash before."""
     current_hash: str
 
 
@@ -186,64 +229,93 @@ class HistoryIdentified(EventData):
 
     TYPE: ClassVar[str] = "history.identified"
     finding: HistoryFinding
+    """What was found."""
     message: str
     kept_at: str | None = None
     """The folder with another history that was left as it is."""
 
 
 class DataChanged(EventData):
-    """The execution's data was replaced by other data, at a person's explicit request."""
+    """The execution's data was replaced by other data, because of `--force`."""
 
     TYPE: ClassVar[str] = "data.changed"
     previous_hash: str | None
+    """The hash before; null if there was no data."""
     current_hash: str
     previous_path: str | None
+    """The path before; null if there was no data."""
     current_path: str
+    """The path now."""
 
 
 class Info(EventData):
+    """A remark for people."""
+
     TYPE: ClassVar[str] = "info"
     message: str
+    """The remark."""
 
 
 class ErrorEvent(EventData):
-    """A failure that concerns all clients; a client's own mistake is reported to it alone."""
+    """A failure that concerns all clients.
+
+    Without a `seq` it is the client's own mistake, as a client without `protocolVersion` is told
+    it.
+    """
 
     TYPE: ClassVar[str] = "error"
     message: str
     fatal: bool
+    """Whether the server ends."""
     codon: CodonId | None = None
     severity: Literal["fatal", "codon", "operation", "warning"] | None = None
+    """How much it concerns."""
     context: str | None = None
+    """The operation or part in which it happened."""
     code: str | None = None
 
 
 class FileNode(Value):
+    """A file or folder of a tree."""
+
     name: str
     path: str
     is_directory: bool
+    """Whether it is a folder."""
     children: tuple[FileNode, ...]
+    """The nodes below it."""
     last_modified: str | None = None
     """For files only."""
 
 
 class FileAccess(Value):
+    """A file that was changed recently."""
+
     path: str
+    """The path, relative to the work tree."""
     timestamp: str
 
 
 class StateSnapshot(EventData):
+    """The state of the work, after the handshake, a codon's end and a rollback.
+
+    It is valid up to its `lastEventSeq`; `state.get` has everything.
+    """
+
     TYPE: ClassVar[str] = "state.snapshot"
     completed_codons: tuple[CodonExecution, ...]
     """The newest hundred terminal codons of the execution thread, newest first, including failed
     and skipped ones."""
     file_tree: tuple[FileNode, ...]
+    """Empty in this version."""
     total_cost: float
     total_time: int
     """Milliseconds since the server started."""
     is_rolling_back: bool
     current_codon: CodonExecution | None = None
+    """The active codon, if any."""
     recent_file_access: FileAccess | None = None
+    """Files that were changed recently."""
     current_run_id: RunId | None = None
     next_codon_id: CodonId | None = None
     last_event_seq: int = 0
@@ -256,10 +328,14 @@ class TransitionBody(Value):
 
 
 class ResultingState(Value):
+    """Sums of the state after a transition."""
+
     current_run_id: RunId | None
     run_count: int
+    """The number of runs."""
     total_cost: float
     current_run_cost: float
+    """The cost of the current run, in US dollars."""
 
 
 class StateTransition(EventData):
@@ -267,8 +343,11 @@ class StateTransition(EventData):
 
     TYPE: ClassVar[str] = "state.transition"
     transition_type: str
+    """The type of the transition."""
     transition: TransitionBody
+    """The transition; see files."""
     resulting_state: ResultingState
+    """Sums after it."""
     run_id: RunId | None = None
     codon_id: CodonId | None = None
 
@@ -277,11 +356,17 @@ class StateTransition(EventData):
 
 
 class PromptMetadata(Value):
+    """The frontmatter of a prompt file."""
+
     name: str | None = None
     description: str | None = None
+    """For people."""
     tags: tuple[str, ...] = ()
+    """Any words."""
     version: str | None = None
+    """The version of the prompt."""
     author: str | None = None
+    """The author."""
 
 
 class CodonStartedEvent(EventData):
@@ -293,14 +378,21 @@ class CodonStartedEvent(EventData):
     session_id: str
     start_time: str
     codon_description: str | None = None
+    """The codon's description."""
     previous_session_id: str | None = None
     prompt_metadata: PromptMetadata | None = None
+    """The frontmatter of its first prompt file."""
 
 
 class ExitStatus(Value):
+    """How the process of an agent ended."""
+
     type: Literal["success", "error", "killed"]
+    """How the process ended."""
     code: int | None = None
+    """Its exit code."""
     signal: str | None = None
+    """The signal that ended the process."""
 
 
 class CodonCompletedEvent(EventData):
@@ -309,12 +401,16 @@ class CodonCompletedEvent(EventData):
     TYPE: ClassVar[str] = "codon.completed"
     codon_id: CodonId
     success: bool
+    """Whether it succeeded."""
     cost: float
+    """The cost of all its attempts so far, in US dollars."""
     duration: int
     """Milliseconds."""
     exit_status: ExitStatus
+    """How its agent ended."""
     failure_reason: FailureReason | None = None
     failure_ignored: bool | None = None
+    """Whether `onFailure` lets the plan continue."""
     budget_exceeded: BudgetExceeded | None = None
     skipped: bool | None = None
     """Not in Hankweave: true if a person skipped it."""
@@ -327,39 +423,56 @@ class CodonCompletedEvent(EventData):
 
 
 class CodonExtended(EventData):
+    """An agent has succeeded, and `exhaustWithPrompt` is sent in its session.
+
+    `cumulativeTokens` is input and output together; `tokens` has the four counts.
+    """
+
     TYPE: ClassVar[str] = "codon.extended"
     codon_id: CodonId
     codon_name: str
     extension_number: int
+    """Which extension this is, from 1."""
     exhaust_with_prompt: str
+    """The prompt that was sent."""
     cumulative_tokens: int
     """Sum of input and output tokens. Clients without `protocolVersion` get the four counts, as in
     Hankweave."""
     cumulative_cost: float
+    """The cost so far, in US dollars."""
     tokens: Tokens | None = None
     """The four counts; absent in journals of earlier versions."""
 
 
 class CodonRetrying(EventData):
-    """A codon failed and will be retried, with the files restored to the start of the attempt."""
+    """A codon has failed and will be retried, with the files restored to the start of the attempt.
+
+    `attempt` is the number of the next one.
+    """
 
     TYPE: ClassVar[str] = "codon.retrying"
     codon_id: CodonId
     attempt: int
     """The number of the next attempt."""
     max_attempts: int
+    """How many attempts there are."""
     delay_ms: int
+    """The time until then, in milliseconds."""
     failure_reason: FailureReason
 
 
 class CodonWaiting(EventData):
-    """Not in Hankweave: a codon waits for the end of a limit; its agent has ended."""
+    """A codon waits for the end of a limit of its provider; not in Hankweave.
+
+    Its files are saved and its agent has ended; the same conversation continues at `until`.
+    """
 
     TYPE: ClassVar[str] = "codon.waiting"
     codon_id: CodonId
     until: str
     """When its conversation continues."""
     reason: Literal["usage", "rate", "overload"]
+    """The kind of limit: `usage`, `rate` or `overload`."""
     source: Literal["event", "header", "text", "none", "shared"]
     """As in the state's `wait`."""
     number: int
@@ -370,7 +483,11 @@ class CodonWaiting(EventData):
 
 
 class CodonResumed(EventData):
-    """Not in Hankweave: a codon's wait has ended, and its agent starts again."""
+    """A codon's wait has ended, and its agent starts again; not in Hankweave.
+
+    Its time has come, a client sent `codon.start` or `codon.next`, or another execution with the
+    same account got an answer.
+    """
 
     TYPE: ClassVar[str] = "codon.resumed"
     codon_id: CodonId
@@ -378,12 +495,17 @@ class CodonResumed(EventData):
     """Its time has come, a client sent `codon.start`, or another execution of the account found
     that the limit has ended."""
     waited_ms: int
+    """How long all waits of the codon have taken."""
     session_id: str | None = None
     """The conversation that continues; null if there is none yet."""
 
 
 class CodonWarning(EventData):
-    """Not in Hankweave: a codon is completed, but its work should be checked."""
+    """A codon is about to be completed, but its work should be checked; not in Hankweave.
+
+    `tools-refused`: the agent was refused every tool with which it could have worked (`tools`), by
+    the hank's permissions, by a person, by time, or by its own mode.
+    """
 
     TYPE: ClassVar[str] = "codon.warning"
     codon_id: CodonId
@@ -396,12 +518,17 @@ class CodonWarning(EventData):
 
 
 class AgentConfined(EventData):
-    """Not in Hankweave: the fence around an agent or a command has refused a path."""
+    """The fence around an agent or a command has refused a path; not in Hankweave.
+
+    It is sent once for each path, at most 20 times for a codon.
+    """
 
     TYPE: ClassVar[str] = "agent.confined"
     codon_id: CodonId
     path: str
+    """The path, absolute."""
     operation: Literal["read", "write"]
+    """What was tried: `read` or `write`."""
     setting: str | None
     """The line of the hank that would allow it; null if none can."""
     message: str
@@ -409,10 +536,14 @@ class AgentConfined(EventData):
 
 
 class AssistantAction(EventData):
+    """An agent thinks, writes, or calls a tool."""
+
     TYPE: ClassVar[str] = "assistant.action"
     codon_id: CodonId
     action: Literal["thinking", "message", "tool_use"]
+    """`thinking`, `message` or `tool_use`."""
     content: str
+    """The text, or a summary of the call."""
     tool_name: str | None = None
     tool_input: dict[str, object] | None = None
     tool_use_id: str | None = None
@@ -421,15 +552,22 @@ class AssistantAction(EventData):
 
 
 class ToolResult(EventData):
+    """A tool has returned."""
+
     TYPE: ClassVar[str] = "tool.result"
     codon_id: CodonId
     tool_use_id: str
     tool_name: str
     result: str
+    """At most 2,500 characters of the result, then `...`."""
     truncated: bool
+    """Whether the result was cut."""
     original_length: int
+    """Its length in characters."""
     execution_time_ms: int
+    """How long the call took."""
     is_error: bool
+    """Whether the tool failed."""
 
 
 class PermissionRequested(EventData):
@@ -447,13 +585,18 @@ class PermissionRequested(EventData):
 
 
 class PermissionResolved(EventData, kw_only=True):
-    """A call was allowed or denied; durable before the agent gets the answer."""
+    """A call was allowed or denied; durable before the agent gets the answer.
+
+    `by` says whether a pattern of the hank (`rule`), a client, the time limit, or the end of the
+    agent has decided.
+    """
 
     TYPE: ClassVar[str] = "permission.resolved"
     codon_id: CodonId
     request_id: str
     tool_name: str
     decision: Literal["allow", "deny"]
+    """`allow` or `deny`."""
     by: Literal["policy", "client", "timeout", "ended"]
     """`ended`: the agent, its codon or the server ended, or the agent withdrew the request."""
     client_id: ClientId | None = None
@@ -473,39 +616,56 @@ class TokenUsage(EventData):
     cache_creation_tokens: int
     cache_read_tokens: int
     total_cost: float
+    """The cost, in US dollars; 0 if no price is known."""
     model_id: str | None = None
+    """The model, as the provider names it."""
     model_usage: dict[str, object] | None = None
+    """Tokens and cost by model, as the agent reports them."""
     final: bool | None = None
+    """True for the totals of the codon."""
 
 
 class FileSource(Value):
+    """What or who changed a file."""
+
     kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback", "person", "archive"]
+    """What or who changed the file."""
     tool_use_id: str | None = None
 
 
 class FileUpdated(EventData):
-    """A tracked file has changed (version 2 of Hankweave's event, without the content)."""
+    """A tracked file has changed, whatever changed it.
+
+    It is version 2 of Hankweave's event, without the content.
+    """
 
     TYPE: ClassVar[str] = "file.updated"
     path: str
     filename: str
+    """The name without its folder."""
     action: Literal["created", "modified", "deleted"]
     sha256: str
     """Of the content; empty for a deleted file."""
     bytes: int
     source: FileSource
+    """What changed it."""
     codon_id: CodonId | None = None
 
 
 class ChangedPath(Value):
+    """A changed file."""
+
     path: str
     action: Literal["created", "modified", "deleted"]
 
 
 class ChangedFolder(Value):
+    """A folder, and how many of its files changed."""
+
     folder: str
     """The folder that directly holds the files; empty for the top of the work tree."""
     files: int
+    """How many of its files changed."""
 
 
 class FilesChanged(EventData):
@@ -516,9 +676,13 @@ class FilesChanged(EventData):
 
     TYPE: ClassVar[str] = "files.changed"
     total: int
+    """How many files changed."""
     created: int
+    """How many files were created."""
     modified: int
+    """How many files were changed."""
     deleted: int
+    """How many files were deleted."""
     folders: tuple[ChangedFolder, ...]
     """The folders with the most changed files, at most 20."""
     other_folders: int
@@ -528,6 +692,7 @@ class FilesChanged(EventData):
     paths: tuple[ChangedPath, ...]
     """The first files in the order of their paths: at most 200, and fewer if paths are long."""
     source: FileSource
+    """What changed them."""
     codon_id: CodonId | None = None
 
     @property
@@ -539,8 +704,15 @@ class FilesChanged(EventData):
 
 
 class FiletreeUpdated(EventData):
+    """Tracked files came or went: how they lie now.
+
+    At most 500 of them and 30 KiB, upper levels first. It is sent at a codon's start and end, and
+    at most every five seconds in between.
+    """
+
     TYPE: ClassVar[str] = "filetree.updated"
     tree: tuple[FileNode, ...]
+    """The folders and files."""
     omitted: int = 0
     """Number of files and folders of lower levels that were left out."""
 
@@ -555,25 +727,36 @@ class AgentOutput(EventData):
 
 
 class RigSetupCompleted(EventData):
+    """The rig of a codon is set up."""
+
     TYPE: ClassVar[str] = "rig.setup.completed"
     codon_id: CodonId
     rig_type: Literal["command", "commands"]
+    """`command`, or `commands` if there are several operations."""
     command_count: int
+    """The number of operations."""
     duration_ms: int
     created_checkpoint: bool
+    """The checkpoint of the result."""
 
 
 class RigSetupFailed(EventData):
+    """An operation of a rig failed."""
+
     TYPE: ClassVar[str] = "rig.setup.failed"
     codon_id: CodonId
     failure_type: Literal["command_failed", "timeout", "other"]
+    """How it failed."""
     ignored: bool
+    """Whether `allowFailure` lets the codon continue."""
     exit_code: int | None = None
     command_index: int | None = None
     message: str | None = None
 
 
 class RigOutput(EventData):
+    """A line of the output of a rig's command, at most 500 characters of it."""
+
     TYPE: ClassVar[str] = "rig.output"
     codon_id: CodonId
     stream: Literal["stdout", "stderr"]
@@ -587,8 +770,11 @@ class CheckCompleted(EventData):
     TYPE: ClassVar[str] = "check.completed"
     codon_id: CodonId
     check_index: int
+    """The position of the check, from 0."""
     command: str
+    """The command."""
     passed: bool
+    """Whether it passed."""
     duration_ms: int
     output: str
     """The end of its output on stdout and stderr."""
@@ -601,30 +787,45 @@ class CheckCompleted(EventData):
 
 
 class LoopIterationCompleted(EventData):
+    """An iteration of a loop has ended."""
+
     TYPE: ClassVar[str] = "loop.iteration.completed"
     loop_id: str
     iteration: int
     duration_ms: int
     cost_usd: float
+    """The cost, in US dollars."""
     tokens_used: int
+    """The tokens of the iteration, input and output."""
     is_final: bool
+    """Whether the loop ends."""
     termination_reason: Literal["iteration_limit", "context_exceeded", "budget_exceeded"] | None = (
         None
     )
+    """Why the loop ends."""
 
 
 class FailedPath(Value):
+    """A path that could not be moved."""
+
     path: str
     error: str
 
 
 class ArchiveCompleted(EventData):
+    """What a codon or loop left was moved to `rigArchive`.
+
+    For a loop, `codonId` is its id.
+    """
+
     TYPE: ClassVar[str] = "archive.completed"
     codon_id: CodonId
     archived_paths: tuple[str, ...]
 
 
 class ArchivePartial(EventData):
+    """A part of what a codon or loop left was moved to `rigArchive`; the rest is where it was."""
+
     TYPE: ClassVar[str] = "archive.partial"
     codon_id: CodonId
     archived_paths: tuple[str, ...]
@@ -632,55 +833,89 @@ class ArchivePartial(EventData):
 
 
 class BudgetFigures(Value):
+    """The limits of a codon."""
+
     max_dollars: float | None = None
+    """US dollars."""
     max_time_seconds: float | None = None
+    """Seconds."""
     max_output_tokens: int | None = None
+    """Tokens that the agent writes."""
 
 
 class SpentFigures(Value):
+    """What a codon has used."""
+
     dollars: float
+    """US dollars."""
     time_seconds: float
+    """Seconds of work."""
     output_tokens: int
+    """Tokens that the agent wrote."""
 
 
 class BudgetRow(Value):
+    """What one codon was allowed, and what it has used."""
+
     codon_id: CodonId
     status: Literal["completed", "failed", "skipped", "exceeded", "running"]
     budget: BudgetFigures
+    """What the codon was allowed."""
     actual: SpentFigures
+    """What it has used."""
     loop_context: LoopContext | None = None
 
 
 class BudgetTotals(Value):
+    """The sums of a run."""
+
     actual_dollars: float
+    """US dollars that were used."""
     actual_time_seconds: float
+    """Seconds of work."""
     budget_dollars: float | None = None
+    """The limit, in US dollars."""
 
 
 class BudgetSummary(EventData):
+    """A run with a limit has ended: what each codon was allowed and has used."""
+
     TYPE: ClassVar[str] = "budget.summary"
     ceiling: BudgetFigures
+    """The limit of the run."""
     allocation: str
+    """How the limit is shared."""
     rows: tuple[BudgetRow, ...]
+    """One for each codon."""
     totals: BudgetTotals
+    """The sums."""
 
 
 # --- sentinels ----------------------------------------------------------------------------------
 
 
 class SentinelLoaded(EventData):
+    """A sentinel observes a codon."""
+
     TYPE: ClassVar[str] = "sentinel.loaded"
     sentinel_id: str
     codon_id: CodonId
     model: str
     trigger_type: Literal["event", "sequence"]
+    """`event` or `sequence`."""
     execution_strategy: str
+    """How firings become calls."""
     conversational: bool
+    """Whether it remembers earlier turns."""
     source: Literal["file", "inline"]
+    """`file` or `inline`."""
     source_path: str | None = None
+    """The path of its file."""
 
 
 class SentinelUnloaded(EventData):
+    """A sentinel no longer observes its codon."""
+
     TYPE: ClassVar[str] = "sentinel.unloaded"
     sentinel_id: str
     codon_id: CodonId
@@ -688,9 +923,12 @@ class SentinelUnloaded(EventData):
     final_cost: float
     llm_call_count: int
     error_type: Literal["template", "configuration", "corruption", "resource"] | None = None
+    """The kind of the error that ended it."""
 
 
 class SentinelError(EventData):
+    """A sentinel has failed."""
+
     TYPE: ClassVar[str] = "sentinel.error"
     sentinel_id: str
     codon_id: CodonId
@@ -706,30 +944,39 @@ class SentinelError(EventData):
     message: str
     retriable: bool
     consecutive_failure_count: int
+    """How many calls have failed in a row."""
     dropped: int = 0
     """Number of dropped triggers; Hankweave only logs them."""
 
 
 class SentinelOutput(EventData):
+    """A sentinel has answered."""
+
     TYPE: ClassVar[str] = "sentinel.output"
     sentinel_id: str
     codon_id: CodonId
     trigger_number: int
     output_type: Literal["text", "structured"]
+    """`text` or `structured`."""
     content: str | dict[str, object] | list[object]
+    """The answer: a text, an object or a list."""
     cost: float
     tokens: dict[str, int]
     event_count: int
 
 
 class SentinelTriggered(EventData):
+    """A sentinel is called."""
+
     TYPE: ClassVar[str] = "sentinel.triggered"
     sentinel_id: str
     codon_id: CodonId
     trigger_number: int
     strategy: str
+    """How firings become calls."""
     event_count: int
     queue_size: int
+    """How many triggers wait."""
 
 
 # --- checkpoints and rollback -------------------------------------------------------------------
@@ -741,21 +988,27 @@ class ListedCheckpoint(Value):
     codon_id: CodonId | None
     codon_name: str
     checkpoint_type: CheckpointKind
+    """The kind of the checkpoint."""
     sha: Sha
     status: str | None
     timestamp: str
     label: str | None = None
     partial: bool = False
+    """Whether some files could not be captured."""
     coordinate: Coordinate | None = None
 
 
 class CheckpointList(EventData):
-    """Hankweave's reply to `checkpoint.list`, sent to all clients."""
+    """The checkpoints: the reply to `checkpoint.list` for clients without `protocolVersion`.
+
+    It is Hankweave's own, and sent to all clients.
+    """
 
     TYPE: ClassVar[str] = "checkpoint.list"
     run_id: RunId | None
     checkpoints: tuple[ListedCheckpoint, ...]
     current_branch: str | None
+    """The branch of the current run; null before its first checkpoint."""
 
 
 class CheckpointPartial(EventData):
@@ -776,12 +1029,14 @@ class SecretInFile(Value):
     rule: str
     """The format of the key, such as `github-token`, or the name of the variable with the value."""
     line: int
+    """The line, from 1."""
 
 
 class CheckpointSecret(EventData):
     """A checkpoint holds secrets in files that are new in it, or new in their content.
 
-    The checkpoint is exact all the same. `hankweave redact` removes a secret from all checkpoints.
+    It follows the checkpoint a moment later, and does not have the value. The checkpoint is exact
+    all the same. `hankweave redact` removes a secret from all checkpoints.
     """
 
     TYPE: ClassVar[str] = "checkpoint.secret"
@@ -798,7 +1053,9 @@ class CheckpointPinned(EventData):
     TYPE: ClassVar[str] = "checkpoint.pinned"
     checkpoint_sha: Sha
     pinned: bool
+    """Whether the checkpoint is excluded from every gc."""
     name: str | None = None
+    """The name that it was given."""
 
 
 class CheckpointPruned(EventData):
@@ -806,6 +1063,7 @@ class CheckpointPruned(EventData):
 
     TYPE: ClassVar[str] = "checkpoint.pruned"
     checkpoints: tuple[Sha, ...]
+    """Their commits."""
     recovered: bool = False
     """True if a crash kept the server that pruned them from recording it."""
     lost: bool = False
@@ -813,14 +1071,21 @@ class CheckpointPruned(EventData):
 
 
 class StoreRepaired(EventData):
-    """Lost objects were restored, or checkpoints with lost objects were given up."""
+    """Lost objects were restored, or checkpoints with lost objects were given up.
+
+    It is caused by `store.fsck` with `repair`, or by a checkpoint on a branch whose tip is lost.
+    """
 
     TYPE: ClassVar[str] = "store.repaired"
     repair: StoreRepair
+    """What was repaired."""
 
 
 class HistoryRedacted(EventData):
-    """A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`)."""
+    """A secret was removed from the journal, the logs and the checkpoints (`hankweave redact`).
+
+    It is the last line of the rewritten journal.
+    """
 
     TYPE: ClassVar[str] = "history.redacted"
     operation_id: str
@@ -839,7 +1104,7 @@ class HistoryRedacted(EventData):
 
 
 class StoreConsolidated(EventData):
-    """The store's objects were packed together."""
+    """The store's objects were packed together, in the background or by a gc."""
 
     TYPE: ClassVar[str] = "store.consolidated"
     packs_before: int
@@ -848,6 +1113,7 @@ class StoreConsolidated(EventData):
     loose_after: int
     bytes_before: int
     bytes_after: int
+    """The size of the store afterwards."""
 
 
 class StoreProgress(EventData):
@@ -859,6 +1125,7 @@ class StoreProgress(EventData):
     TYPE: ClassVar[str] = "store.progress"
     JOURNALED: ClassVar[bool] = False
     operation: StoreOperation
+    """The operation."""
     operation_id: str
     """The same in all events of one operation."""
     phase: str
@@ -868,6 +1135,7 @@ class StoreProgress(EventData):
     total: int | None
     """Null while it is unknown."""
     unit: ProgressUnit
+    """What `done` and `total` count."""
     command_id: CommandId | None = None
     """The command that requested it; null if the server started it by itself."""
     ended: bool = False
@@ -875,26 +1143,43 @@ class StoreProgress(EventData):
 
 
 class RollbackStarted(EventData):
+    """A rollback is recorded, and files begin to change.
+
+    If it concerns at most 1,000 files, it is sent with the events that follow, when they have
+    changed.
+    """
+
     TYPE: ClassVar[str] = "rollback.started"
     from_run: RunId
     from_codon: CodonId | None
+    """The codon before."""
     to_codon: CodonId | None
+    """The codon of the target."""
     to_checkpoint: Sha
+    """The checkpoint that is restored."""
     checkpoint_type: str
     codons_to_process: tuple[CodonId, ...]
     source: Coordinate | None = None
+    """The position before."""
     target: Coordinate | None = None
     recovered: bool = False
+    """Whether a start finished or recorded it after a crash."""
 
 
 class RollbackProgress(EventData):
+    """A step of a rollback: one for each undone codon, the newest first, and one for the target."""
+
     TYPE: ClassVar[str] = "rollback.progress"
     current_step: int
+    """The step, from 1."""
     total_steps: int
+    """The number of steps."""
     message: str
 
 
 class RollbackCodonCheckpoint(EventData):
+    """A codon that a rollback undoes; at last, the target."""
+
     TYPE: ClassVar[str] = "rollback.codonCheckpoint"
     codon_id: CodonId | None
     codon_name: str
@@ -904,40 +1189,63 @@ class RollbackCodonCheckpoint(EventData):
 
 
 class FailedDirectory(Value):
+    """A directory that could not be removed."""
+
     directory: str
+    """The directory."""
     error: str
 
 
 class RollbackRigCleanup(EventData):
+    """The directories of the rig of an undone codon are removed."""
+
     TYPE: ClassVar[str] = "rollback.rigCleanup"
     codon_id: CodonId
     codon_name: str
     directories: tuple[str, ...]
+    """The directories."""
     status: Literal["started", "completed", "partial", "failed"]
     successful_cleanups: tuple[str, ...] | None = None
+    """The directories that were removed."""
     failed_cleanups: tuple[FailedDirectory, ...] | None = None
+    """The directories that could not be removed."""
     error: str | None = None
 
 
 class RollbackArchiveRestore(EventData):
+    """A rollback has restored files that were archived after its target and are in no checkpoint.
+
+    `codonId` is the sha of the target, as in Hankweave. An undo archives the files again, with
+    `archive.completed`.
+    """
+
     TYPE: ClassVar[str] = "rollback.archiveRestore"
     codon_id: str
     """The target's sha, as in Hankweave."""
     restored_paths: tuple[str, ...]
+    """The paths that were restored."""
     status: Literal["completed", "partial", "failed"]
     failed_paths: tuple[FailedPath, ...] | None = None
 
 
 class RollbackCompleted(EventData):
+    """A rollback is complete: files, run and plan are those of the target.
+
+    The exception is `report.cannotRestore`, with as many paths as `exceptions` says. If the content
+    of one differs, `autoRestart` is false.
+    """
+
     TYPE: ClassVar[str] = "rollback.completed"
     from_run: RunId
     to_run: RunId
+    """The run after the rollback; null if only files were restored."""
     checkpoint: Sha
     codon_id: CodonId | None
     codon_name: str
     checkpoint_type: str
     auto_restart: bool
     report: RollbackReport | None = None
+    """What the rollback changed."""
     operation_id: str | None = None
     direction: Movement = "back"
     reason: str | None = None
@@ -946,15 +1254,18 @@ class RollbackCompleted(EventData):
 
 
 class CheckpointRollback(EventData):
-    """Files were restored from a checkpoint (seed 004, steps 3.7 and 5).
+    """Files were restored from a checkpoint.
 
-    A rollback of the whole execution sends it before `rollback.completed`, which has the report.
+    With a `report`, nothing else changed: some `paths` were restored, the agent was frozen, or
+    (`direction` `retry`) a failed codon is retried. Without one it was a complete rollback, and
+    `rollback.completed` with the same `operationId` follows with the report.
     """
 
     TYPE: ClassVar[str] = "checkpoint.rollback"
     operation_id: str
     checkpoint: Sha
     source: Coordinate | None
+    """The position before."""
     target: Coordinate
     paths: tuple[str, ...] | None
     """The paths it was limited to; null for the whole work tree."""
@@ -967,7 +1278,7 @@ class CheckpointRollback(EventData):
 
 
 class RollbackTold(EventData):
-    """An agent got the message about a rollback (seed 004, step 3.2)."""
+    """An agent got the message about a rollback, with its prompt or while it was working."""
 
     TYPE: ClassVar[str] = "rollback.told"
     operation_id: str
@@ -980,7 +1291,12 @@ class RollbackTold(EventData):
 
 
 class RollbackFailed(EventData):
-    """A rollback has begun but could not finish: the disk is full, or it was given up."""
+    """A rollback has begun but could not finish.
+
+    The disk is full: it is finished when there is space. Or it was given up, because its target is
+    gone, or because a checkpoint, a codon or another rollback followed it. The message says where
+    the previous files are.
+    """
 
     TYPE: ClassVar[str] = "rollback.failed"
     target: Coordinate
@@ -988,7 +1304,10 @@ class RollbackFailed(EventData):
 
 
 class WorkspaceInvalidated(EventData):
-    """Files changed; a client that keeps an index of them must refresh it (seed 004, step 5)."""
+    """Files changed; a client that keeps an index of them must refresh it.
+
+    With `total`, `paths` is incomplete: refresh everything.
+    """
 
     TYPE: ClassVar[str] = "workspace.invalidated"
     paths: tuple[str, ...]
@@ -999,7 +1318,7 @@ class WorkspaceInvalidated(EventData):
 
 
 class ExecutionOrigin(EventData):
-    """The first event of a branch; the transitions up to its first run come from its origin."""
+    """The first event of a branch: its original, and the moment in the journal of that one."""
 
     TYPE: ClassVar[str] = "execution.origin"
     execution_path: str
@@ -1010,7 +1329,10 @@ class ExecutionOrigin(EventData):
 
 
 class ExecutionBranched(EventData):
-    """A new execution was made from a checkpoint of this one."""
+    """A new execution was made from a checkpoint of this one.
+
+    `runId` is its first own run.
+    """
 
     TYPE: ClassVar[str] = "execution.branched"
     execution_path: str
@@ -1026,6 +1348,7 @@ class ExplorationStarted(EventData):
 
     TYPE: ClassVar[str] = "exploration.started"
     exploration: Exploration
+    """The exploration."""
 
 
 class AttemptEnded(EventData):
@@ -1034,6 +1357,7 @@ class AttemptEnded(EventData):
     TYPE: ClassVar[str] = "exploration.attemptEnded"
     exploration_id: str
     attempt: AttemptRecord
+    """The attempt."""
 
 
 class ExplorationEnded(EventData):
@@ -1049,22 +1373,33 @@ class ExplorationEnded(EventData):
 
 
 class Pong(EventData):
+    """The answer to `ping`; with `clientId`, the `ping.broadcast` of that client."""
+
     TYPE: ClassVar[str] = "pong"
     JOURNALED: ClassVar[bool] = False
     message: str
+    """`pong`."""
     timestamp: str
     client_id: ClientId | None = None
+    """The sender of a `ping.broadcast`."""
 
 
 class HistoryBatch(EventData):
+    """A part of the journal: the answer to `history.sync`."""
+
     TYPE: ClassVar[str] = "history.batch"
     JOURNALED: ClassVar[bool] = False
     events: tuple[msgspec.Raw, ...]
+    """Lines of the journal, the oldest first."""
     has_more: bool
+    """Whether further batches follow."""
 
 
 class IncompleteCodon(EventData):
-    """The newest codon has no end, because the server died while it was running."""
+    """The newest codon has no end, because the server died while it was running.
+
+    Reserved: this version does not send it.
+    """
 
     TYPE: ClassVar[str] = "incomplete.codon"
     JOURNALED: ClassVar[bool] = False
@@ -1073,6 +1408,7 @@ class IncompleteCodon(EventData):
     status: str
     run_id: RunId
     run_status: RunStatus
+    """The status of its run."""
 
 
 EVENTS: Registry[EventData] = Registry(

@@ -20,26 +20,37 @@ class Condition(Value, forbid_unknown_fields=True):
     field: str | None = None
     """A dotted path: `type`, `seq`, `data.codonId`, `data.files.0.path`."""
     op: str | None = None
+    """The operator."""
     operator: str | None = None
     """Codebolt's name for `op`; use one of the two."""
     value: Any = msgspec.UNSET
+    """The value to compare with."""
     all_of: tuple[Condition, ...] | None = msgspec.field(name="and", default=None)
+    """All of these hold."""
     any_of: tuple[Condition, ...] | None = msgspec.field(name="or", default=None)
+    """At least one of these holds."""
     none_of: Condition | None = msgspec.field(name="not", default=None)
+    """This does not hold."""
 
 
 class Order(Value, forbid_unknown_fields=True):
+    """A field by which rows are ordered."""
+
     field: str
+    """A dotted path into the event."""
     direction: str = "asc"
+    """`asc` or `desc`."""
 
 
 class Reduction(Value, forbid_unknown_fields=True):
     """One aggregate over all matching events, or over each group of them."""
 
     type: str
+    """The aggregate: `count`, `sum`, `avg`, `min`, `max` or `collect`."""
     field: str | None = None
     """Required by every aggregate except `count`."""
     group_by: tuple[str, ...] = ()
+    """One row for each combination of these fields."""
 
 
 Where: TypeAlias = Condition | tuple[Condition, ...]

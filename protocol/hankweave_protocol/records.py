@@ -36,7 +36,9 @@ class PendingPermission(Value):
     tool_name: str
     tool_input: dict[str, object]
     expires_at: str
+    """When `onTimeout` decides."""
     reason: str
+    """Why a client is asked."""
 
 
 class RuntimeLock(Value):
@@ -44,8 +46,10 @@ class RuntimeLock(Value):
 
     pid: int
     run_id: RunId | None
+    """The current run; null before the first."""
     start_time: str
     last_heartbeat: str
+    """Updated every 30 s."""
     port: int | None = None
 
 
@@ -64,6 +68,7 @@ class Problem(Value):
     """Why a server is degraded."""
 
     code: ProblemCode
+    """`INSUFFICIENT_SPACE` or `OUT_OF_DESCRIPTORS`."""
     message: str
     since: str
 
@@ -73,13 +78,20 @@ class ExecutionMeta(Value):
 
     version: str
     read_only_source_data_path: str | None
+    """The data, as it was named."""
     read_only_source_resolved_data_path: str | None
+    """The data, as an absolute path."""
     data_hash: str | None
+    """The hash of the data."""
     hank_hash: str | None
+    """The hash of the hank."""
     hank_path: str | None
+    """The path of the hank."""
     link_type: Literal["symlink", "copy", "none"]
+    """`symlink`, `copy` or `none`."""
     created_at: str
     last_used: str
+    """When a server last started."""
     in_place: bool = False
     """True if the work tree is the directory itself: a project that is served in place."""
     origin: Origin | None = None
@@ -89,18 +101,25 @@ class ExecutionMeta(Value):
 
 
 class TrafficMetadata(Value):
+    """What is known of a frame besides its content."""
+
     size: int
     """Bytes of the frame on the wire, before redaction."""
     error: str | None = None
+    """Why the frame was not JSON."""
 
 
 class TrafficRecord(Value):
     """One line of websocket.log (seed 001)."""
 
     logged_at: str
+    """When it was logged."""
     direction: Literal["in", "out"]
+    """`in` or `out`."""
     message: msgspec.Raw
+    """The frame, without secrets."""
     metadata: TrafficMetadata
+    """What else is known of it."""
 
 
 class Coordinate(Value):
@@ -114,6 +133,7 @@ class Coordinate(Value):
     codon_state: str | None = None
     """The codon's status at that moment."""
     memory_epoch: int = 0
+    """The state of the memory of agents and sentinels; 0 before there was any."""
 
 
 class Origin(Value):
@@ -125,8 +145,11 @@ class Origin(Value):
 
 
 class SkippedFile(Value):
+    """A path that was not captured or restored, with the reason."""
+
     path: str
     reason: str
+    """Why."""
 
 
 class Conversation(Value):
@@ -143,6 +166,7 @@ class CheckpointRecord(Value):
 
     sha: Sha
     kind: CheckpointKind
+    """When it was taken; see the kinds of checkpoints."""
     coordinate: Coordinate
     codon_name: str
     timestamp: str
@@ -178,6 +202,7 @@ class RedactIntent(Value):
 
     operation_id: str
     phase: Literal["exchanging", "pending", "confirming", "undoing"]
+    """How far it is."""
     files: tuple[ReplacedFile, ...]
     """The number of each is its name in `redaction/old` and `redaction/new`."""
     journal_bytes: int
@@ -204,13 +229,19 @@ class RedactionRecord(Value):
 
 
 class TouchedFile(Value):
+    """A file that a rollback changes."""
+
     path: str
     bytes: int
+    """Its size in the target; of a removed file, its size before."""
 
 
 class KeptFile(Value):
+    """A file that a rollback leaves as it is, with the reason."""
+
     path: str
     reason: str
+    """Why it is kept."""
 
 
 class RestoreWarning(Value):
@@ -230,8 +261,11 @@ class ForeseenDiff(Value):
 
     path: str
     status: Literal["created", "modified", "deleted"]
+    """`created`, `modified` or `deleted`."""
     added: int
+    """Added lines."""
     removed: int
+    """Removed lines."""
     patch: str
     """Unified diff from the current file to the restored one."""
 
@@ -240,14 +274,21 @@ class ReportTotals(Value):
     """The numbers of files in the lists of a rollback report."""
 
     added: int
+    """The number of added files."""
     updated: int
+    """The number of updated files."""
     removed: int
+    """The number of removed files."""
     kept: int
+    """The number of kept files."""
     conflicts: int
+    """The number of conflicts."""
     skipped: int
+    """The number of skipped paths."""
     bytes: int
     """Of the added, updated and removed files."""
     cannot_restore: int = 0
+    """The number of paths that cannot be restored."""
 
 
 class UnrestoredPath(Value):
@@ -271,16 +312,21 @@ class RollbackReport(Value):
 
     target: Coordinate
     source: Coordinate | None
+    """The position before."""
     safety: Coordinate | None
     """Holds everything the rollback overwrote or removed; null in a preview, or if nothing was."""
     added: tuple[TouchedFile, ...]
+    """Files that the target has and the work tree had not."""
     updated: tuple[TouchedFile, ...]
+    """Files whose content changes."""
     removed: tuple[TouchedFile, ...]
+    """Files that the target does not have."""
     kept: tuple[KeptFile, ...]
     """Files left unchanged because of `keepEdits`."""
     conflicts: tuple[KeptFile, ...]
     """Files that a person changed after an agent or rig last wrote them."""
     skipped: tuple[KeptFile, ...]
+    """Paths that could not be captured or restored."""
     recovered: bool
     """True if a crash interrupted it and the next start finished it."""
     external_effects: tuple[str, ...] = ()
@@ -294,6 +340,7 @@ class RollbackReport(Value):
     in_words: str | None = None
     """People's edits that were kept or taken back, and where those are; null if there were none."""
     warnings: tuple[RestoreWarning, ...] = ()
+    """What the rollback does not take care of."""
     cannot_restore: tuple[UnrestoredPath, ...] = ()
     """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
 
@@ -357,6 +404,7 @@ class Notice(Value):
     timestamp: str
     paths: tuple[str, ...] | None = None
     reason: str | None = None
+    """The reason that the person gave."""
 
 
 class RollbackIntent(Value):
@@ -366,11 +414,14 @@ class RollbackIntent(Value):
     target: CheckpointRecord
     """The checkpoint to restore; for an undo, the safety checkpoint of the undone rollback."""
     safety: CheckpointRecord
+    """The safety checkpoint."""
     source: Coordinate | None
+    """The position before."""
     from_run: RunId
     to_run: RunId | None
     """The run that begins; null if only files are restored."""
     after_codon: CodonId | None
+    """The codon after which work continues; null at the beginning of the plan."""
     checkpoint_type: str
     codons_to_process: tuple[CodonId, ...]
     auto_restart: bool
@@ -397,7 +448,9 @@ class MovedRef(Value):
     """A ref of the shadow repository that named a lost commit."""
 
     ref: str
+    """The ref."""
     was: Sha
+    """What it named."""
     now: Sha | None
     """The checkpoint that it names now; null if the ref was removed."""
 
@@ -410,6 +463,7 @@ class StoreRepair(Value):
     lost: tuple[Sha, ...] = ()
     """Checkpoints that were given up, because some of their objects could not be found."""
     moved_refs: tuple[MovedRef, ...] = ()
+    """Refs that were moved, because what they named is lost."""
     unknown_permissions: tuple[Sha, ...] = ()
     """Checkpoints that may have lost permissions and empty folders; their files are complete."""
     quarantine: str | None = None
@@ -460,7 +514,9 @@ class ArchiveTravel(Value):
     """The files one rollback moved between rigArchive and agentRoot; its undo moves them back."""
 
     restored: tuple[ArchiveEntry, ...] = ()
+    """What a rollback has restored."""
     archived: tuple[ArchiveEntry, ...] = ()
+    """What its undo archives again."""
     folders: tuple[str, ...] = ()
     """Folders of agentRoot that were created for restored files."""
     failed: dict[str, str] = msgspec.field(default_factory=dict)
@@ -472,6 +528,7 @@ class ArchiveManifest(Value):
 
     version: str
     entries: tuple[ArchiveEntry, ...]
+    """The archived files."""
     travels: dict[str, ArchiveTravel] = msgspec.field(default_factory=dict)
     """By the operation id of the rollback; Hankweave has no such field."""
 
@@ -480,7 +537,9 @@ class ArchiveMove(Value):
     """One rename; names are base64 in the file, because they may not be text."""
 
     source: bytes
+    """The path in the work tree, in base64."""
     target: bytes
+    """The path in the archive, in base64."""
 
 
 class ArchiveIntent(Value):
@@ -504,6 +563,7 @@ class ArchiveIntent(Value):
     empty: tuple[bytes, ...] = ()
     """Those of them that were empty."""
     failed: dict[str, str] = msgspec.field(default_factory=dict)
+    """What could not be moved."""
 
 
 class AftermathIntent(Value):
@@ -518,11 +578,15 @@ class ValidationError(Value):
     """A fault in state.json that prevents a resume (seed 002, "State Validation")."""
 
     type: Literal["missing_run", "invalid_codon", "corrupted_data"]
+    """The kind of error."""
     message: str
 
 
 class ValidationWarning(Value):
+    """A disagreement between the files of an execution."""
+
     type: Literal["orphaned_folder", "missing_checkpoint", "cost_mismatch"]
+    """The kind of warning."""
     message: str
 
 

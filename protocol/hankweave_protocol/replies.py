@@ -32,12 +32,18 @@ Mode = Literal["readonly", "readandwrite"]
 
 
 class HandshakeData(Value):
+    """What a client says about itself."""
+
     mode: Mode
+    """The mode that the client wants: `readonly` or `readandwrite`."""
     send_previous_events: bool = False
+    """Whether the response has the newest 50 events."""
     protocol_version: int | None = None
+    """`1`; without it, the client is treated as one of Hankweave's."""
     since_seq: int | None = None
     """The last seq that the client has; it gets all later events, without gap or duplicate."""
     token: str | None = None
+    """The token, if the request had none."""
     client_name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     """The client's name in websocket.log; it grants nothing."""
     progress: bool = False
@@ -45,38 +51,53 @@ class HandshakeData(Value):
 
 
 class Handshake(Value, tag_field="type", tag="handshake"):
+    """The first frame of a client."""
+
     data: HandshakeData
 
 
 class HandshakeResponseData(Value):
+    """What the server grants a client."""
+
     client_id: ClientId
     mode: Mode
     """The granted mode: never more than the token's role allows."""
     event_history: tuple[msgspec.Raw, ...]
     """Newest first, at most 50; empty unless `sendPreviousEvents` was set."""
     total_events: int
+    """The `seq` of the newest event."""
 
 
 class HandshakeResponse(Value, tag_field="type", tag="handshake.response"):
+    """The answer to a handshake."""
+
     data: HandshakeResponseData
 
 
 class CommandSucceeded(Value, tag_field="type", tag="command.succeeded"):
+    """The reply to a command that was executed."""
+
     in_reply_to: CommandId
+    """The id of the command."""
     timestamp: str
     data: msgspec.Raw
     """`null` if the reply to the command has no data."""
 
 
 class Failure(Value):
+    """Why a command was refused."""
+
     code: ErrorCode
     message: str
     path: str | None = None
     """JSON path in the command."""
     hint: str | None = None
+    """Advice, for people."""
 
 
 class CommandFailed(Value, tag_field="type", tag="command.failed"):
+    """The reply to a command that was refused."""
+
     in_reply_to: CommandId | None
     """Null if the frame had no readable id."""
     timestamp: str
@@ -104,9 +125,11 @@ class FileDifference(Value, gc=False):
 
     path: str
     status: Literal["created", "modified", "deleted"]
+    """`created`, `modified` or `deleted`."""
     added: int
     """Lines; 0 if the content is binary or too large to be compared by lines."""
     removed: int
+    """Removed lines."""
     patch: str | None = None
     """A unified diff, if requested; absent if it would not fit into a reply."""
 
@@ -115,18 +138,24 @@ class DiffStats(Value):
     """The totals of a comparison, over all pages."""
 
     files: int
+    """The number of files."""
     added: int
+    """Added lines."""
     removed: int
+    """Removed lines."""
 
 
 class DiffPage(Value, kw_only=True):
     """The reply to `checkpoint.diff`, ordered by path."""
 
     from_sha: Sha = msgspec.field(name="from")
+    """The checkpoint before."""
     to_sha: Sha | None = msgspec.field(name="to")
     """Null for the work tree."""
     files: tuple[FileDifference, ...]
+    """The files."""
     stats: DiffStats
+    """The sums over all files."""
     cursor: str | None = None
 
 
@@ -134,6 +163,7 @@ class FileRange(Value):
     """The reply to `checkpoint.readFile`: the whole file, or a range of its bytes."""
 
     content: str
+    """The bytes of the range, encoded as `encoding` says."""
     encoding: Literal["utf-8", "base64"]
     """Of this range: base64 if it is not valid UTF-8."""
     size: int
@@ -141,6 +171,7 @@ class FileRange(Value):
     mode: int
     """Type and permissions as in `st_mode`; the content of a link is its target."""
     offset: int = 0
+    """The first byte."""
     next_offset: int | None = None
     """The offset of the next range; absent at the end of the file."""
 
@@ -151,12 +182,16 @@ class TreeFile(Value, gc=False):
 
     path: str
     size: int
+    """The size in bytes."""
     mode: int
     """Type and permissions as in `st_mode`."""
 
 
 class TreeStats(Value):
+    """The sums of a tree."""
+
     files: int
+    """The number of files."""
     bytes: int
 
 
@@ -164,7 +199,9 @@ class EventSlice(Value):
     """The events from the start of the run to the moment, both included."""
 
     from_seq: int = msgspec.field(name="from")
+    """The first `seq`."""
     to_seq: int = msgspec.field(name="to")
+    """The last `seq`."""
 
 
 class PastView(Value):
@@ -173,17 +210,23 @@ class PastView(Value):
     coordinate: Coordinate | None
     """The checkpoint whose files are shown; null before the first checkpoint."""
     tree: tuple[TreeFile, ...]
+    """The files."""
     stats: TreeStats
     """Of all selected files, over all pages."""
     state: State | None
     """Null on later pages, and if the journal does not reach back to the moment."""
     events: EventSlice | None
+    """The `seq`s from the start of the run to the moment."""
     previous: DiffPage | None = None
+    """The first page of the comparison with the preceding checkpoint."""
     now: DiffPage | None = None
+    """The first page of the comparison with the work tree."""
     cursor: str | None = None
 
 
 class ExplorationPage(Value):
+    """The explorations of an execution."""
+
     explorations: tuple[Exploration, ...]
     """The newest first."""
 
@@ -200,7 +243,9 @@ class AgentToolsGranted(Value):
     """The tools that `hankweave mcp` offers to agents, as configured in the hank."""
 
     enabled: bool
+    """Whether agents are offered the tools."""
     rollback_paths: bool
+    """Whether they may restore files."""
 
 
 WatchReason = Literal[
@@ -229,7 +274,9 @@ class WatchStatus(Value):
     reason: WatchReason | None
     """Why the next scan compares all files; null if it does not."""
     watched_scans: int
+    """Scans that compared only what may have changed."""
     full_scans: int
+    """Scans that compared all files."""
 
 
 BackgroundTask = Literal["verification", "packing", "index", "secrets", "watch"]
@@ -241,6 +288,7 @@ class BackgroundWork(Value):
     """Work that follows commands, and waits until nothing is served."""
 
     name: BackgroundTask
+    """The work: `verification`, `packing`, `index`, `secrets` or `watch`."""
     waiting_ms: int
     """Milliseconds since it became necessary."""
     late: bool
@@ -268,19 +316,25 @@ class ServerStatus(Value):
     execution_path: str
     started_at: str
     uptime_ms: int
+    """How long the server has run."""
     current_run_id: RunId | None
     active_codon_id: CodonId | None
+    """The running codon, if any."""
     next_codon_id: CodonId | None
     is_rolling_back: bool
     last_event_seq: int
     total_cost: float
     """USD, over all runs."""
     checkpoints: int
+    """The number of checkpoints."""
     clients: int
+    """The number of connected clients."""
     lock: RuntimeLock
+    """The content of `runtime.lock`."""
     store_bytes: int
     """Size of the shadow repository on disk."""
     store_packs: int
+    """The number of packs in the store."""
     store_loose_objects: int
     """Objects outside packs; many of them are packed in the background."""
     containment: Literal["cgroup", "subreaper"]
@@ -290,6 +344,7 @@ class ServerStatus(Value):
     pending_permissions: tuple[PendingPermission, ...] = ()
     """Tool calls that wait for permission, the oldest first."""
     agent_tools: AgentToolsGranted = AgentToolsGranted(enabled=True, rollback_paths=False)
+    """The tools that agents are offered."""
     active_allowance: BudgetFigures | None = None
     """The limits of the running codon: the lowest of its own budget, its loop's and the hank's;
     absent if no codon runs."""
@@ -301,6 +356,7 @@ class ServerStatus(Value):
     watch: WatchStatus | None = None
     """Whether scans of the work tree look only where something happened, or why not."""
     confinement: ConfinementStatus | None = None
+    """How agents can be confined on this machine."""
     background: tuple[BackgroundWork, ...] = ()
     """What the server still has to do for earlier commands, the oldest first."""
 
@@ -323,18 +379,24 @@ the limits."""
 
 
 class KeptCheckpoint(Value):
+    """A checkpoint that a gc keeps, with the reason."""
+
     sha: Sha
     kind: CheckpointKind
+    """The kind."""
     reason: KeepReason
+    """The first reason that applies."""
 
 
 class GcReport(Value):
     """The reply to `store.gc`."""
 
     dry_run: bool
+    """Whether it only reports."""
     pruned: tuple[CheckpointRecord, ...]
     """The pruned checkpoints or, in a dry run, those that would be pruned; newest first."""
     kept: int
+    """How many checkpoints are kept."""
     kept_because: tuple[KeptCheckpoint, ...]
     """All kept checkpoints, newest first, each with the first reason that applies."""
     bytes_before: int
@@ -345,20 +407,28 @@ class GcReport(Value):
     undos_lost: int = 0
     """Rollbacks that cannot be undone afterwards, because their safety checkpoints are pruned."""
     redos_lost: int = 0
+    """How many undone rollbacks can no longer be redone."""
     unreadable: Sha | None = None
     """A lost object that may refer to others; because of it, no garbage was removed."""
 
 
 class DamagedObject(Value):
+    """An object of the store that cannot be read."""
+
     sha: Sha
+    """The object."""
     kind: Literal["blob", "tree", "commit"]
+    """`blob`, `tree` or `commit`."""
     path: str
     """Its path in the checkpoint; empty for the commit and the root tree."""
 
 
 class DamagedCheckpoint(Value):
+    """A checkpoint with objects that cannot be read."""
+
     checkpoint: Sha
     damages: tuple[DamagedObject, ...]
+    """Its objects that cannot be read."""
 
 
 class FsckReport(Value):
@@ -367,6 +437,7 @@ class FsckReport(Value):
     checked: int
     """Number of checkpoints that were read down to each blob."""
     damages: tuple[DamagedCheckpoint, ...]
+    """What cannot be read."""
     missing: tuple[Sha, ...]
     """Checkpoints that the journal names, that were not pruned, and that do not exist."""
     repair: StoreRepair | None = None

@@ -59,18 +59,24 @@ class LoopContext(Value):
     iteration: int
     """0-indexed."""
     codon_index_in_loop: int
+    """The position of the codon in the loop, from 0."""
     loop_budget: ContainerBudget | None = None
     """The budget of the whole loop, as in the hank when the iteration was added to the plan."""
 
 
 class FailureReason(Value):
+    """Why a codon failed."""
+
     type: Literal[
         "timeout", "rate-limit", "api-error", "sentinel-load-failure", "check-failed", "unknown"
     ]
+    """The kind of failure."""
     retriable: bool
     message: str | None = None
     sentinel_refs: tuple[str, ...] = ()
+    """The sentinels that could not be loaded."""
     retry_after_ms: int | None = None
+    """The delay that the provider requested."""
 
 
 class BudgetExceeded(Value):
@@ -79,14 +85,18 @@ class BudgetExceeded(Value):
     currency: Literal["cost", "outputTokens", "contextTokens", "duration"]
     """USD, tokens, or seconds."""
     limit: float
+    """The limit."""
     used: float
+    """What was used."""
 
 
 class Captured(Value):
     """A codon's answer, for later codons (`outputVar`)."""
 
     name: str
+    """The variable."""
     value: str
+    """The answer, at most 65,536 characters."""
     truncated: bool = False
     """True if the answer was longer; the whole answer is in the codon's log."""
 
@@ -95,16 +105,23 @@ class SentinelState(Value, kw_only=True):
     """The work of one sentinel during one codon; costs in USD."""
 
     id: str
+    """The sentinel."""
     model: str
     loaded_at: str
+    """When it was loaded."""
     llm_call_count: int
     failed_llm_calls: int = msgspec.field(name="failedLLMCalls")
+    """How many calls failed."""
     total_triggers: int
+    """How many times it was triggered."""
     total_cost: float
     status: Literal["active", "unloaded"]
     unloaded_at: str | None = None
+    """When it was unloaded."""
     last_llm_call_at: str | None = None
+    """When it was last called."""
     unload_reason: str | None = None
+    """Why it was unloaded."""
     dropped_triggers: int = 0
     """Number of triggers without a call: the queue was full, or the codon had ended."""
 
@@ -113,6 +130,7 @@ class LoadedSentinels(Value):
     """Sentinels of a codon that is still active."""
 
     loaded: tuple[SentinelState, ...]
+    """The sentinels that run."""
     total_cost: float
 
 
@@ -120,6 +138,7 @@ class ExecutedSentinels(Value):
     """Sentinels of a terminal codon; the values are final (seed 002)."""
 
     executed: tuple[SentinelState, ...]
+    """The sentinels that ran."""
     total_cost: float
 
 
@@ -186,7 +205,9 @@ class WorkingCodon(CodonBase, kw_only=True):
     claude_session_id: str
     claude_log_path: str
     current_cost: float
+    """The cost so far, in US dollars."""
     current_tokens: Tokens
+    """The tokens so far."""
     assistant_message_count: int
     rig_setup_checkpoint: Sha | None = None
     previous_session_id: str | None = None
@@ -215,8 +236,11 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     exit_code: int
     final_cost: float
     final_tokens: Tokens
+    """The tokens."""
     result_message_received: bool
+    """Whether the agent reported its end."""
     completion_checkpoint: Sha
+    """The checkpoint of its success."""
     sentinels: ExecutedSentinels
     rig_setup_checkpoint: Sha | None = None
     extension_count: int = 0
@@ -225,6 +249,7 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     """True if it ended because the agent's context was full, as configured in the codon or loop."""
     budget_exceeded: BudgetExceeded | None = None
     captured: Captured | None = None
+    """Its answer, as the variable of its `outputVar`."""
     warnings: tuple[str, ...] = ()
     """Not in Hankweave: why its work should be checked although it is completed."""
 
@@ -234,6 +259,7 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
 
     end_time: str
     failed_during: ActiveStatus
+    """The status in which it failed."""
     exit_code: int
     """The agent's exit code; -1 if there was none."""
     failure_reason: FailureReason
@@ -245,6 +271,7 @@ class FailedCodon(CodonBase, kw_only=True, tag="failed"):
     claude_log_path: str | None = None
     rig_setup_checkpoint: Sha | None = None
     error_checkpoint: Sha | None = None
+    """The checkpoint of its failure."""
     extension_count: int = 0
     assistant_message_count: int = 0
     budget_exceeded: BudgetExceeded | None = None
@@ -255,6 +282,7 @@ class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
 
     end_time: str
     skipped_during: ActiveStatus
+    """The status in which it was skipped."""
     partial_cost: float
     partial_tokens: Tokens
     assistant_message_count: int
@@ -264,6 +292,7 @@ class SkippedCodon(CodonBase, kw_only=True, tag="skipped"):
     claude_log_path: str | None = None
     rig_setup_checkpoint: Sha | None = None
     skip_checkpoint: Sha | None = None
+    """The checkpoint of its skip."""
     budget_exceeded: BudgetExceeded | None = None
     condition: str | None = None
     """The condition that was false."""
@@ -289,9 +318,12 @@ class FreshStart(Value, tag_field="type", tag="fresh"):
     """A run that does not continue from an earlier one."""
 
     initial_checkpoint_sha: Sha | None = None
+    """The checkpoint that it started from."""
 
 
 class ContinuationSource(Value):
+    """The position in the plan that a run continues from."""
+
     run_id: RunId
     """The run that owns the checkpoint."""
     after_codon: CodonId | None
@@ -307,7 +339,9 @@ class Continuation(Value, tag_field="type", tag="continuation"):
     """A run that continues from a checkpoint of an earlier one."""
 
     source: ContinuationSource
+    """The moment that it continues from."""
     reason: Literal["rollback", "retry", "continue"]
+    """`rollback`, `retry` or `continue`."""
 
 
 StartingConditions = FreshStart | Continuation
@@ -320,9 +354,13 @@ class Run(Value):
     run_folder: str
     """Absolute path of the run's logs."""
     git_branch: str
+    """Its branch in the shadow repository."""
     starting_conditions: StartingConditions
+    """What it started from."""
     codons: tuple[CodonExecution, ...]
+    """Its codons, each with its status."""
     status: RunStatus
+    """`running`, `completed`, `failed` or `crashed`."""
     start_time: str
     server_pid: int
     end_time: str | None = None
@@ -332,7 +370,9 @@ class PlanEntry(Value):
     """One codon that will run or has run; loops are unrolled, one iteration at a time."""
 
     codon: Codon
+    """The codon, as in the hank."""
     codon_id: CodonId
+    """Its id in the plan."""
     loop_context: LoopContext | None = None
 
 
@@ -344,7 +384,9 @@ class State(Value):
     current_run_id: RunId | None
     """The run of the current server, which may have ended; null if no server is running."""
     execution_plan: tuple[PlanEntry, ...]
+    """The plan: the codons in their order, loops unrolled."""
     initial_checkpoint: Sha | None = None
+    """The checkpoint before the first codon."""
     schema_version: int = msgspec.field(default=0)
     """`SCHEMA_VERSION`; 0 in a file written by Hankweave."""
     last_event_seq: int = 0

@@ -88,6 +88,7 @@ class CodonTransitioned(Transition):
     TYPE: ClassVar[str] = "CodonTransitioned"
     run_id: RunId
     from_status: CodonStatus
+    """The status before."""
     codon: CodonExecution
 
 
@@ -157,6 +158,8 @@ class CheckpointCreated(Transition):
 
 
 class InitialCheckpointSet(Transition):
+    """The checkpoint before the first codon was taken."""
+
     TYPE: ClassVar[str] = "InitialCheckpointSet"
     checkpoint_sha: Sha
 
@@ -169,6 +172,7 @@ class PlanSet(Transition):
 
     TYPE: ClassVar[str] = "PlanSet"
     execution_plan: tuple[PlanEntry, ...]
+    """The plan."""
 
 
 class AddedStep(Value):
@@ -207,6 +211,7 @@ class TimeTravelled(Transition):
     """The rollback; its `edits` are those it removed."""
     restored_edits: dict[str, str] = msgspec.field(default_factory=dict)
     notice: Notice | None = None
+    """The rollback that the next agent is told of."""
 
 
 class TravelsForgotten(Transition):
@@ -214,6 +219,7 @@ class TravelsForgotten(Transition):
 
     TYPE: ClassVar[str] = "TravelsForgotten"
     operation_ids: tuple[str, ...]
+    """Rollbacks that can no longer be undone or redone."""
 
 
 class EditsNoticed(Transition):
@@ -231,6 +237,7 @@ class EditsOvertaken(Transition):
 
     TYPE: ClassVar[str] = "EditsOvertaken"
     paths: tuple[str, ...]
+    """Files that an agent or rig has written since."""
 
 
 class AgentTold(Transition):

@@ -37,6 +37,7 @@ class Layout:
 
     @property
     def is_in_place(self) -> bool:
+        """Whether the work tree is the execution directory itself: a user's own project."""
         return self.root == self.work_tree
 
     @property
@@ -51,7 +52,7 @@ class Layout:
 
     @property
     def data_link(self) -> Path | None:
-        """The link to the data in the work tree (Hankweave 0.2+); None in a user's project."""
+        """The link to the data in the work tree, as agents see it; None in a user's project."""
         return None if self.is_in_place else self.work_tree / DATA_SOURCE
 
     @property
@@ -61,10 +62,12 @@ class Layout:
 
     @property
     def rig_archive(self) -> Path:
+        """Files that `archiveOnSuccess` has moved out of the work tree."""
         return self._beside_the_work_tree / RIG_ARCHIVE
 
     @property
     def state_directory(self) -> Path:
+        """The folder of everything below, for its owner alone."""
         return (self.private_folder or self.root) / STATE_DIRECTORY
 
     @property
@@ -91,10 +94,12 @@ class Layout:
 
     @property
     def runtime_lock(self) -> Path:
+        """The server that runs here, for people and programs."""
         return self.state_directory / "runtime.lock"
 
     @property
     def lock_guard(self) -> Path:
+        """The file whose flock grants the ownership; it is never deleted."""
         return self.state_directory / "runtime.lock.guard"
 
     @property
@@ -104,23 +109,27 @@ class Layout:
 
     @property
     def meta(self) -> Path:
+        """The hank and the data that this is an execution of."""
         return self.state_directory / "execution-meta.json"
 
     @property
     def state(self) -> Path:
+        """Runs, codons and plan: a view of the journal."""
         return self.state_directory / "state.json"
 
     @property
     def state_backup(self) -> Path:
+        """The version before."""
         return self.state_directory / "state.json.bak"
 
     @property
     def wal(self) -> Path:
-        """The write-ahead log of the shadow repository; it exists while a server runs."""
+        """Objects and refs that are not flushed yet, while a server runs."""
         return self.state_directory / "wal"
 
     @property
     def journal(self) -> Path:
+        """The journal: one event on each line."""
         return self.state_directory / "events" / "events.jsonl"
 
     @property
@@ -130,14 +139,17 @@ class Layout:
 
     @property
     def server_log(self) -> Path:
+        """The server's log, for people; `--log-level` and `--log-format` set what is in it."""
         return self.state_directory / "logs" / "server.log"
 
     @property
     def traffic_log(self) -> Path:
+        """Every frame, in both directions; `.1` to `.4` are older."""
         return self.state_directory / "logs" / "websocket.log"
 
     @property
     def runs(self) -> Path:
+        """The logs of agents, a folder for each run."""
         return self.state_directory / "runs"
 
     @property
@@ -153,38 +165,47 @@ class Layout:
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
         return self.state_directory / "checkpoints"
 
     @property
     def shadow_repository(self) -> Path:
+        """The shadow git repository with the checkpoints."""
         return self.checkpoints / SHADOW_REPOSITORY
 
     @property
     def git_config(self) -> Path:
+        """The identity of the shadow repository."""
         return self.checkpoints / ".gitconfig"
 
     @property
     def scan_cache(self) -> Path:
+        """What the last scan saw of the work tree; it may be deleted."""
         return self.checkpoints / "scan-cache"
 
     @property
     def sentinel_outputs(self) -> Path:
+        """What sentinels write."""
         return self.state_directory / "sentinels" / "outputs"
 
     @property
     def sentinel_history(self) -> Path:
+        """The conversations of sentinels."""
         return self.state_directory / "sentinels" / "history"
 
     @property
     def controller_token(self) -> Path:
+        """The token of controllers, while a server runs."""
         return self.state_directory / "server.token"
 
     @property
     def viewer_token(self) -> Path:
+        """The token of viewers, while a server runs."""
         return self.state_directory / "server.viewer-token"
 
     @property
     def rollback_intent(self) -> Path:
+        """The rollback in progress; needed to complete it, so never delete it by hand."""
         return self.state_directory / "rollback.intent"
 
     @property
@@ -194,6 +215,7 @@ class Layout:
 
     @property
     def archive_intent(self) -> Path:
+        """Files that are being moved to the rig archive."""
         return self.state_directory / "archive.intent"
 
     @property
@@ -203,7 +225,7 @@ class Layout:
 
     @property
     def set_aside_intent(self) -> Path:
-        """Contains the suffix with which the whole execution is being renamed."""
+        """The suffix with which `run --new --force` renames the whole execution."""
         return self.state_directory / "set-aside.intent"
 
     @property
@@ -213,6 +235,7 @@ class Layout:
 
     @property
     def prune_intent(self) -> Path:
+        """Checkpoints that are being pruned."""
         return self.state_directory / "prune.intent"
 
     @property
@@ -232,6 +255,7 @@ class Layout:
 
     @property
     def branch_intent(self) -> Path:
+        """The branch that is being created."""
         return self.state_directory / "branch.intent"
 
     @property
@@ -256,7 +280,7 @@ class Layout:
 
     @property
     def agent_temporary(self) -> Path:
-        """Temporary files and caches of confined agents and commands."""
+        """`/tmp` of confined agents and commands, emptied at a start; `cache` in it stays."""
         return self.state_directory / "tmp"
 
     @property

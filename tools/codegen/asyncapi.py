@@ -20,7 +20,7 @@ _CHANNEL = "#/channels/wire"
 _ABOUT = """\
 Each text frame is one JSON object, in both directions. The first frame of a client is a \
 handshake; then it sends commands, and receives events in journal order and a reply to each \
-command. protocol/README.md has the details, and describes the files."""
+command. protocol/README.md and docs/reference have the details, and describe the files."""
 _LOOPBACK = """\
 The port is in `.hankweave/runtime.lock` of the execution directory. The address without `/ws` \
 works as well."""

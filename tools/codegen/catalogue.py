@@ -33,7 +33,7 @@ _SOURCE = re.compile(r" \((?:DESIGN|seed) [^()]*\)")
 """References to design documents, which are for readers of the source only."""
 
 _MODULES = (hank, records, state, events, replies, commands)
-_FRAMES = (
+FRAMES = (
     replies.Handshake,
     replies.HandshakeResponse,
     replies.CommandSucceeded,
@@ -92,7 +92,7 @@ def shapes() -> dict[str, Schema]:
     """Return every shape of frames and files by name; callers must not change the result."""
     named = dict(_named_unions())
     replied = (member.REPLY for member in COMMANDS.members.values())
-    kinds = [*_FRAMES, *FILES.values(), records.TrafficRecord, *filter(None, replied)]
+    kinds = [*FRAMES, *FILES.values(), records.TrafficRecord, *filter(None, replied)]
     kinds += [*COMMANDS.members.values(), *EVENTS.members.values(), *TRANSITIONS.members.values()]
     schemas, found = components([*kinds, *named.values()], REFERENCE)
     unions = dict(zip(named, schemas[len(kinds) :], strict=True))
@@ -141,13 +141,14 @@ def _fill_in(found: dict[str, Schema]) -> None:
     any_event = ref("AnyEvent")
     found["HandshakeResponseData"]["properties"]["eventHistory"]["items"] = any_event
     found["HistoryBatch"]["properties"]["events"]["items"] = any_event
-    found["StateTransition"]["properties"]["transition"] = ref("Transition")
+    found["StateTransition"]["properties"]["transition"].update(ref("Transition"))
     for encoded in ("TransitionBody", "EventData", "CommandData"):
         del found[encoded]
 
     found["Transition"] = {"oneOf": [_typed(member) for member in TRANSITIONS.members.values()]}
     for envelope in ("Event", "Command"):
-        found[envelope]["properties"]["data"] = {"type": "object"}
+        data = {"type": "object", "description": "The data of this type."}
+        found[envelope]["properties"]["data"] = data
 
     found["Command"]["required"].remove("data")
     page = found["EventsPage"]["properties"]

@@ -276,15 +276,25 @@ class PipelineExit(IntEnum):
     """Architect's exit codes, on which scripts rely; other errors have the usual `ExitCode`."""
 
     DONE = 0
+    """The pipeline succeeded."""
     FAILED = 1
+    """A step failed, or the pipeline was refused."""
     USAGE = 2
+    """An option or argument is wrong, or the pipeline is invalid."""
     CONFIGURATION = 3
+    """A requirement is not met, or the pipeline or session does not exist."""
     AUTHENTICATION = 4
+    """The agent has no valid key or login."""
     TIMEOUT = 5
+    """A step took longer than its time limit."""
     TERMINAL_CLOSED = 129
+    """The terminal was closed (SIGHUP)."""
     INTERRUPTED = 130
+    """Ctrl+C (SIGINT)."""
     QUIT = 131
+    """SIGQUIT."""
     TERMINATED = 143
+    """SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
