@@ -5,7 +5,7 @@ tests/golden/interfaces: `cli.txt` (commands, options, settings, exit codes), `p
 and fields of the wire and of files), `execution.txt` (the output of one execution on disk: files,
 journal, refs, commits, log formats) and `prose.txt` (messages, hints and log texts, which may be
 reworded). `scripts/test --update-golden` rewrites them; the diff then shows what changed.
-COMMANDS.md pins the help texts, protocol/asyncapi.json the types.
+docs/reference/commands.md pins the help texts, protocol/asyncapi.json the types.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""Claims about the commands' documentation: help, examples, and the page of all commands."""
+"""Claims about the commands' documentation: help, examples, and the reference."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from enum import Enum
 from pathlib import Path
 
 import click
 import pytest
 
-from codegen.commands_page import manual
+from codegen.reference.declared import Undescribed, members
+from codegen.reference.pages import DOCS, PAGES, page
 from hankweave_server.cli.app import PLACES, cli
 from support.command_line import hankweave
 
@@ -50,17 +52,42 @@ def _end_of_options(words: list[str]) -> int:
     return min(ends, default=len(words))
 
 
-@pytest.mark.story("COMMANDS.md has every command and option as `--help` shows them.")
-def test_the_page_is_what_the_commands_say() -> None:
-    """COMMANDS.md has every command, option and example in its current form."""
-    assert (TOP / "COMMANDS.md").read_text() == manual(), "run scripts/test --update-golden"
+@pytest.mark.story(
+    "The reference has everything as the source declares it.", of="docs/troubleshooting.md"
+)
+def test_the_reference_is_what_the_source_says() -> None:
+    """Each page has every command, field, setting, event, file and code in its current form."""
+    for name, place in PAGES.items():
+        assert (DOCS / place).read_text() == page(name), "run scripts/test --update-golden"
+
+
+@pytest.mark.parametrize("name", ["errors", "troubleshooting", "settings", "exit-codes"])
+def test_a_page_names_no_command_that_does_not_exist(name: str) -> None:
+    """What a reader is told to type is there."""
+    text = (DOCS / PAGES[name]).read_text().partition("## All messages")[0]
+    named = set(re.findall(r"`hankweave ([a-z]+)", text))
+    assert named <= {*NAMES}
+
+
+class Undocumented(Enum):
+    """An enumeration that says too little."""
+
+    FIRST = 1
+    """The first."""
+    SECOND = 2
+
+
+def test_what_has_no_description_does_not_get_into_the_reference() -> None:
+    """The generator names it and fails."""
+    with pytest.raises(Undescribed, match="SECOND has no description"):
+        list(members(Undocumented))
 
 
 def test_the_readme_leads_to_every_command() -> None:
     """The table of the README names each command, and the page is linked."""
-    page = (TOP / "README.md").read_text()
-    assert "](COMMANDS.md)" in page
-    table = page[page.index("## The command line") :]
+    readme = (TOP / "README.md").read_text()
+    assert "](docs/reference/commands.md)" in readme
+    table = readme[readme.index("## The command line") :]
     rows = "\n".join(line for line in table.split("\n") if line.startswith("| `"))
     for name in NAMES:
         assert re.search(rf"`(hankweave )?{name}\b", rows), name

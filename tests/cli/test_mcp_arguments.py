@@ -18,7 +18,7 @@ from hankweave_client.errors import NotRunning
 from hankweave_server.cli.mcp.daemon import DaemonProxy
 from hankweave_server.cli.mcp.server import Door, Tools
 
-README = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
+WIRE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "wire.md"
 
 
 def door() -> Door:
@@ -113,11 +113,11 @@ def _default(field: Mapping[str, Any]) -> str:
 
 
 def test_the_documented_arguments_are_those_of_the_tools() -> None:
-    """The table of protocol/README.md says which are required, their bounds and defaults."""
+    """The table of docs/reference/wire.md says which are required, their bounds and defaults."""
     listed = {tool.name: tool for tool in anyio.run(super(Door, door()).list_tools)}
     rows = [
         [cell.strip() for cell in line.strip("| ").split("|")]
-        for line in README.read_text().splitlines()
+        for line in WIRE.read_text().splitlines()
     ]
     found = {row[0].strip("`"): row[1] for row in rows if row[0].strip("`") in listed}
     assert found == {name: documented(tool.input_schema) for name, tool in listed.items()}

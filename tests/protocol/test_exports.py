@@ -27,7 +27,7 @@ from hankweave_protocol.shapes import Typed
 from hankweave_protocol.transitions import TRANSITIONS
 from support.node_tools import node_modules
 from support.protocol_values import json_values, often_enough, values_of
-from support.readme_examples import Example, examples
+from support.readme_examples import Example, all_examples
 
 TOP = Path(__file__).resolve().parents[2]
 PROTOCOL = TOP / "protocol"
@@ -35,7 +35,7 @@ TOOLS = str(TOP / "tools")
 DOCUMENT: dict[str, Any] = json.loads((PROTOCOL / "asyncapi.json").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OWN_TO_THE_SERVER = {"file runtime.lock.guard"}
-EXAMPLES = [example for example in examples() if example.kind not in OWN_TO_THE_SERVER]
+EXAMPLES = [example for example in all_examples() if example.kind not in OWN_TO_THE_SERVER]
 
 
 def label(example: Example) -> str:
@@ -224,7 +224,7 @@ def test_a_schema_is_one(name: str) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=label)
 def test_an_example_of_the_page_fits_its_schema(example: Example) -> None:
-    """The examples in protocol/README.md match the document."""
+    """The examples of protocol/README.md and the reference match the document."""
     assert_fits(schema_of(example), example.text)
 
 
@@ -320,7 +320,8 @@ def test_the_types_accept_every_example_of_the_page(tmp_path: Path) -> None:
     """`tsc --strict` reports no error for the page's examples, key for key."""
     shutil.copy(PROTOCOL / "hankweave.d.ts", tmp_path)
     constants = [
-        f"export const line{example.line}: {type_of(example)} = {example.text};"
+        f"export const {example.page.lower().partition('.')[0]}{example.line}: "
+        f"{type_of(example)} = {example.text};"
         for example in EXAMPLES
     ]
     page = 'import type * as wire from "./hankweave";\n' + "\n".join(constants)

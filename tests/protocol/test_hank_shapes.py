@@ -23,6 +23,7 @@ from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop, RigComman
 from hankweave_protocol.schema import hank_schema
 from hankweave_protocol.sentinels import SentinelConfig
 from support.protocol_values import often_enough, values_of
+from support.readme_examples import sections
 
 TOP = Path(__file__).resolve().parents[2]
 EXAMPLE = TOP / "examples" / "earthquakes" / "hank.json"
@@ -477,14 +478,28 @@ def test_the_schema_is_printed_by_its_module() -> None:
     assert printed.stderr == b""
 
 
+def examples_of_fields() -> Iterator[tuple[str, str, object]]:
+    """Yield the example of every field but `type` and its like, which have a single value."""
+    for name, shape in SCHEMA["$defs"].items():
+        for field, schema in shape.get("properties", {}).items():
+            if "const" not in schema and len(schema.get("enum", ("", ""))) > 1:
+                (example,) = schema["examples"]
+                yield name, field, example
+
+
 def test_every_field_of_a_hank_is_in_the_reference() -> None:
-    """protocol/README.md, "hank.json", has a row for each field that the schema knows."""
-    page = (TOP / "protocol" / "README.md").read_text()
-    section = page.partition("\n## hank.json\n")[2].partition("\n## ")[0]
-    own = {name for name in SCHEMA["$defs"] if hasattr(hank_shapes, name)}
-    for name in own:
-        for field in SCHEMA["$defs"][name].get("properties", {}):
-            assert field == "type" or f"| `{field}` |" in section, f"{name}.{field}"
+    """docs/reference/hank.md has a section for each shape, with a row for each of its fields."""
+    described = sections("hank")
+    for name, shape in SCHEMA["$defs"].items():
+        for field in shape.get("properties", {}):
+            assert f"\n| `{field}` |" in described[name], f"{name}.{field}"
+
+
+@pytest.mark.parametrize(("shape", "field", "example"), list(examples_of_fields()))
+def test_the_example_of_a_field_is_valid(shape: str, field: str, example: object) -> None:
+    """The schema accepts the example that a field has, and each field has one."""
+    schema = {**SCHEMA["$defs"][shape]["properties"][field], "$defs": SCHEMA["$defs"]}
+    Draft202012Validator(schema).validate(example)
 
 
 def test_a_plan_on_record_may_have_a_budget_of_no_dollars() -> None:

@@ -1,8 +1,9 @@
-"""Claims about protocol/README.md: its examples are true, and it covers the whole protocol."""
+"""Claims about protocol/README.md and the reference: true examples of the whole protocol."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import get_args
 
@@ -11,15 +12,25 @@ import pytest
 
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS, Command
+from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS, Event
 from hankweave_protocol.records import CheckpointKind
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import CodonStatus
 from hankweave_protocol.transitions import TRANSITIONS
-from support.readme_examples import Example, Wrong, decoded, error_codes, examples, rows
+from support.readme_examples import (
+    PAGES,
+    REFERENCE,
+    Example,
+    Wrong,
+    all_examples,
+    decoded,
+    error_codes,
+    examples,
+    sections,
+)
 
-EXAMPLES = examples()
-ROWS = rows()
+EXAMPLES = all_examples()
 
 
 def label(example: Example) -> str:
@@ -101,42 +112,57 @@ def test_the_page_has_an_example_of_every_file(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "member", [*COMMANDS.members.values(), *EVENTS.members.values()], ids=lambda m: m.__name__
+    ("page", "member"),
+    [
+        *(("wire", member) for member in COMMANDS.members.values()),
+        *(("events", member) for member in EVENTS.members.values()),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_a_table_names_every_field(member: type[Typed]) -> None:
-    """Each command and each event has a row, and the row names all fields of its data."""
-    rows_of_it = ROWS.get(member.TYPE, [])
+def test_a_table_names_every_field(page: str, member: type[Typed]) -> None:
+    """Each command and each event has a section, with a row for each field of its data."""
+    section = sections(page)[member.TYPE]
     shape = msgspec.inspect.type_info(member)
     assert isinstance(shape, msgspec.inspect.StructType)
     fields = [(field.encode_name, field.required) for field in shape.fields]
-    wanted = [f"`{name}`" if required else f"`{name}?`" for name, required in fields]
-    missing = [[name for name in wanted if name not in row] for row in rows_of_it]
-    assert [] in missing, f"{member.TYPE}: {missing or 'no row'}"
+    wanted = [f"\n| `{name}` |" if required else f"\n| `{name}?` |" for name, required in fields]
+    assert [row for row in wanted if row not in section] == []
 
 
 @pytest.mark.parametrize("code", error_codes())
-def test_a_table_explains_every_error_code(code: str) -> None:
-    """Each code has a row with a meaning."""
-    assert any(len(row.strip(" |")) > 3 for row in ROWS.get(code, []))
+def test_a_section_explains_every_error_code(code: str) -> None:
+    """Each code has a section with a cause and a cure, where `anchor` leads."""
+    cause, _, cure = sections("errors")[code].partition("**What to do.**")
+    assert len(cause.split()) > 3
+    assert len(cure.split()) > 2
+    assert f'<a id="{ErrorCode(code).anchor}"></a>\n\n## {code}\n' in page_of("errors")
 
 
 @pytest.mark.parametrize("kind", get_args(CheckpointKind))
 def test_a_table_explains_every_kind_of_checkpoint(kind: str) -> None:
     """Each kind has a row that says when it is taken."""
-    assert kind in ROWS
+    assert f"\n| `{kind}` | " in page_of("files")
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS.names)
 def test_the_page_names_every_transition(transition: str) -> None:
-    """A program that folds the journal finds all transitions there."""
-    page = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
-    assert f"`{transition}`" in page.read_text()
+    """A program that folds the journal finds all transitions there, with their fields."""
+    assert f'<a id="shape-{transition.lower()}">' in page_of("files")
 
 
-def test_a_table_names_no_command_that_does_not_exist() -> None:
-    """A row with a type in it is a command, an event or another existing item."""
-    types = {name for name in ROWS if "." in name and "/" not in name}
-    assert types <= {*COMMANDS.names, *EVENTS.names}
+@pytest.mark.parametrize(("page", "names"), [("wire", COMMANDS.names), ("events", EVENTS.names)])
+def test_no_section_names_what_does_not_exist(page: str, names: Collection[str]) -> None:
+    """A heading with a type in it is a command or an event."""
+    assert {name for name in sections(page) if "." in name} <= set(names)
+
+
+def test_the_page_for_authors_of_clients_is_short() -> None:
+    """It is read from beginning to end; the tables are in the reference."""
+    assert len(PAGES[0].read_bytes()) <= 20_000
+
+
+def page_of(name: str) -> str:
+    return (REFERENCE / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""Claims about protocol/README.md, "What is held by which test": complete, with real tests."""
+"""Claims about held.toml, the tests of everything in the protocol: complete, with real tests."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import msgspec.inspect
 import pytest
@@ -16,41 +18,31 @@ from hankweave_protocol.hank import Hank
 from hankweave_protocol.sentinels import SentinelConfig
 from support.named_tests import TOP, faults_of
 
-PAGE = (TOP / "protocol" / "README.md").read_text()
-SECTION = "## What is held by which test"
-
-_ROW = re.compile(r"^\| (?!-|of \||event \||command \||where \|)(?P<cells>.+) \|$", re.MULTILINE)
+HELD = tomllib.loads(Path(__file__).with_name("held.toml").read_text())
 
 
-def faults(page: str) -> list[str]:
-    """Return the faults in the section of a page, one sentence each."""
-    section = page.partition(f"\n{SECTION}\n")[2].partition("\n## ")[0]
-    tables = {
-        "Fields": {f"{shape} | `{field}`" for shape, field in fields()},
-        "Events": {f"`{name}`" for name in EVENTS.names},
-        "Commands": {f"`{name}`" for name in COMMANDS.names},
+def faults(held: Mapping[str, Any]) -> list[str]:
+    """Return the faults in the tables, one sentence each."""
+    named = {shape: set(tests) for shape, tests in held["fields"].items()}
+    tables: dict[str, tuple[set[str], set[str]]] = {
+        "fields": (
+            {f"{shape}.{field}" for shape, field in fields()},
+            {f"{shape}.{field}" for shape, found in named.items() for field in found},
+        ),
+        "events": (set(EVENTS.names), set(held["events"])),
+        "commands": (set(COMMANDS.names), set(held["commands"])),
     }
     found = []
-    for title, wanted in tables.items():
-        named = [what for what, _ in rows(section, title)]
-        found += [f"{title}: {what} is missing" for what in wanted.difference(named)]
-        found += [f"{title}: there is no {what}" for what in set(named) - wanted]
-        found += [f"{title}: {what} is there twice" for what in set(named) if named.count(what) > 1]
+    for title, (wanted, there) in tables.items():
+        found += [f"{title}: {what} is missing" for what in wanted - there]
+        found += [f"{title}: there is no {what}" for what in there - wanted]
 
-    for title in (*tables, "Defects of Hankweave that are not repeated"):
-        found += [f"{title}: no test" for _ in range(not rows(section, title))]
+    for table in (*held["fields"].values(), held["events"], held["commands"], held["defects"]):
         found += [
-            f"{what}: {fault}" for what, test in rows(section, title) for fault in faults_of(test)
+            f"{what}: {fault}" for what, test in table.items() for fault in faults_of(f"`{test}`")
         ]
 
     return found
-
-
-def rows(section: str, title: str) -> list[tuple[str, str]]:
-    """Return the rows of a table: the subject, and the cell with the test."""
-    table = section.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
-    cells = [row["cells"].rpartition(" | ") for row in _ROW.finditer(table)]
-    return [(what, test) for what, _, test in cells]
 
 
 def fields() -> Iterator[tuple[str, str]]:
@@ -97,8 +89,9 @@ def made_by_the_server() -> frozenset[str]:
 
 
 def test_every_field_event_and_command_has_its_test() -> None:
-    """Each has exactly one row, there are no other rows, and each names an existing test."""
-    assert faults(PAGE) == []
+    """Each has exactly one entry, there are no other entries, and each names an existing test."""
+    assert faults(HELD) == []
+    assert HELD["defects"]
 
 
 def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
@@ -119,29 +112,33 @@ def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
 
 
 def test_what_is_reserved_is_sent_by_nobody_and_all_else_by_somebody() -> None:
-    """*reserved* marks exactly those events that the server's code never creates."""
-    section = PAGE.partition("\n## Events\n")[2].partition("\n## ")[0]
-    told = re.findall(r"^\| `([\w.]+)` \|.*\*reserved\*.*\|$", section, re.MULTILINE)
+    """`Reserved:` marks exactly those events that the server's code never creates."""
+    told = {name for name, member in EVENTS.members.items() if "Reserved:" in str(member.__doc__)}
     made = made_by_the_server()
     unsent = {name for name, member in EVENTS.members.items() if member.__name__ not in made}
-    assert set(told) == unsent
+    assert told == unsent
 
 
 @pytest.mark.parametrize(
-    ("line", "instead", "fault"),
+    ("table", "entry", "instead", "fault"),
     [
-        (r"\| `codon\.next` \| `tests.*\n", "", "Commands: `codon.next` is missing"),
-        (r"\| `codon\.next` \| (`tests.*\n)", r"| `codon.nxt` | \1", "there is no `codon.nxt`"),
-        (r"(\| `pong` \| `tests.*\n)", r"\1\1", "Events: `pong` is there twice"),
-        (r"\| Codon \| `env` \| .*\n", "", "Fields: Codon | `env` is missing"),
-        (r"(\| Codon \| `env` \| ).*\n", r"\1by hand |\n", "by hand names no test"),
-        (r"(\| `pong` \| `tests/\w+/)", r"\1test_none.py::test_x` |\n", "there is no tests/"),
-        (r"(\| `pong` \| `tests.*::test_)", r"\1not_", "there is no tests/"),
+        ("commands", "codon.next", {}, "commands: codon.next is missing"),
+        ("commands", "codon.next", {"codon.nxt": "x"}, "commands: there is no codon.nxt"),
+        ("events", "pong", {"pong": "by hand"}, "by hand` names no test"),
+        ("events", "pong", {"pong": "tests/protocol/none.py::test_x"}, "there is no tests/"),
+        ("events", "pong", {"pong": f"{HELD['events']['pong']}_not"}, "there is no tests/"),
     ],
 )
-def test_a_wrong_table_is_found(line: str, instead: str, fault: str) -> None:
-    """These tests can fail: each wrong row is reported."""
-    before, title, section = PAGE.partition(f"\n{SECTION}\n")
-    wrong, count = re.subn(line, instead, section, count=1)
-    assert count == 1
-    assert any(fault in each for each in faults(before + title + wrong))
+def test_a_wrong_table_is_found(
+    table: str, entry: str, instead: Mapping[str, str], fault: str
+) -> None:
+    """These tests can fail: each wrong entry is reported."""
+    rest = {what: test for what, test in HELD[table].items() if what != entry}
+    assert any(fault in each for each in faults({**HELD, table: {**rest, **instead}}))
+
+
+def test_a_field_without_its_test_is_found() -> None:
+    """These tests can fail: a field that has no entry is reported."""
+    codon = {field: test for field, test in HELD["fields"]["Codon"].items() if field != "env"}
+    held = {**HELD, "fields": {**HELD["fields"], "Codon": codon}}
+    assert faults(held) == ["fields: Codon.env is missing"]

@@ -1,7 +1,7 @@
 """Random journals and queries, and a naive evaluation over all events in memory.
 
 The evaluation shares no code with the server: plain dicts, plain lists, the meaning of each
-operator as `protocol/README.md` states it.
+operator as `docs/reference/wire.md` states it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples and tables of `protocol/README.md`, parsed as their labels demand.
+"""The examples of `protocol/README.md` and of docs/reference, parsed as their labels demand.
 
 Every fenced ```json block there follows a comment that names its kind, for instance `<!-- example:
 command -->`; `decoded` reads the block with the codec that a client would use.
@@ -27,17 +27,23 @@ from hankweave_protocol.replies import (
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.domain.liveness import GuardOwner
 
-README = Path(__file__).resolve().parents[2] / "protocol" / "README.md"
+TOP = Path(__file__).resolve().parents[2]
+REFERENCE = TOP / "docs" / "reference"
+PAGES = (
+    TOP / "protocol" / "README.md",
+    *(REFERENCE / f"{name}.md" for name in ("wire", "events", "files")),
+)
 
 _BLOCK = re.compile(r"(?P<above>[^\n]*)\n```json\n(?P<text>.*?)\n```", re.DOTALL)
 _LABEL = re.compile(r"<!-- example: (?P<kind>.+?) -->")
-_ROW = re.compile(r"^\| `(?P<name>[^`]+)` \|(?P<rest>.*)$", re.MULTILINE)
+_SECTION = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     """One block, with the kind that the comment above it names."""
 
+    page: str
     line: int
     kind: str | None
     """None where there is no such comment."""
@@ -45,32 +51,35 @@ class Example:
 
     @property
     def name(self) -> str:
-        return f"line {self.line}, {self.kind}"
+        return f"{self.page}, line {self.line}, {self.kind}"
 
 
 class Wrong(Exception):
     """An example that does not match its comment."""
 
 
-def examples(path: Path = README) -> list[Example]:
-    """Return every JSON block of the page, in order."""
+def all_examples() -> list[Example]:
+    return [example for page in PAGES for example in examples(page)]
+
+
+def examples(path: Path) -> list[Example]:
+    """Return every JSON block of a page, in order."""
     page = path.read_text()
     found = []
     for block in _BLOCK.finditer(page):
         label = _LABEL.fullmatch(block["above"])
         line = page.count("\n", 0, block.start()) + 2
-        found.append(Example(line, None if label is None else label["kind"], block["text"]))
+        found.append(
+            Example(path.name, line, None if label is None else label["kind"], block["text"])
+        )
 
     return found
 
 
-def rows(path: Path = README) -> Mapping[str, list[str]]:
-    """Return the table cells that follow each name at the start of a row."""
-    found: dict[str, list[str]] = {}
-    for row in _ROW.finditer(path.read_text()):
-        found.setdefault(row["name"], []).append(row["rest"])
-
-    return found
+def sections(name: str) -> Mapping[str, str]:
+    """Return the text below each heading of a page of the reference."""
+    _, *parts = _SECTION.split((REFERENCE / f"{name}.md").read_text())
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def decoded(example: Example) -> object:

@@ -7,5 +7,5 @@ the product. Modules, in reading order:
 - `catalogue`: every frame and every shape of the protocol as a JSON Schema
 - `asyncapi`: protocol/asyncapi.json
 - `typescript`: protocol/hankweave.d.ts
-- `commands_page`: COMMANDS.md
+- `reference`: docs/reference and docs/troubleshooting.md
 """

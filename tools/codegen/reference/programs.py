@@ -1,0 +1,146 @@
+"""Commands of the command line, settings, exit codes, error codes, and files."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from codegen.reference.declared import Member, members, properties, required
+from hankweave_protocol.errors import ErrorCode
+from hankweave_server import config
+from hankweave_server.cli.app import PLACES, cli
+from hankweave_server.paths import Layout
+
+_EXAMPLE = re.compile(r"(hankweave|eval|cd) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option, with its value."""
+
+    names: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CliCommand:
+    """A command, as `--help` shows it."""
+
+    name: str
+    usage: str
+    text: str
+    options: list[Option]
+
+
+def cli_commands() -> Iterator[CliCommand]:
+    group = click.Context(cli, info_name="hankweave", help_option_names=["-h", "--help"])
+    for name in sorted(PLACES):
+        command = cli.get_command(group, name)
+        assert command is not None, "PLACES lists the commands"
+        context = click.Context(command, info_name=name, parent=group)
+        yield CliCommand(
+            name,
+            " ".join((f"hankweave {name}", *command.collect_usage_pieces(context))),
+            "\n\n".join(_paragraphs(inspect.cleandoc(required(command.help, name)))),
+            list(_options(command, context)),
+        )
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Yield paragraphs unchanged, and blocks that begin with `\\b` as code blocks."""
+    for block in re.split(r"\n\s*\n", text):
+        first, *lines = block.split("\n")
+        if first.strip() != "\b":
+            yield block
+        else:
+            language = "bash" if all(map(_is_of_an_example, lines)) else "text"
+            yield "\n".join((f"```{language}", *lines, "```"))
+
+
+def _is_of_an_example(line: str) -> bool:
+    return bool(_EXAMPLE.match(line)) or line.startswith("        ")
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[Option]:
+    for parameter in command.get_params(context):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            names, text = parameter.get_help_record(context) or ("", "")
+            yield Option(names, required(text, names))
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A setting, with its name at each source."""
+
+    key: str
+    variable: str
+    option: str
+    default: str
+    text: str
+
+
+def settings() -> Iterator[SettingRow]:
+    for each in config.SETTINGS.values():
+        text = required(each.about, each.key)
+        if each.no_effect is not None:
+            text = f"{text} No effect here: {each.no_effect}."
+
+        if (why := each.refusal(True)) is not None:
+            text = f"{text} Cannot be set: {why}."
+
+        default = "" if each.default is None else f"`{_shown(each.default)}`"
+        option = "" if each.option is None else f"`{each.option}`"
+        yield SettingRow(each.key, each.variable, option, default, text)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorText:
+    """An error code, its cause, and what to do about it."""
+
+    code: str
+    anchor: str
+    cause: str
+    cure: str
+
+
+def error_codes() -> Iterator[ErrorText]:
+    """Yield all codes; the last paragraph below a code is its cure."""
+    for member in sorted(members(ErrorCode), key=lambda each: each.name):
+        *cause, cure = member.paragraphs
+        required(" ".join(cause), f"the cause of {member.name}")
+        yield ErrorText(member.name, ErrorCode(member.name).anchor, "\n\n".join(cause), cure)
+
+
+def exit_codes(enumeration: type) -> list[Member]:
+    return list(members(enumeration))
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A file or folder of an execution."""
+
+    path: str
+    text: str
+
+
+def files() -> Iterator[FileRow]:
+    """Yield the paths of an execution, relative to its directory, in alphabetical order."""
+    root = Path("/execution")
+    layout = Layout(root, root / "agentRoot")
+    found: dict[Path, str] = {}
+    for name, text in properties(Layout).items():
+        path = getattr(layout, name)
+        if isinstance(path, Path):
+            found.setdefault(path.relative_to(root), text)
+
+    for path, text in sorted(found.items()):
+        yield FileRow(str(path), " ".join(text.split()))
