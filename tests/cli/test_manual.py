@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from enum import Enum
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from codegen.reference.declared import Undescribed, members
 from codegen.reference.pages import DOCS, PAGES, page
+from hankweave_protocol.errors import ErrorCode
 from hankweave_server.cli.app import PLACES, cli
+from hankweave_server.cli.output.text import complain, section_on
 from support.command_line import hankweave
 
 TOP = Path(__file__).resolve().parents[2]
@@ -67,6 +70,26 @@ def test_a_page_names_no_command_that_does_not_exist(name: str) -> None:
     text = (DOCS / PAGES[name]).read_text().partition("## All messages")[0]
     named = set(re.findall(r"`hankweave ([a-z]+)", text))
     assert named <= {*NAMES}
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_terminal_names_the_section_on_an_error(
+    code: ErrorCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person can read on there; in a pipe, the message and the hint are all that is printed."""
+    complain("No.", "Try again.", code)
+    assert capsys.readouterr().err == "hankweave: No.\n  hint: Try again.\n"
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    complain("No.", None, code)
+    place = capsys.readouterr().err.split("see docs: ")[1].strip()
+    page, _, anchor = place.partition("#")
+    assert f'<a id="{anchor}"></a>\n\n## {code}\n' in (DOCS / PAGES[page]).read_text()
+
+
+def test_an_error_without_a_known_code_has_no_section() -> None:
+    """A newer server may send a code that this version does not know."""
+    assert [section_on(code) for code in (None, "", "NONE_SUCH")] == ["", "", ""]
 
 
 class Undocumented(Enum):

@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="hankweave", standalone_mode=False)
     except Stop as stop:
-        complain(stop.message, stop.hint)
+        complain(stop.message, stop.hint, stop.code)
         sys.exit(stop.exit_code)
     except HankInvalid as invalid:
         complain_of(invalid)

@@ -454,7 +454,9 @@ def _refusals() -> Iterator[None]:
         is_too_large = refused.code is ErrorCode.RESULT_TOO_LARGE
         code = ExitCode.FAILED if is_too_large else ExitCode.USAGE
         place = f" ({refused.path})" if refused.path else ""
-        raise Stop(f"{refused.message}{place}", code, hint=refused.hint) from None
+        raise Stop(
+            f"{refused.message}{place}", code, hint=refused.hint, code=refused.code
+        ) from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as damage:
         raise Stop(
             f"The journal has an event that cannot be read: {damage}", ExitCode.BAD_DATA

@@ -292,7 +292,7 @@ def attempts(exploration: str | None, execution: Path | None, as_json: bool) -> 
     try:
         found = exploration_named(state, exploration)
     except Refused as refused:
-        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
+        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint, code=refused.code) from None
 
     if as_json:
         print_json(found)
@@ -396,7 +396,7 @@ def compare(
         if b is not None:
             old, new = new, result_of(attempt_named(state, b, "")[1], "")
     except Refused as refused:
-        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint) from None
+        raise Stop(refused.message, ExitCode.FAILED, hint=refused.hint, code=refused.code) from None
 
     page = look(root, lambda calls: whole_diff(calls, old, new, paths or None, patch))
     if as_json:

@@ -215,6 +215,7 @@ def _refusing_what_cannot_begin() -> Iterator[None]:
             refused.message,
             ExitCode.USAGE if is_unknown else ExitCode.UNAVAILABLE,
             hint=refused.hint,
+            code=refused.code,
         ) from None
     except PlanConflict as conflict:
         raise Stop(

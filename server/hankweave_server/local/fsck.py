@@ -62,7 +62,10 @@ def fsck(layout: Layout, command: StoreFsck, tell: ReportProgress) -> FsckReport
         return anyio.run(_check, layout, _recorded(layout), tell)
     except Refused as refused:
         raise Stop(
-            f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
+            f"{refused.message} ({refused.code})",
+            ExitCode.FAILED,
+            hint=refused.hint,
+            code=refused.code,
         ) from None
     except (ShadowRepositoryError, InsufficientSpace, LedgerFailed) as error:
         raise disk_stop(error, layout.root) from None

@@ -67,7 +67,10 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
         return anyio.run(session)
     except Refused as refused:
         raise Stop(
-            f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=refused.hint
+            f"{refused.message} ({refused.code})",
+            ExitCode.FAILED,
+            hint=refused.hint,
+            code=refused.code,
         ) from None
 
 

@@ -135,7 +135,9 @@ def at_server(
 
 def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
     hint = for_a_person(refused.hint, root)
-    return Stop(f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint)
+    return Stop(
+        f"{refused.message} ({refused.code})", ExitCode.FAILED, hint=hint, code=refused.code
+    )
 
 
 def _unanswered(error: Exception, root: Path) -> Stop:

@@ -63,7 +63,7 @@ from hankweave_server.cli.live.model import NOTHING, Heard, hear
 from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
-from hankweave_server.cli.output.text import size_text
+from hankweave_server.cli.output.text import section_on, size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.reducer import apply
@@ -296,7 +296,8 @@ async def perform(client: Client, wish: Wish) -> Mode:
     try:
         return await _done(client, wish)
     except CommandRefused as refused:
-        hint = one_line(refused.hint or "")
+        section = section_on(refused.code)
+        hint = one_line(" ".join(filter(None, (refused.hint, section and f"See docs: {section}"))))
         return Watching(one_line(refused.message), is_complaint=True, hint=hint)
     except ConnectionError as lost:
         return Watching(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from hankweave_protocol import instants
+from hankweave_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,10 +53,20 @@ def say(text: str, style: str = "") -> None:
         click.echo(text)
 
 
-def complain(message: str, hint: str | None = None) -> None:
+def complain(message: str, hint: str | None = None, code: str | None = None) -> None:
+    """Print an error on stderr; a terminal also gets the section of the reference on its code."""
     click.echo(f"hankweave: {message}", err=True)
     if hint:
         click.echo(f"  hint: {hint}", err=True)
+
+    if sys.stderr.isatty() and (section := section_on(code)):
+        click.echo(f"  see docs: {section}", err=True)
+
+
+def section_on(code: str | None) -> str:
+    """Return the page and section of docs/reference on an error code; empty if there is none."""
+    known = ErrorCode.__members__.get(code or "")
+    return "" if known is None else f"errors#{known.anchor}"
 
 
 def complain_of(invalid: HankInvalid) -> None:
