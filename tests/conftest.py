@@ -2,9 +2,9 @@
 
 With `--gate` only the tests of the gate run: tests of single packages, and the stories, one for
 each promise of the documents, on a real server. A story has the marker
-`story("The promise.", of="docs/explore.md", cases=("one",))`: `of` is the document that makes the
-promise, README.md unless it is named, and `cases` are the cases of a parametrized test that prove
-it, all unless they are named. Other tests are in the gate unless they start programs
+`story("The promise.", of="docs/how-to/attempts.md", cases=("one",))`: `of` is the document that
+makes the promise, README.md unless it is named, and `cases` are the cases of a parametrized test
+that prove it, all unless they are named. Other tests are in the gate unless they start programs
 (`WHOLE_SYSTEM`) or have the marker `full`. `tests/test_stories.py` checks the promises. Without
 `--gate` every test runs.
 

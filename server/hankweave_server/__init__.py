@@ -1,6 +1,6 @@
 """The server: run a hank in an execution directory, checkpoint it, and journal every event.
 
-See `docs/architecture.md` for the packages, their rows, and what each may import.
+See `docs/explanation/architecture.md` for the packages, their rows, and what each may import.
 """
 
 __version__: str

@@ -308,7 +308,9 @@ def test_sessions_lists_the_runs_newest_first(left: Path) -> None:
     ]
 
 
-@pytest.mark.story("`resume` continues the newest run where it stopped.", of="docs/architect.md")
+@pytest.mark.story(
+    "`resume` continues the newest run where it stopped.", of="docs/migration/architect.md"
+)
 async def test_resume_goes_on_where_the_run_stopped(tmp_path: Path) -> None:
     """`resume` runs to the end of the plan with the run's exit code; then nothing is left to do."""
     gate = tmp_path / "gate"

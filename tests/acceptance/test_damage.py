@@ -154,7 +154,7 @@ def _is_about_the_store(event: Event) -> bool:
 
 @pytest.mark.story(
     "After a crash, a start restores an older success if the last one is damaged.",
-    of="docs/architecture.md",
+    of="docs/explanation/architecture.md",
 )
 async def test_a_start_after_a_crash_takes_an_older_success_if_the_last_is_damaged(
     tmp_path: Path,

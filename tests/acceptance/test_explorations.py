@@ -369,7 +369,7 @@ async def test_the_attempts_are_timelines_of_their_parent(tmp_path: Path) -> Non
 
 
 @pytest.mark.story(
-    "A discarded attempt is ended, and its execution is removed.", of="docs/explore.md"
+    "A discarded attempt is ended, and its execution is removed.", of="docs/how-to/attempts.md"
 )
 async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
     """Their executions go; a running one is ended, and the others are left alone."""
@@ -529,7 +529,7 @@ async def test_what_cannot_be_tried_is_refused(
 
 
 @pytest.mark.story(
-    "Attempts go on while the server that started them is gone.", of="docs/explore.md"
+    "Attempts go on while the server that started them is gone.", of="docs/how-to/attempts.md"
 )
 async def test_attempts_go_on_while_their_parent_is_gone(tmp_path: Path) -> None:
     """A parent that was killed finds them at its next start, and takes over what they did."""
@@ -722,7 +722,7 @@ async def ran(hank: Path, execution: Path, *flags: str) -> int:
 
 @pytest.mark.story(
     "A codon with attempts is explored by itself, and the plan continues with the best.",
-    of="docs/explore.md",
+    of="docs/how-to/attempts.md",
 )
 async def test_a_codon_with_attempts_goes_on_with_the_best(tmp_path: Path) -> None:
     """The plan explores it, adopts the best attempt and continues, without a client."""
@@ -891,7 +891,9 @@ def edits(**texts: str) -> Variant:
     return Variant(prompt_text=json.dumps({"steps": steps}))
 
 
-@pytest.mark.story("A merge of an attempt keeps what has changed here since.", of="docs/explore.md")
+@pytest.mark.story(
+    "A merge of an attempt keeps what has changed here since.", of="docs/how-to/attempts.md"
+)
 async def test_a_result_is_merged_with_what_has_changed_here(tmp_path: Path) -> None:
     """Lines of both sides, edits of people included, are kept; the plan stays; one undo reverts.
 

@@ -75,7 +75,9 @@ def code(folder: Path) -> list[str]:
 # --- the seed's pipeline --------------------------------------------------------------------------
 
 
-@pytest.mark.story("Architect's own pipeline runs and goes back by step.", of="docs/architect.md")
+@pytest.mark.story(
+    "Architect's own pipeline runs and goes back by step.", of="docs/migration/architect.md"
+)
 def test_the_seeds_pipeline_runs_and_goes_back_by_step(tmp_path: Path) -> None:
     """The snippet runs verbatim and offline, and rollback --to-step rolls it back by step."""
     place = project(tmp_path / "project", PIPELINE)
@@ -120,7 +122,7 @@ async def test_a_pipeline_goes_back_from_the_socket_that_the_page_uses(tmp_path:
 
 @pytest.mark.story(
     "With `--repository shadow`, a pipeline does not touch your git repository.",
-    of="docs/architect.md",
+    of="docs/migration/architect.md",
 )
 def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
     """With `--repository shadow` no branch, index, stash, config or hook changes, and work is kept.
@@ -150,7 +152,7 @@ def test_a_persons_git_repository_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.story(
     "In a git repository, the labelled checkpoints of a pipeline are commits of its branch.",
-    of="docs/architect.md",
+    of="docs/migration/architect.md",
 )
 def test_labelled_checkpoints_are_commits_of_the_projects_branch_too(tmp_path: Path) -> None:
     """With repository workspace the seed's `git log` prints the output in the seed."""
@@ -244,7 +246,8 @@ def test_outside_of_git_the_shadow_repository_has_the_steps(tmp_path: Path) -> N
 
 
 @pytest.mark.story(
-    "A pipeline that was killed continues with the step where it stopped.", of="docs/architect.md"
+    "A pipeline that was killed continues with the step where it stopped.",
+    of="docs/migration/architect.md",
 )
 async def test_a_killed_pipeline_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """After kill -9 in the second step, the next call runs that step again, and only that."""
@@ -327,7 +330,7 @@ def test_from_step_knows_the_answers_of_the_steps_before(tmp_path: Path) -> None
 )
 @pytest.mark.story(
     "The exit code of a pipeline names what became of it.",
-    of="docs/architect.md",
+    of="docs/migration/architect.md",
     cases=("check", "authentication"),
 )
 def test_the_exit_code_tells_the_truth(
@@ -357,7 +360,7 @@ def test_the_exit_code_tells_the_truth(
 @pytest.mark.parametrize(("number", "code_of_end"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.story(
     "A pipeline that is interrupted exits with 130 or 143 and keeps its work in a checkpoint.",
-    of="docs/architect.md",
+    of="docs/migration/architect.md",
     cases=("2-130",),
 )
 async def test_a_pipeline_that_is_interrupted_says_so(
@@ -428,7 +431,7 @@ def test_a_dry_run_touches_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.story(
     "The report of a pipeline contains its steps, costs, changes and errors.",
-    of="docs/architect.md",
+    of="docs/migration/architect.md",
 )
 def test_a_report_tells_what_was_done(tmp_path: Path) -> None:
     """JSON has status, cost, each step with its checks, the changed files, and the diff."""

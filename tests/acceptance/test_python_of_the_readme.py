@@ -55,7 +55,9 @@ async def test_the_client_goes_back_and_follows(
     assert file.read_text() == "a"
 
 
-@pytest.mark.story("The checkpoint manager of the README works as printed.", of="docs/architect.md")
+@pytest.mark.story(
+    "The checkpoint manager of the README works as printed.", of="docs/migration/architect.md"
+)
 def test_the_manager_goes_back_and_forth(tmp_path: Path) -> None:
     """In a git repository it makes a commit, keeps what it would destroy, and brings it back."""
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)

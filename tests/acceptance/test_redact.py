@@ -128,7 +128,7 @@ def assert_sound(past: Past) -> None:
 
 @pytest.mark.story(
     "A redacted value leaves every file of an execution, and every checkpoint still restores.",
-    of="docs/secrets.md",
+    of="docs/how-to/secrets.md",
 )
 async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     tmp_path: Path,
@@ -259,7 +259,7 @@ def points(past: Past, report: Path, *options: str) -> list[Strike]:
 
 @pytest.mark.story(
     "A redaction that is killed is completed by the next command.",
-    of="docs/secrets.md",
+    of="docs/how-to/secrets.md",
     cases=("redact",),
 )
 @pytest.mark.skipif(nth_call.why_not() is not None, reason=nth_call.why_not() or "")

@@ -60,7 +60,7 @@ def runs_of(collector: Collector) -> list[ReceivedSpan]:
 
 @pytest.mark.story(
     "A run is one trace, even across servers, and a rollback begins another one.",
-    of="docs/tracing.md",
+    of="docs/how-to/tracing.md",
 )
 async def test_a_run_is_one_trace_over_two_servers_and_a_rollback_another(tmp_path: Path) -> None:
     """The tree is whole: run, codons, tools; events say what happened; nothing is exported twice.
@@ -160,7 +160,7 @@ async def test_a_server_that_is_killed_leaves_a_trace_that_the_next_one_ends(
     assert len({span.span_id for span in collector.spans}) == len(collector.spans)
 
 
-@pytest.mark.story("Content is exported only on request.", of="docs/tracing.md")
+@pytest.mark.story("Content is exported only on request.", of="docs/how-to/tracing.md")
 async def test_content_is_exported_on_request(tmp_path: Path) -> None:
     """The standard variable asks for it; secrets are removed, as in the journal."""
     key = "sk-" + "ant-" + "api03-" + "a1B2" * 24
@@ -178,7 +178,9 @@ async def test_content_is_exported_on_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["refused", "silent", "unwilling"])
 @pytest.mark.story(
-    "A collector that is down delays and loses no run.", of="docs/tracing.md", cases=("refused",)
+    "A collector that is down delays and loses no run.",
+    of="docs/how-to/tracing.md",
+    cases=("refused",),
 )
 async def test_a_collector_that_is_down_loses_no_run(tmp_path: Path, how: str) -> None:
     """The run is completed, its server ends in time, and server.log says it in a few lines.

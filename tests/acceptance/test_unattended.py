@@ -1,4 +1,4 @@
-"""The commands of docs/unattended.md, run as they are printed there."""
+"""The commands of docs/how-to/unattended.md, run as they are printed there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.running_server import command, environment, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 
-PAGE = Path(__file__).parents[2] / "docs" / "unattended.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "unattended.md"
 BLOCK = re.compile(r"```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL)
 
 
@@ -47,7 +47,8 @@ def test_the_example_of_fallbacks_is_valid() -> None:
 
 @pytest.mark.executed
 @pytest.mark.story(
-    "A plan that waits for a usage limit is found done in the morning.", of="docs/unattended.md"
+    "A plan that waits for a usage limit is found done in the morning.",
+    of="docs/how-to/unattended.md",
 )
 async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
     """It is started as on the page, waits, is looked at, continued, and read about afterwards."""

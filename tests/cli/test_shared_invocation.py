@@ -179,7 +179,7 @@ def test_text_may_be_the_data(project: Project) -> None:
 
 
 @pytest.mark.story(
-    "Hankweave's own command line runs an unmodified project.", of="docs/from-hankweave.md"
+    "Hankweave's own command line runs an unmodified project.", of="docs/migration/hankweave.md"
 )
 def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     """No argument is needed, not even `run`; a folder without a hank is reported."""

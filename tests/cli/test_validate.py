@@ -239,8 +239,8 @@ LAX = {"sentinel": {"healthCheckGracePeriodMs": 0}}
 
 
 def test_the_verdicts_that_differ_from_hankweaves_are_those_of_the_page(tmp_path: Path) -> None:
-    """Each row of docs/from-hankweave.md is refused with exit code 2, or accepted, as it says."""
-    page = (EXAMPLE.parents[1] / "docs" / "from-hankweave.md").read_text()
+    """Each row of the page is refused with exit code 2, or accepted, as it says."""
+    page = (EXAMPLE.parents[1] / "docs" / "migration" / "hankweave.md").read_text()
     for row, (code, fields) in VERDICTS.items():
         assert f"\n| {row} | " in page
         done = validate(write_hank(tmp_path, {**codon("a"), **fields}))

@@ -156,7 +156,7 @@ class SetClock(SystemClock):
 
 
 @pytest.mark.story(
-    "A machine that slept is reported, and the run continues.", of="docs/unattended.md"
+    "A machine that slept is reported, and the run continues.", of="docs/how-to/unattended.md"
 )
 async def test_a_machine_that_slept_is_told(tmp_path: Path, clocks: Clocks) -> None:
     """An hour of suspended time is reported as a suspend, not as a clock jump."""

@@ -345,7 +345,7 @@ NIGHT = (
 @pytest.mark.parametrize("is_dead", [False, True])
 @pytest.mark.story(
     "People are called when a codon waits and continues and when the plan is finished.",
-    of="docs/unattended.md",
+    of="docs/how-to/unattended.md",
     cases=("False",),
 )
 async def test_a_server_calls_people(tmp_path: Path, is_dead: bool) -> None:

@@ -556,8 +556,8 @@ def test_a_run_whose_journal_is_too_long_is_ended_all_the_same() -> None:
 
 
 def test_the_page_has_the_names_and_their_version() -> None:
-    """docs/tracing.md lists each metric with its unit, and the version of the conventions."""
-    page = (Path(__file__).parents[3] / "docs" / "tracing.md").read_text()
+    """The page on tracing has each metric with its unit, and the version of the conventions."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "tracing.md").read_text()
     assert f"version {names.VERSION}" in page
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     for each in names.INSTRUMENTS:

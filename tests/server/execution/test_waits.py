@@ -79,7 +79,9 @@ async def test_the_same_conversation_continues_when_the_limit_ends(tmp_path: Pat
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 @pytest.mark.story(
-    "A usage limit is a wait that survives a restart.", of="docs/unattended.md", cases=("kill",)
+    "A usage limit is a wait that survives a restart.",
+    of="docs/how-to/unattended.md",
+    cases=("kill",),
 )
 async def test_a_wait_survives_its_server(tmp_path: Path, how: str) -> None:
     """After `kill -9` or an orderly stop, the next server waits on, and no file is rolled back."""
@@ -225,7 +227,8 @@ async def test_a_wait_counts_against_no_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.story(
-    "While a limit lasts, a fallback model continues the conversation.", of="docs/unattended.md"
+    "While a limit lasts, a fallback model continues the conversation.",
+    of="docs/how-to/unattended.md",
 )
 async def test_another_model_takes_over_while_the_limit_lasts(tmp_path: Path) -> None:
     """A fallback continues the conversation at once; a limit that ends soon is waited for."""

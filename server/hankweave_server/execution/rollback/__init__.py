@@ -1,6 +1,6 @@
 """Rollbacks: plan them, perform them, report them, and finish them after a crash.
 
-`docs/architecture.md` follows one rollback call by call.
+`docs/explanation/architecture.md` follows one rollback call by call.
 
 Modules, in reading order:
 

@@ -1,0 +1,102 @@
+"""Claims about the documents: their links lead somewhere, and the site has every page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import documents
+from documents import AWAITED, ROOT_PAGES, TOP, checked_pages, pages_of_docs
+
+ELSEWHERE = re.compile(
+    r"<(?:script|link|img|source|iframe)\b[^>]*\b(?:src|href)=\"(https?:[^\"]*)\""
+)
+
+
+class Loader(yaml.SafeLoader):
+    """A loader for mkdocs.yml, which names functions of Python."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
+
+
+def relative(page: Path) -> str:
+    return page.relative_to(TOP).as_posix()
+
+
+def pages_of_the_navigation(items: list[Any]) -> list[str]:
+    found = []
+    for item in items:
+        (entry,) = item.values()
+        found += [entry] if isinstance(entry, str) else pages_of_the_navigation(entry)
+    return found
+
+
+FORMER = pytest.mark.xfail(strict=False, reason="It names pages by their former places.")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=relative(page), marks=FORMER if relative(page) == "README.md" else ())
+        for page in checked_pages()
+    ],
+)
+def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert documents.broken_links(page) == []
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    """A page that nothing leads to is not read, and one that is missing cannot be."""
+    navigation = pages_of_the_navigation(yaml.load((TOP / "mkdocs.yml").read_text(), Loader)["nav"])
+    there = {*map(relative, pages_of_docs()), *AWAITED, *ROOT_PAGES}
+    assert sorted(navigation) == sorted(there)
+
+
+@pytest.mark.full
+def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path: Path) -> None:
+    shutil.copy(TOP / "mkdocs.yml", tmp_path)
+    documents.write_tree(tmp_path / ".site")
+    program = Path(sys.executable).with_name("zensical")
+    done = subprocess.run(
+        [program, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = [*(tmp_path / "site").rglob("*.html")]
+    assert len(pages) > len(pages_of_docs())
+    assert {
+        page.name: found for page in pages if (found := ELSEWHERE.findall(page.read_text()))
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        (
+            "[a](page.md) [b](#a-heading) [c](page.md#a-heading-1)\n\n# A heading\n\n# A heading\n",
+            [],
+        ),
+        ("[a](none.md)", ["docs/page.md:1: none.md does not exist"]),
+        ('text\n\n<img src="none.png">', ["docs/page.md:3: none.png does not exist"]),
+        ("[a](#none)", ["docs/page.md:1: #none: no heading has this name"]),
+        ("`[a](none.md)`\n\n```\n[a](none.md)\n```\n", []),
+        ("[a](../../none.md)", ["docs/page.md:1: ../../none.md does not exist"]),
+        ("[a](https://example.org/none.md)", []),
+        ("## `state.json`, *old*\n\n[a](#statejson-old)", []),
+    ],
+)
+def test_a_broken_link_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, faults: list[str]
+) -> None:
+    monkeypatch.setattr(documents, "TOP", tmp_path)
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text(text)
+    assert documents.broken_links(page) == faults

@@ -1,0 +1,198 @@
+"""The documents: their pages, headings, links and code blocks, and the source tree of the site.
+
+`scripts/docs` builds the site, and `tests/test_documents.py` checks the pages. Run it to write the
+source tree of the site:
+
+    python tools/documents.py FOLDER
+
+Links are relative to the file that they are in, so that they also work in a checkout. The source
+tree of the site therefore has the same layout as the checkout: the pages, and the files that they
+link to.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+TOP = Path(__file__).resolve().parents[1]
+ROOT_PAGES = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "protocol/README.md")
+"""Pages of the site that are not in docs/."""
+CHECKED = ("README.md", *ROOT_PAGES[:2], "protocol/README.md", "examples/README.md")
+"""Pages outside of docs/ whose links are checked. The changelog names files of its time."""
+AWAITED = frozenset(
+    {
+        "docs/index.md",
+        "docs/tutorial.md",
+        "docs/troubleshooting.md",
+        "docs/glossary.md",
+        "docs/explanation/concepts.md",
+        "docs/explanation/durability.md",
+        "docs/explanation/rollback.md",
+        "docs/explanation/confinement.md",
+        "docs/how-to/permissions.md",
+        "docs/how-to/confinement.md",
+        "docs/how-to/commands-as-agents.md",
+        "docs/how-to/sentinels.md",
+        "docs/how-to/pipelines.md",
+        "docs/how-to/docker.md",
+        "docs/how-to/continuous-integration.md",
+        "docs/how-to/moving-a-project.md",
+        "docs/how-to/databases.md",
+        "docs/how-to/several-machines.md",
+        "docs/reference/commands.md",
+        "docs/reference/hank.md",
+        "docs/reference/settings.md",
+        "docs/reference/events.md",
+        "docs/reference/wire.md",
+        "docs/reference/files.md",
+        "docs/reference/exit-codes.md",
+        "docs/reference/errors.md",
+    }
+)
+"""Pages that are being written. A link to one is not broken, and the site says so in its place."""
+
+_ADDRESS = re.compile(r"<(?:img|a)\b[^>]*?\b(?:src|href)=\"([^\"]*)\"")
+_NAMED = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]*)\"")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    line: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of code."""
+
+    line: int
+    language: str
+    text: str
+
+
+def pages_of_docs() -> list[Path]:
+    return sorted(TOP.glob("docs/**/*.md"))
+
+
+def checked_pages() -> list[Path]:
+    return [*(TOP / name for name in CHECKED), *pages_of_docs()]
+
+
+@cache
+def _tokens(page: Path) -> tuple[Token, ...]:
+    parser = MarkdownIt("commonmark").enable("table")
+    return tuple(parser.parse(page.read_text()))
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    return [
+        Block(_line(token), token.info.partition(" ")[0], token.content)
+        for token in _tokens(page)
+        if token.type == "fence"
+    ]
+
+
+def links(page: Path) -> list[Link]:
+    """Return the links and pictures of a page, in order."""
+    return [Link(line, target) for line, target in _links(page)]
+
+
+def _links(page: Path) -> Iterator[tuple[int, str]]:
+    line = 0
+    for token in _tokens(page):
+        line = _line(token) if token.map else line
+        if token.type == "html_block":
+            yield from ((line, target) for target in _ADDRESS.findall(token.content))
+        for child in token.children or ():
+            if child.type in ("link_open", "image"):
+                yield line, str(child.attrs["href" if child.type == "link_open" else "src"])
+            elif child.type == "html_inline":
+                yield from ((line, target) for target in _ADDRESS.findall(child.content))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return what a link to the page can name after `#`, by GitHub's rule and the site's."""
+    found: list[str] = []
+    tokens = _tokens(page)
+    for heading, inline in pairwise(tokens):
+        if heading.type == "heading_open":
+            slug = _slug(inline)
+            times = sum(slug == re.sub(r"-\d+$", "", each) for each in found)
+            found.append(f"{slug}-{times}" if slug in found else slug)
+    for token in tokens:
+        if token.type in ("html_block", "inline"):
+            found += _NAMED.findall(token.content)
+    return frozenset(found)
+
+
+def _slug(inline: Token) -> str:
+    text = "".join(
+        each.content for each in inline.children or () if each.type in ("text", "code_inline")
+    )
+    return re.sub(r"[^\w\- ]", "", text).strip().lower().replace(" ", "-")
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return a sentence for each link of a page to a file or a heading that is not there."""
+    return [
+        f"{page.relative_to(TOP)}:{link.line}: {fault}"
+        for link in links(page)
+        if (fault := _fault(page, link.target)) is not None
+    ]
+
+
+def _fault(page: Path, target: str) -> str | None:
+    if re.match(r"[a-z]+:", target):
+        return None
+
+    path, _, anchor = target.partition("#")
+    file = (page.parent / unquote(path)).resolve() if path else page
+    if file.is_relative_to(TOP) and file.relative_to(TOP).as_posix() in AWAITED:
+        return None
+
+    if not file.is_relative_to(TOP) or not file.exists():
+        return f"{target} does not exist"
+
+    if anchor and file.suffix == ".md" and anchor not in anchors(file):
+        return f"{target}: no heading has this name"
+
+    return None
+
+
+def write_tree(folder: Path) -> None:
+    """Write the source tree of the site: links to the pages, and to the files that they name."""
+    files = {*(TOP / name for name in ROOT_PAGES), *TOP.glob("docs/**/*")}
+    for page in sorted(file for file in files if file.suffix == ".md"):
+        for link in links(page):
+            path = unquote(link.target.partition("#")[0])
+            file = (page.parent / path).resolve()
+            if path and not re.match(r"[a-z]+:", path) and file.is_relative_to(TOP):
+                files.add(file)
+    for file in sorted(file for file in files if file.is_file()):
+        place = folder / file.relative_to(TOP)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(file)
+    for name in AWAITED:
+        if not (TOP / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text("# Not written yet\n")
+
+
+def _line(token: Token) -> int:
+    return token.map[0] + 1 if token.map else 0
+
+
+if __name__ == "__main__":
+    write_tree(Path(sys.argv[1]))
