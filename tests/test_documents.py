@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,9 @@ import yaml
 
 import documents
 from documents import AWAITED, ROOT_PAGES, TOP, checked_pages, pages_of_docs
+from hankweave_server.hank.load import load
+from support import documented_hanks
+from support.documented_commands import calls, commands, fault, spans
 
 ELSEWHERE = re.compile(
     r"<(?:script|link|img|source|iframe)\b[^>]*\b(?:src|href)=\"(https?:[^\"]*)\""
@@ -100,3 +105,50 @@ def test_a_broken_link_is_found(
     page.parent.mkdir()
     page.write_text(text)
     assert documents.broken_links(page) == faults
+
+
+@pytest.mark.parametrize("page", checked_pages(), ids=relative)
+def test_each_command_exists_with_its_options(page: Path) -> None:
+    """In blocks of shell and in code spans; nothing is run."""
+    printed = [*spans(page.read_text())]
+    printed += [each for block in documents.blocks(page) for each in commands(block)]
+    wrong = [(line, shlex.join(words), fault(words)) for line, words in sorted(printed)]
+    assert [each for each in wrong if each[-1] is not None] == []
+
+
+@pytest.mark.parametrize("page", checked_pages(), ids=relative)
+def test_each_hank_is_valid(page: Path, tmp_path: Path) -> None:
+    """A block of JSON is a hank or a part of one, unless a comment above it says what it is."""
+    for block in documents.blocks(page):
+        if block.language != "json" or block.above.startswith("<!--"):
+            continue
+
+        printed = json.loads(block.text)
+        if "mcp" in printed:
+            continue  # The settings of OpenCode.
+
+        hank = documented_hanks.completed(printed)
+        assert hank is not None, f"line {block.line} is no hank; say above it what it is"
+        folder = tmp_path / str(block.line)
+        folder.mkdir()
+        load(documented_hanks.write(hank, folder))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("hankweave statsu", ["there is no command statsu"]),
+        ("cd x && hankweave status --whole | head", ["No such option '--whole'."]),
+        ("hankweave rollback --codon a --type strat", ["--type cannot be strat"]),
+        ("HANKWEAVE_X=1 hankweave run --safe-points tool # --none", []),
+        ("docker exec hankweave hankweave log --flolow", ["No such option '--flolow'."]),
+        ("./scripts/run --nwe", ["No such option '--nwe'."]),
+        ("hankweave pin $(hankweave checkpoints --jsn)", ["No such option '--jsn'."]),
+        ("hankweave rollback --to", ["Option '--to' requires an argument."]),
+        ("hankweave my-project data/ --headless", []),
+        ("rm -rf hankweave --mistake", []),
+    ],
+)
+def test_a_wrong_command_is_found(line: str, expected: list[str]) -> None:
+    found = [fault(words) for words in calls(line)]
+    assert [(each or "").partition(" Did you mean")[0] for each in found if each] == expected

@@ -78,6 +78,8 @@ class Block:
     line: int
     language: str
     text: str
+    above: str
+    """The line above it, which may be a comment for a test."""
 
 
 def pages_of_docs() -> list[Path]:
@@ -96,8 +98,14 @@ def _tokens(page: Path) -> tuple[Token, ...]:
 
 def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page, in order."""
+    lines = ["", *page.read_text().splitlines()]
     return [
-        Block(_line(token), token.info.partition(" ")[0], token.content)
+        Block(
+            _line(token),
+            token.info.partition(" ")[0],
+            token.content,
+            above=lines[_line(token) - 1].strip(),
+        )
         for token in _tokens(page)
         if token.type == "fence"
     ]
