@@ -16,6 +16,14 @@ CODON = {
     "continuationMode": "fresh",
     "promptText": "Do it.",
 }
+SENTINEL = {
+    "id": "a",
+    "name": "A",
+    "model": "scripted/any",
+    "trigger": {"type": "event", "on": ["tool.result"]},
+    "execution": {"strategy": "immediate"},
+    "userPromptText": "What happened?",
+}
 
 
 def completed(printed: Any) -> dict[str, Any] | None:
@@ -28,6 +36,9 @@ def completed(printed: Any) -> dict[str, Any] | None:
         return fields
 
     names = fields.keys()
+    if "trigger" in names:
+        return {"hank": [{**CODON, "sentinels": [{"sentinelConfig": fields}]}]}
+
     if names <= {*Variant.__struct_encode_fields__} and "name" in names:
         return {"hank": [{**CODON, "attempts": {"variants": [fields]}}]}
 
@@ -46,7 +57,7 @@ def write(hank: dict[str, Any], folder: Path) -> Path:
         file = folder / name
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("{}" if name.endswith(".json") else "Text.")
+            file.write_text(json.dumps(SENTINEL) if name.endswith(".json") else "Text.")
     path = folder / "hank.json"
     path.write_text(json.dumps(hank))
     return path
@@ -60,7 +71,7 @@ def _files(value: Any) -> Iterator[str]:
         for name, each in value.items():
             if name.lower().endswith("promptfile"):
                 yield from [each] if isinstance(each, str) else each
-            elif name == "from":
+            elif name == "from" or (name == "sentinelConfig" and isinstance(each, str)):
                 yield each
-            elif name != "sentinelConfig" or not isinstance(each, str):
+            else:
                 yield from _files(each)
