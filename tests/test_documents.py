@@ -17,6 +17,7 @@ import yaml
 import documents
 from documents import AWAITED, ROOT_PAGES, TOP, checked_pages, pages_of_docs
 from hankweave_server.hank.load import load
+from hankweave_server.hank.pipelines.load import load_pipeline
 from support import documented_hanks
 from support.documented_commands import calls, commands, fault, spans
 
@@ -132,6 +133,28 @@ def test_each_hank_is_valid(page: Path, tmp_path: Path) -> None:
         folder = tmp_path / str(block.line)
         folder.mkdir()
         load(documented_hanks.write(hank, folder))
+
+
+@pytest.mark.parametrize("page", checked_pages(), ids=relative)
+def test_each_pipeline_is_valid(page: Path, tmp_path: Path) -> None:
+    """A block of YAML with steps is a pipeline."""
+    for block in documents.blocks(page):
+        if block.language == "yaml" and re.search("^steps:", block.text, re.MULTILINE):
+            file = tmp_path / f"{block.line}.yaml"
+            file.write_text(block.text)
+            load_pipeline(file)
+
+
+def test_each_how_to_page_says_what_to_do_if_it_fails() -> None:
+    """It has commands before that, and the page is short enough to be read while one needs it."""
+    for page in TOP.glob("docs/how-to/*.md"):
+        if relative(page) in AWAITED:
+            continue
+
+        text = page.read_text()
+        assert "\n## If it does not work\n" in text, page.name
+        assert "```" in text.partition("\n## If it does not work\n")[0], page.name
+        assert len(text.splitlines()) < 160, page.name
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -564,7 +565,7 @@ def branch(sha: str, path: Path | None, execution: Path | None, as_json: bool) -
     hankweave branch 6dc2daae --path ~/another-try
     """
     root = root_to_change(execution)
-    place = None if path is None else str(path.expanduser().absolute())
+    place = None if path is None else os.path.abspath(path.expanduser())
     sent = ExecutionBranch(checkpoint_sha=sha, path=place)
     what = None if as_json else "Making the branch"
     made = ask(root, lambda client: client.ask(sent), what)
