@@ -59,6 +59,11 @@ def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert documents.broken_links(page) == []
 
 
+@pytest.mark.parametrize("page", [*pages_of_docs(), *map(TOP.joinpath, ROOT_PAGES)], ids=relative)
+def test_each_list_is_the_same_on_the_site(page: Path) -> None:
+    assert documents.unnested_blocks(page) == []
+
+
 def test_the_navigation_has_every_page_once() -> None:
     """A page that nothing leads to is not read, and one that is missing cannot be."""
     navigation = pages_of_the_navigation(yaml.load((TOP / "mkdocs.yml").read_text(), Loader)["nav"])
@@ -175,3 +180,21 @@ def test_each_how_to_page_says_what_to_do_if_it_fails() -> None:
 def test_a_wrong_command_is_found(line: str, expected: list[str]) -> None:
     found = [fault(words) for words in calls(line)]
     assert [(each or "").partition(" Did you mean")[0] for each in found if each] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("1. a\n\n    b\n\n    ```\n    c\n    ```\n\n2. d\n   e\n", []),
+        ("1. a\n\n   b\n\n   ```\n   c\n   ```\n", [3, 5]),
+        ("- a\n  - b\n", [2]),
+        ("- a\n    - b\n\n        c\n", []),
+    ],
+)
+def test_a_block_that_leaves_its_list_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, lines: list[int]
+) -> None:
+    monkeypatch.setattr(documents, "TOP", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert [int(each.split(":")[1]) for each in documents.unnested_blocks(page)] == lines

@@ -164,6 +164,31 @@ def _fault(page: Path, target: str) -> str | None:
     return None
 
 
+def unnested_blocks(page: Path) -> list[str]:
+    """Return a sentence for each block that is in an item of a list on GitHub only.
+
+    The site's parser takes a block for a part of an item if it is indented by four columns.
+    """
+    lines = ["", *page.read_text().splitlines()]
+    found, items = [], 0
+    for token in _tokens(page):
+        items += {"list_item_open": 1, "list_item_close": -1}.get(token.type, 0)
+        line = lines[_line(token)]
+        is_block = token.type in ("fence", "paragraph_open", "table_open", "list_item_open")
+        depth = items - (token.type == "list_item_open")
+        indent = len(line) - len(line.lstrip())
+        if is_block and indent < 4 * depth and not _begins_an_item(token, line):
+            place = f"{page.relative_to(TOP)}:{_line(token)}"
+            found.append(f"{place}: indent it by {4 * depth} columns")
+    return found
+
+
+def _begins_an_item(token: Token, line: str) -> bool:
+    """Return whether a paragraph is the first of its item, on the line of the item's mark."""
+    marked = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line) is not None
+    return marked and token.type != "list_item_open"
+
+
 def write_tree(folder: Path) -> None:
     """Write the source tree of the site: links to the pages, and to the files that they name."""
     files = {*(TOP / name for name in ROOT_PAGES), *TOP.glob("docs/**/*")}
