@@ -17,6 +17,7 @@ SHELLS = {"bash", "sh", "shell", "console"}
 HANKS = {"my-project", "[HANK]"}
 """Words that stand for a hank, in the command line of the original Hankweave."""
 _OPERATOR = re.compile(r"[;&|()<>]+")
+_STEP = re.compile(r"^\s*(?:- )?(?:run: )?")
 _ASSIGNMENT = re.compile(r"\w+=")
 _BEFORE = {"nohup", "sudo", "exec", "time", "--", "then", "do", "if", "!", "while", "$"}
 _SPAN = re.compile(r"`(hankweave [^`]*)`")
@@ -25,14 +26,16 @@ _SPAN = re.compile(r"`(hankweave [^`]*)`")
 def commands(block: Block) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the words of each call in a block of shell or of a session."""
     prompted = block.language == "console" or block.text.startswith("$ ")
-    if block.language not in SHELLS and not prompted:
+    if block.language not in SHELLS and block.language != "yaml" and not prompted:
         return
 
     number = block.line
     for line in block.text.replace("\\\n", " ").splitlines():
         number += 1
         if not prompted:
-            yield from ((number, words) for words in calls(line))
+            # In the file of a workflow, a command follows `run:` or has a line of its own.
+            command = _STEP.sub("", line) if block.language == "yaml" else line
+            yield from ((number, words) for words in calls(command))
         elif line.startswith("$ "):
             yield from ((number, words) for words in calls(line[2:]))
 
