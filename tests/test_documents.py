@@ -100,6 +100,8 @@ def test_the_site_is_built_without_a_warning_and_needs_no_other_host(tmp_path: P
         ("`[a](none.md)`\n\n```\n[a](none.md)\n```\n", []),
         ("[a](../../none.md)", ["docs/page.md:1: ../../none.md does not exist"]),
         ("[a](https://example.org/none.md)", []),
+        ("As `docs/page.md` says.", []),
+        ("As `docs/none.md` says.", ["docs/page.md:1: /docs/none.md does not exist"]),
         ("## `state.json`, *old*\n\n[a](#statejson-old)", []),
     ],
 )

@@ -47,6 +47,7 @@ AWAITED = frozenset(
 """Pages that are being written. A link to one is not broken, and the site says so in its place."""
 
 _ADDRESS = re.compile(r"<(?:img|a)\b[^>]*?\b(?:src|href)=\"([^\"]*)\"")
+_SPAN = re.compile(r"`((?:docs|protocol|examples)/[\w./-]+\.md)`")
 _NAMED = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]*)\"")
 
 
@@ -138,10 +139,18 @@ def _slug(inline: Token) -> str:
 
 
 def broken_links(page: Path) -> list[str]:
-    """Return a sentence for each link of a page to a file or a heading that is not there."""
+    """Return a sentence for each link to a file or a heading that is not there.
+
+    A code span that names a page is a link, too.
+    """
+    spans = [
+        Link(number, "/" + name)
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        for name in _SPAN.findall(line)
+    ]
     return [
         f"{page.relative_to(TOP)}:{link.line}: {fault}"
-        for link in links(page)
+        for link in [*links(page), *spans]
         if (fault := _fault(page, link.target)) is not None
     ]
 
@@ -151,7 +160,8 @@ def _fault(page: Path, target: str) -> str | None:
         return None
 
     path, _, anchor = target.partition("#")
-    file = (page.parent / unquote(path)).resolve() if path else page
+    base = TOP if path.startswith("/") else page.parent
+    file = (base / unquote(path).lstrip("/")).resolve() if path else page
     if file.is_relative_to(TOP) and file.relative_to(TOP).as_posix() in AWAITED:
         return None
 
