@@ -70,10 +70,10 @@ def test_every_file_of_a_recipe_mentions_the_example(title: str) -> None:
 
 @pytest.mark.parametrize("title", RECIPES)
 def test_a_recipe_names_every_file_that_mentions_the_example(title: str) -> None:
-    """A recipe that forgets a place fails."""
+    """A recipe that forgets a place fails. `--update-golden` writes the reference."""
     own, _ = RECIPES[title]
     listed = subprocess.run(
-        ["git", "ls-files", "protocol", "server", "docs", ":(glob)*.md"],
+        ["git", "ls-files", "protocol", "server", "docs", ":(glob)*.md", ":!docs/reference"],
         cwd=TOP,
         capture_output=True,
         text=True,
