@@ -11,13 +11,13 @@ WORKDIR /opt/hankweave
 COPY pyproject.toml constraints.txt hatch_build.py README.md LICENSE ./
 COPY protocol protocol
 COPY server server
+COPY examples examples
 # The compiler is for the one helper in C, and goes again with the layer that brought it.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev \
     && pip install --no-cache-dir -c constraints.txt . \
     && apt-get purge -y --auto-remove gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-COPY examples examples
 
 USER hankweave
 ENV HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR=/executions \

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +36,34 @@ def hankweave(
     if code is not None:
         assert done.returncode == code, done.stdout + done.stderr
 
+    return done
+
+
+def on_the_path(folder: Path, **env: str) -> dict[str, str]:
+    """Return the environment of a user who has `hankweave` on the PATH, as a file in `folder`."""
+    folder.mkdir()
+    program = folder / "hankweave"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+    program.chmod(0o755)
+    path = (str(folder), str(Path(sys.executable).parent), os.environ["PATH"])
+    root = str(folder.with_name("executions"))
+    env = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": root, **env}
+    return environment(PATH=os.pathsep.join(path), **env)
+
+
+def pasted(line: str, shell: dict[str, str], cwd: Path) -> Done:
+    """Run a line as it would be pasted into a shell; check that its exit code is 0."""
+    done = subprocess.run(
+        ["sh", "-c", line],
+        env=shell,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
     return done
 
 

@@ -25,6 +25,7 @@ Modules, in reading order:
 - `explore`: `explore`, `attempts`, `compare`, `adopt`, `discard` and `branch`: new executions
 - `gc`: `gc`, `fsck` and `pin`
 - `redact`: `redact`: remove a secret from journal, logs and checkpoints
+- `demo`: `demo`: run the example with the earthquakes
 - `init`: `init`: write an example hank
 - `validate`: `validate`: check a hank and show what it would do
 - `config`: `config`: print every setting, its value and its source

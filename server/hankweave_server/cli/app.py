@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PLACES = {
     "run": "run",
+    "demo": "demo",
     "init": "init",
     "validate": "validate",
     **dict.fromkeys(("ls", "cleanup"), "ls"),
@@ -148,7 +149,8 @@ def cli() -> None:
     """Run pipelines of coding agents, checkpoint every step, and go back to any checkpoint.
 
     \b
-    hankweave init && hankweave run hank.json
+    hankweave demo
+    hankweave init my-hank
     hankweave attach
     hankweave log --graph
     hankweave rollback --codon review#0 --preview
