@@ -2,10 +2,13 @@
 
 Without them the same work is done in Python (server/hankweave_server/worktree/stat_index.py and
 redaction/redactor.py), only slower, so a failure here must never stop an installation.
+
+The environment variable CC names another compiler; HANKWEAVE_PURE=1 builds none of the helpers.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -23,7 +26,8 @@ class HelpersInC(BuildHookInterface):  # type: ignore[type-arg]
     """A build hook that compiles each helper beside its source and adds it to the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel" or not sys.platform.startswith("linux"):
+        is_pure = bool(os.environ.get("HANKWEAVE_PURE"))
+        if is_pure or self.target_name != "wheel" or not sys.platform.startswith("linux"):
             return
 
         for module in MODULES:
@@ -42,7 +46,7 @@ class HelpersInC(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def _compile(source: Path, built: Path) -> bool:
-    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     headers = sysconfig.get_path("include")
     options = ["-O2", "-fPIC", "-shared", "-pthread", f"-I{headers}", str(source), "-o", str(built)]
     try:
