@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A stand-in for Claude Code: same arguments, same lines, same files.
 
-It talks to a model over HTTP, has four tools, and resumes and forks conversations from a transcript
-of its own. It is unrealistic in three ways: it asks no permission, retries only once, and does not
-stream.
+It talks to a model over HTTP, has four tools, waits for hooks before it calls one, and resumes and
+forks conversations from a transcript of its own. It is unrealistic in three ways: it asks no
+permission, retries only once, and does not stream.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _work(conversation: list[Message], transcript: Path, asked: argparse.Namespace) -> str:
-    prompt = {"role": "user", "content": [{"type": "text", "text": _prompt(asked.input_format)}]}
+    text, hooks = _input(asked.input_format)
+    prompt = {"role": "user", "content": [{"type": "text", "text": text}]}
     _add(conversation, transcript, prompt)
     while True:
         answer = _ask(asked.model, conversation)
@@ -122,19 +123,33 @@ def _work(conversation: list[Message], transcript: Path, asked: argparse.Namespa
         if not calls:
             return "".join(block.get("text", "") for block in answer["content"])
 
-        back = {"role": "user", "content": [_done(call) for call in calls]}
+        back = {"role": "user", "content": [_done(call, hooks) for call in calls]}
         _emit({"type": "user", "message": back, "uuid": _add(conversation, transcript, back)})
 
 
-def _prompt(form: str | None) -> str:
+def _input(form: str | None) -> tuple[str, list[str]]:
+    """Return the prompt, and the ids of the hooks to wait for before a tool is called."""
     if form != "stream-json":
-        return sys.stdin.read()
+        return sys.stdin.read(), []
 
+    hooks: list[str] = []
     while True:
         message = json.loads(sys.stdin.readline())
         if message["type"] == "user":
             content = message["message"]["content"]
-            return content if isinstance(content, str) else content[0]["text"]
+            return content if isinstance(content, str) else content[0]["text"], hooks
+
+        for hook in message.get("request", {}).get("hooks", {}).get("PreToolUse", []):
+            hooks += hook["hookCallbackIds"]
+
+
+def _wait_for(hook: str, call: Message) -> None:
+    """Wait for a hook's answer, which is not looked at: this program asks no permission."""
+    about = {"tool_name": call["name"], "tool_input": call["input"], "tool_use_id": call["id"]}
+    request = {"subtype": "hook_callback", "callback_id": hook, "input": about}
+    _emit({"type": "control_request", "request_id": call["id"], "request": request})
+    while json.loads(sys.stdin.readline()).get("type") != "control_response":
+        pass
 
 
 def _ask(model: str, conversation: list[Message]) -> Message:
@@ -163,7 +178,10 @@ def _send(body: Message) -> Message:
     return answer
 
 
-def _done(call: Message) -> Message:
+def _done(call: Message, hooks: list[str]) -> Message:
+    for hook in hooks:
+        _wait_for(hook, call)
+
     try:
         content, is_error = _performed(call["name"], call["input"])
     except (OSError, ValueError) as error:

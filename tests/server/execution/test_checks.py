@@ -22,7 +22,7 @@ def checks(*lines: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> None:
-    """The codon fails with the check's output, later checks and codons do not run, exit code 1.
+    """The reason has the end of the check's output; nothing later runs; exit code 1.
 
     Architect's checks change neither the status nor the exit code (A8, 18).
     """
@@ -37,9 +37,9 @@ async def test_a_failed_check_fails_its_codon_and_the_run(tmp_path: Path) -> Non
     (failed,) = state(execution).runs[0].codons
     assert isinstance(failed, FailedCodon)
     assert failed.failure_reason.type == "check-failed"
-    assert "Check 2 of 3 failed: The command exited with code 3" in str(
-        failed.failure_reason.message
-    )
+    reason = str(failed.failure_reason.message)
+    assert reason.startswith("Check 2 of 3 failed: The command exited with code 3: echo to stdout;")
+    assert reason.endswith((": to stdout", ": to stderr")), "the two pipes are read side by side"
     passed, broken = told(execution, CheckCompleted)
     assert (passed.passed, passed.exit_code, passed.message) == (True, 0, None)
     assert (broken.check_index, broken.passed, broken.exit_code) == (1, False, 3)

@@ -168,6 +168,9 @@ def below_a_keeper(errands: Errands) -> Start:
 OUTPUT_LIMIT = 4_000
 """Last characters of a check's output that its event carries: errors are usually at the end."""
 
+LAST_LINE_LIMIT = 200
+"""Characters of its last line in the reason of the failure, which is a line itself."""
+
 
 class Checks:
     """The checks of one codon, run one after the other."""
@@ -188,8 +191,8 @@ class Checks:
 
         return None
 
-    async def _run(self, check: Check, index: int) -> RigError | None:
-        """Run one check and report the result; return what went wrong."""
+    async def _run(self, check: Check, index: int) -> str | None:
+        """Run one check and report the result; return what went wrong, with its last line."""
         begun, output = self._ctx.clock.monotonic(), _Output()
         codon, fence = self._record.entry.codon, None
         fault: RigError | None = None
@@ -226,7 +229,7 @@ class Checks:
                 ignored=check.allow_failure,
             ),
         )
-        return fault
+        return None if fault is None else ": ".join(filter(None, (str(fault), output.last_line)))
 
 
 def _exit_code(fault: RigError | None) -> int | None:
@@ -248,3 +251,9 @@ class _Output:
     @property
     def text(self) -> str:
         return self._text.removesuffix("\n")
+
+    @property
+    def last_line(self) -> str:
+        """Return the last line that is not blank, shortened: most programs end with the reason."""
+        *_, last = ("", *filter(None, map(str.strip, self._text.splitlines())))
+        return last if len(last) <= LAST_LINE_LIMIT else f"{last[:LAST_LINE_LIMIT]}…"
