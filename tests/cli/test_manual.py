@@ -106,16 +106,6 @@ def test_what_has_no_description_does_not_get_into_the_reference() -> None:
         list(members(Undocumented))
 
 
-def test_the_readme_leads_to_every_command() -> None:
-    """The table of the README names each command, and the page is linked."""
-    readme = (TOP / "README.md").read_text()
-    assert "](docs/reference/commands.md)" in readme
-    table = readme[readme.index("## The command line") :]
-    rows = "\n".join(line for line in table.split("\n") if line.startswith("| `"))
-    for name in NAMES:
-        assert re.search(rf"`(hankweave )?{name}\b", rows), name
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_help_has_examples_that_fit_the_command(name: str) -> None:
     """The console script prints them; they name this command, and only options that it has."""

@@ -1,4 +1,4 @@
-"""The exploration of the example, as the README shows it: scored by the example's own validator."""
+"""The exploration of the example, as its page shows it: scored by the example's own validator."""
 
 from __future__ import annotations
 
@@ -7,28 +7,24 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from hankweave_server.domain.execution_thread import next_codon
 from support.command_line import hankweave
 from support.example_run import EXAMPLE, SCHEMA
 from support.running_server import state, tree
 
-README = EXAMPLE.parents[1] / "README.md"
+PAGE = EXAMPLE.parent / "README.md"
 
 
-def words_of_the_readme() -> list[str]:
-    """Return the `hankweave explore` of the README, with paths that can be used from anywhere."""
-    section = README.read_text().partition("## Many attempts, one adopted")[2]
-    found = re.search(r"```bash\n(hankweave explore .*?)```", section, re.DOTALL)
+def words_of_the_page() -> list[str]:
+    """Return the `hankweave explore` of the page, with paths that can be used from anywhere."""
+    section = PAGE.read_text().partition("## Other ways to the schema")[2]
+    found = re.search(r"```sh\n(hankweave explore .*?)\nhankweave adopt", section, re.DOTALL)
     assert found is not None
     _, *words = shlex.split(found[1].replace("\\\n", " "))
-    return [str(README.parent / word) if word.startswith("examples/") else word for word in words]
+    top = EXAMPLE.parents[1]
+    return [str(top / word) if word.startswith("examples/") else word for word in words]
 
 
-@pytest.mark.story(
-    "The exploration of the README scores two ways to a schema, adopts one and undoes it."
-)
 def test_two_ways_to_the_schema_are_scored_adopted_and_undone(tmp_path: Path) -> None:
     """The schema drawn from more rows fits more of them; the plan continues after it."""
     execution = tmp_path / "execution"
@@ -38,7 +34,7 @@ def test_two_ways_to_the_schema_are_scored_adopted_and_undone(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     before = tree(execution / "agentRoot")
 
-    done = hankweave(*words_of_the_readme(), "--json", *here)
+    done = hankweave(*words_of_the_page(), "--json", *here)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     narrow, wide = (each["score"] for each in found["attempts"])

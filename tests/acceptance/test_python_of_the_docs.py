@@ -1,4 +1,4 @@
-"""The Python of README.md, run as it is printed there."""
+"""The Python of the documents, run as it is printed there."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
 from support.watching import idle
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def printed_below(heading: str) -> str:
-    """Return the first Python code below a heading."""
-    found = re.search(r"```python\n(.*?)```", README.partition(f"\n## {heading}\n")[2], re.DOTALL)
-    assert found is not None
-    return found[1]
+def printed(line: str) -> str:
+    """Return the Python code of the documents that has this line."""
+    codes = (
+        code
+        for page in sorted(DOCS.rglob("*.md"))
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    )
+    return next(code for code in codes if f"{line}\n" in code)
 
 
-@pytest.mark.story("The Python client of the README works as printed.")
+@pytest.mark.story("The Python client of the tutorial works as printed.", of="docs/tutorial.md")
 async def test_the_client_goes_back_and_follows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It rolls back to the last success, restarts the plan, and prints what happens."""
     names: dict[str, Any] = {}
-    exec(printed_below("As a library"), names)
+    exec(printed("from hankweave_client.client import connect"), names)
     execution = tmp_path / "execution"
     file = execution / "agentRoot" / "a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
@@ -55,20 +58,19 @@ async def test_the_client_goes_back_and_follows(
     assert file.read_text() == "a"
 
 
-@pytest.mark.story(
-    "The checkpoint manager of the README works as printed.", of="docs/migration/architect.md"
-)
+@pytest.mark.story("The checkpoint manager works as printed.", of="docs/migration/architect.md")
 def test_the_manager_goes_back_and_forth(tmp_path: Path) -> None:
     """In a git repository it makes a commit, keeps what it would destroy, and brings it back."""
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / "a.txt").write_text("it works")
-    make, back, again = re.split(
-        r"(?=^manager\.(?:rollback|undo))",
-        printed_below("Coming from Architect: pipelines"),
-        flags=re.M,
+    code = printed("from hankweave_server.architect import CheckpointManager")
+    edited, seen = "open('a.txt', 'w').write('edited')", "print(open('a.txt').read())"
+    script = re.sub(
+        r"^( *)(manager\.rollback.*\n)(\1manager\.undo.*)$",
+        rf"\1{edited}\n\1\2\1{seen}\n\3\n\1{seen}",
+        code,
+        flags=re.MULTILINE,
     )
-    seen = "print(open('a.txt').read())\n"
-    script = f"{make}open('a.txt', 'w').write('edited')\n{back}{seen}{again}{seen}"
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
@@ -77,7 +79,7 @@ def test_the_manager_goes_back_and_forth(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split("\n")[:2] == ["it works", "edited"]
+    assert done.stdout.splitlines()[-2:] == ["it works", "edited"]
     log = subprocess.run(
         ["git", "log", "--format=%s"], cwd=tmp_path, check=True, capture_output=True, text=True
     )

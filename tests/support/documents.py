@@ -1,0 +1,140 @@
+"""The commands of a document, run as they are printed there, and what it says that they print.
+
+Each `bash` block is run, in order and in one home; a `text` block that follows it is its output. In
+such a text, `…` stands for anything in a line, and in a line of its own for any number of lines.
+Times, durations, costs, ports and identifiers differ from run to run. An identifier that was
+printed takes the place of the document's in later commands and texts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.waiting import LIMIT
+
+HOME = "/home/ann"
+"""The home directory in documents."""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ID = r"\b(?=[0-9a-f]*\d)[0-9a-f]{12}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{6}\b"
+_VARYING = {
+    r"\d\d:\d\d:\d\d(?:\.\d+)?": r"\d\d:\d\d:\d\d(?:\.\d+)?",
+    r"\d{4}-\d\d-\d\d(?= \(| \d\d:)": r"\d{4}-\d\d-\d\d",
+    r"\$\d+\.\d{4}": r"\$\d+\.\d{4}",
+    r"\b\d+(?:\.\d+)? s\b": r"\d+(?:\.\d+)? s",
+    r"(?<=127\.0\.0\.1:)\d+": r"\d+",
+    r" {2,}": r" {2,}",
+    r"…": r".*",
+}
+"""What varies in a text, and what it may be."""
+
+_PARTS = re.compile("|".join(f"(?P<v{n}>{each})" for n, each in enumerate((_ID, *_VARYING))))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands of a document, and their output if it shows it."""
+
+    commands: str
+    output: str | None
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the `bash` blocks of a page."""
+    text = page.read_text()
+    fences = list(_FENCE.finditer(text))
+    for this, after in zip(fences, [*fences[1:], None], strict=True):
+        if this[1] == "bash":
+            shown = after[2] if after is not None and after[1] == "text" else None
+            yield Block(this[2], shown, text.count("\n", 0, this.start()) + 1)
+
+
+@dataclass
+class Reader:
+    """A person who follows a document, in a shell."""
+
+    home: Path
+    """An empty directory, to begin with."""
+    variables: Mapping[str, str]
+    """The environment of the shell, without HOME."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Identifiers of the document, and the ones that were printed in their place."""
+
+    def follow(self, page: Path) -> None:
+        """Run the blocks of a page; raise AssertionError where it does not tell the truth."""
+        for block in blocks(page):
+            printed = self.run(self._named(block.commands))
+            if block.output is not None:
+                self._compare(block.output, printed, f"{page.name}, line {block.line}")
+            else:
+                assert FAILED not in printed, printed
+
+    def run(self, commands: str) -> str:
+        """Run commands where the last ones ended; return what they print, in order."""
+        state = shlex.quote(str(self.home / ".left-off"))
+        end = f'{{ echo "cd $(printf %q "$PWD")"; export -p; }} > {state}'
+        begin = f"trap {shlex.quote(end)} EXIT; cd ~; test ! -e {state} || . {state}"
+        done = subprocess.run(
+            ["bash", "-c", f"{begin}\n{_NOTICE}\n{commands}"],
+            env={**self.variables, "HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        return done.stdout
+
+    def _named(self, text: str) -> str:
+        return re.sub(_ID, lambda found: self.names.get(found[0], found[0]), text)
+
+    def _compare(self, shown: str, printed: str, where: str) -> None:
+        found = re.fullmatch(self._pattern(shown), printed)
+        assert found is not None, (
+            f"{where} shows\n{self._named(shown)}\nbut this was printed:\n{printed}"
+        )
+        self.names |= {name.removeprefix("id"): value for name, value in found.groupdict().items()}
+
+    def _pattern(self, shown: str) -> str:
+        """Return a regular expression for what a text of the document stands for."""
+        seen: set[str] = set()
+
+        def part(found: re.Match[str]) -> str:
+            if found.lastgroup != "v0":
+                kinds = list(_VARYING.values())
+                return kinds[int(str(found.lastgroup)[1:]) - 1]
+
+            name = found[0]
+            if name in self.names:
+                return self.names[name]
+
+            if name in seen:
+                return f"(?P=id{name})"
+
+            seen.add(name)
+            return f"(?P<id{name}>[0-9a-f]{{{len(name)}}})"
+
+        def line(text: str) -> str:
+            if text == "…":
+                return r"(?:.*\n)*?"
+
+            pattern, end = "", 0
+            for found in _PARTS.finditer(text.replace(HOME, str(self.home))):
+                pattern += re.escape(found.string[end : found.start()]) + part(found)
+                end = found.end()
+
+            return pattern + re.escape(text.replace(HOME, str(self.home))[end:]) + r" *\n"
+
+        return "".join(map(line, shown.splitlines()))
+
+
+FAILED = "unexpected exit code"
+_NOTICE = f"trap 'echo \"{FAILED} $?: $BASH_COMMAND\"' ERR"
+"""A command that fails says so, unless the document expects it (`|| echo`)."""

@@ -1,0 +1,57 @@
+"""The shape of README.md, the proofs of its promises, and its moving picture."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from support.named_tests import faults_of
+
+TOP = Path(__file__).resolve().parent.parent
+README = (TOP / "README.md").read_text()
+PICTURE = TOP / "docs" / "demo.svg"
+PROOF = re.compile(r"^\| .* \| \[[a-z]+\]\[([a-z]+)\] \|$", re.MULTILINE)
+DEFINITION = re.compile(r'^\[([a-z]+)\]: ([\w./-]+)(?:#([\w-]+))?(?: "(\w+)")?$', re.MULTILINE)
+
+
+def test_a_newcomer_reads_it_in_two_minutes() -> None:
+    """At most 150 lines of at most 120 characters, with at most four pictures."""
+    lines = README.splitlines()
+    assert 120 <= len(lines) <= 150
+    assert [line for line in lines if len(line) > 120] == []
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)|<img", README)
+    assert 1 <= len(pictures) <= 4
+    assert pictures[0] == str(PICTURE.relative_to(TOP))
+    assert [name for name in pictures if not (TOP / name).is_file()] == []
+
+
+def test_each_promise_has_a_proof() -> None:
+    """Ten promises, each linked to a test that exists, or to a figure."""
+    table = README.partition("\n## What it promises\n")[2].partition("\n## ")[0]
+    proofs = PROOF.findall(table)
+    assert len(proofs) == 10
+    found = {name: rest for name, *rest in DEFINITION.findall(README)}
+    assert set(proofs) == set(found)
+    for path, anchor, test in found.values():
+        if anchor:
+            assert anchor in {_anchor(line) for line in (TOP / path).read_text().splitlines()}
+        else:
+            assert list(faults_of(f"`{path}::{test}`")) == []
+
+
+def test_the_moving_picture_shows_the_command_of_the_readme() -> None:
+    """`scripts/pictures` made it: of at most 300 kB, without a token, still if that is wanted."""
+    text = PICTURE.read_text()
+    assert len(text) <= 300_000
+    shown = "\n".join(each.text or "" for each in ET.fromstring(text).iter() if each.text)
+    assert "$ hankweave demo" in shown
+    assert "\nhankweave demo\n" in README
+    assert re.search("token=[0-9a-f]", shown) is None
+    assert "prefers-reduced-motion" in text
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    title = re.sub(r"[^\w -]", "", heading.lstrip("# ")).lower().replace(" ", "-")
+    return title if heading.startswith("#") else ""
