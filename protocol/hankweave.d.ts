@@ -3516,6 +3516,10 @@ export interface RuntimeLock {
   lastHeartbeat: string;
   /** The port that the server listens on. */
   port?: number;
+  /** Where programs of this machine connect; None, from an older server: 127.0.0.1. */
+  host?: string;
+  /** The address of the page, as people open it, without a slash at its end. */
+  pageUrl?: string;
 }
 
 /** The built-in deterministic agent, for demonstrations and tests. */
@@ -3759,6 +3763,8 @@ export interface ServerReady {
   lastEventSeq?: number;
   /** The directory that output files are copied to, if any. */
   outputDirectory?: string;
+  /** The address of the page, as people open it, without a slash at its end. */
+  pageUrl?: string;
 }
 
 /** A problem that `server.degraded` reported is over. */

@@ -40,7 +40,8 @@ def discover(execution: Path) -> Address:
         raise NotRunning(f"The server of {execution} (pid {lock.pid}) does not listen yet.")
 
     token = _read_token(folder / "server.token") or _read_token(folder / "server.viewer-token")
-    return Address(url=f"ws://127.0.0.1:{lock.port}/ws", token=token)
+    host = lock.host or "127.0.0.1"
+    return Address(url=f"ws://{f'[{host}]' if ':' in host else host}:{lock.port}/ws", token=token)
 
 
 def _read_lock(path: Path) -> RuntimeLock:

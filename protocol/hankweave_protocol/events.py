@@ -87,6 +87,8 @@ class ServerReady(EventData):
     """The `seq` of the newest event."""
     output_directory: str | None = None
     """The directory that output files are copied to, if any."""
+    page_url: str | None = None
+    """The address of the page, as people open it, without a slash at its end."""
 
 
 class ServerIdle(EventData):

@@ -51,6 +51,10 @@ class RuntimeLock(Value):
     last_heartbeat: str
     """Updated every 30 s."""
     port: int | None = None
+    host: str | None = None
+    """Where programs of this machine connect; None, from an older server: 127.0.0.1."""
+    page_url: str | None = None
+    """The address of the page, as people open it, without a slash at its end."""
 
 
 ProblemCode = Literal["INSUFFICIENT_SPACE", "OUT_OF_DESCRIPTORS"]

@@ -17,7 +17,6 @@ import anyio.to_thread
 
 from hankweave_protocol import instants
 from hankweave_protocol.events import (
-    ErrorEvent,
     EventData,
     ServerIdle,
     ServerReady,
@@ -304,13 +303,9 @@ class App:
             return  # No agent will run.
 
         found = await anyio.to_thread.run_sync(_prepare, self._opened.layout, self._ports())
-        status = confinement.status(self.ctx, found)
-        if status.level == "none" and status.profile != "none" and self.ctx.has_hank:
-            reasons = "; ".join(f"{level}: {why}" for level, why in found.reasons.items())
-            message = f"{confinement.UNCONFINED} ({reasons})"
-            await self._opened.ledger.record(
-                ErrorEvent(message=message, fatal=False, severity="warning")
-            )
+        notice = confinement.notice(confinement.status(self.ctx, found), found)
+        if notice is not None and self.ctx.has_hank:
+            await self._opened.ledger.record(notice)
 
     def _open_agent_access(self, path: Path) -> AbstractAsyncContextManager[None]:
         assert self._listener is not None, "codons run only while the server listens"
@@ -339,6 +334,7 @@ class App:
             current_run_id=state.current_run_id,
             last_event_seq=state.last_event_seq,
             output_directory=None if output is None else str(output),
+            page_url=None if self._listener is None else self._listener.page_url,
         )
 
     def status(self) -> ServerStatus:

@@ -11,6 +11,7 @@ All functions are pure except `read_file`.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import math
 import re
@@ -23,6 +24,7 @@ from hankweave_protocol.hank import ConfinementProfile
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.settings import (
     IDLE_SECONDS,
+    LOOPBACK,
     LogFormat,
     LogLevel,
     WatchMode,
@@ -182,6 +184,42 @@ def _url(value: object) -> str:
     raise ValueError("expected an address that begins with http:// or https://")
 
 
+def _address(value: object) -> str:
+    text = _text(value).strip()
+    if text == "localhost":
+        return LOOPBACK
+
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        address = None
+
+    if address is None or "%" in text:
+        raise ValueError(f"expected an IP address, such as {LOOPBACK}, or 0.0.0.0 for all")
+
+    return str(address)
+
+
+def _origin(value: object) -> str:
+    """Return an address as the Origin header of a browser has it."""
+    text = _text(value).strip().lower()
+    found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?/?", text)
+    if found is None:
+        raise ValueError(
+            "expected an address without a path, such as https://hankweave.example.org"
+        )
+
+    scheme, name, port = found.groups()
+    if port is not None and int(port) > 65535:
+        raise ValueError("expected a port of at most 65535")
+
+    if name.startswith("["):
+        name = f"[{ipaddress.IPv6Address(name[1:-1])}]"
+
+    is_usual = port is None or int(port) == (443 if scheme == "https" else 80)
+    return f"{scheme}://{name}" if is_usual else f"{scheme}://{name}:{int(port)}"
+
+
 def _safe_points(value: object) -> str:
     text = _text(value)
     safe_points_named(text)
@@ -211,6 +249,21 @@ _NO_DIET = "journals are never compressed or moved"
 
 _ALL = (
     Setting("port", _integer(0, 65535), 0, "Port; 0 selects a free one.", "--port"),
+    Setting("host", _address, LOOPBACK, "IP address to listen on.", "--host"),
+    Setting(
+        "publicUrl",
+        _origin,
+        None,
+        "Address at which browsers find the page, if not the host and port.",
+        "--public-url",
+    ),
+    Setting(
+        "withoutTls",
+        _truth,
+        False,
+        "Let tokens cross a network without encryption.",
+        "--without-tls",
+    ),
     Setting("autostart", _truth, True, "Start the plan at once.", "--no-autostart"),
     Setting(
         "exitOnComplete",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -81,6 +81,12 @@ class RunSettings:
     executions_root: Path = DEFAULT_ROOT
     port: int = 0
     """0 lets the system choose."""
+    host: str = LOOPBACK
+    """The IP address to listen on."""
+    public_url: str | None = None
+    """The page's address in browsers, where that is not `host` and `port`."""
+    without_tls: bool = False
+    """Send tokens over a network without encryption."""
     headless: bool = False
     """End when the plan ends, with the run's exit code."""
     exit_on_complete: bool | None = None
@@ -157,3 +163,10 @@ class RunSettings:
     watch: WatchMode = "auto"
     data_hash_seconds: float = 5.0
     """How long hashing the data may take before only its path identifies it."""
+
+    def on_loopback(self) -> RunSettings:
+        """Return the settings of a server that a program starts: no other machine needs it.
+
+        A host and an address that the user has set are those of the server that stays.
+        """
+        return replace(self, host=LOOPBACK, public_url=None)

@@ -59,9 +59,10 @@ from hankweave_server.local.executions import ChosenExecution, can_ask
 from hankweave_server.local.journals import reading_journal
 from hankweave_server.notify import SECRET, destinations
 from hankweave_server.paths import Layout
-from hankweave_server.settings import LOOPBACK, RunSettings, WatchMode, duration, safe_points_named
+from hankweave_server.settings import RunSettings, WatchMode, duration, safe_points_named
 from hankweave_server.telemetry.environment import TelemetryUnavailable, wanted
 from hankweave_server.telemetry.subscriber import open_exporter
+from hankweave_server.transport.exposure import exposure_of
 from hankweave_server.transport.listener import reserve
 from hankweave_server.transport.sockets import Port
 from hankweave_server.worktree.data_source import read_meta
@@ -210,6 +211,23 @@ class Interrupts:
     help="Continue the history in this directory: that of a project that was moved, or a copy.",
 )
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="Port. Default: any free port.")
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    callback=lambda _context, _option, text: run_settings.checked("host", text),
+    help="IP address to listen on. Default: 127.0.0.1, so only this machine can connect.",
+)
+@click.option(
+    "--public-url",
+    metavar="URL",
+    callback=lambda _context, _option, text: run_settings.checked("publicUrl", text),
+    help="Address at which browsers find the page: that of a proxy or of a published port.",
+)
+@click.option(
+    "--without-tls",
+    is_flag=True,
+    help="Let tokens cross a network that you trust without encryption.",
+)
 @click.option("--headless", is_flag=True, help="Exit when the plan ends, with the run's exit code.")
 @click.option(
     "--exit-on-complete/--no-exit-on-complete",
@@ -385,20 +403,25 @@ def serve(settings: RunSettings, teller: Teller | None = None) -> ExitCode:
     clock = SystemClock()
     chosen = executions.choose(settings, clock)
     settings = _within_share(settings, chosen.layout)
+    exposure = exposure_of(settings)
+    exposure.refuse_open_doors(no_token=settings.no_token)
+    for note in exposure.notes():
+        complain(note)
+
     prices = load_prices(settings.prices, usual_place(os.environ.get("XDG_CONFIG_HOME")))
     loaded = _hank_for(settings, chosen, prices)
-    with _reserved_port(settings.port) as port:
+    with _reserved_port(settings) as port:
         return _serve_on(port, settings, chosen, loaded, prices, teller)
 
 
 @contextmanager
-def _reserved_port(number: int) -> Iterator[Port | None]:
+def _reserved_port(settings: RunSettings) -> Iterator[Port | None]:
     """Reserve the requested port, so that a port in use ends the start before it changes a file."""
-    if number == 0:
+    if settings.port == 0:
         yield None
         return
 
-    with contextlib.closing(reserve(LOOPBACK, number)) as port:
+    with contextlib.closing(reserve(settings.host, settings.port)) as port:
         yield port
 
 
@@ -477,9 +500,13 @@ def _warn(sentence: str) -> None:
 
 
 def _within_share(settings: RunSettings, layout: Layout) -> RunSettings:
-    """Limit the cost of an attempt to its share of the exploration's budget."""
+    """Keep an attempt within its share of the exploration's budget, and on loopback."""
     meta = read_meta(layout)
-    if meta is None or meta.attempt is None or meta.attempt.max_dollars is None:
+    if meta is None or meta.attempt is None:
+        return settings
+
+    settings = settings.on_loopback()
+    if meta.attempt.max_dollars is None:
         return settings
 
     limits = filter(None, (settings.max_cost, meta.attempt.max_dollars))

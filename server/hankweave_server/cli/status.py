@@ -20,7 +20,7 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import CodonWait, State
 from hankweave_server.cli.output.event_lines import TOLD, RunLines, call_text, event_line
-from hankweave_server.cli.output.page_address import page_of
+from hankweave_server.cli.output.page_address import page_in, page_of
 from hankweave_server.cli.output.text import confinement_text, eta_text, moment, size_text, span
 from hankweave_server.cli.remote import (
     ask_running,
@@ -76,8 +76,8 @@ def status(execution: Path | None, as_json: bool) -> None:
 
 def _print_status(answer: ServerStatus, state: State) -> None:
     click.echo(one_line(answer.execution_path))
-    if answer.lock.port is not None:
-        click.echo(f"  page        {page_of(Path(answer.execution_path), answer.lock.port)}")
+    if (page := page_in(answer.lock)) is not None:
+        click.echo(f"  page        {page_of(Path(answer.execution_path), page)}")
 
     click.echo(f"  server      pid {answer.pid}, up {answer.uptime_ms / 1000:.0f} s")
     click.echo(one_line(f"  live        {attach_line(Path(answer.execution_path))}"))

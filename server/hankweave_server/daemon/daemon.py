@@ -80,6 +80,7 @@ from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.runtime_lock.lock_file import LockLost, require_own_processes
 from hankweave_server.settings import RunSettings
 from hankweave_server.telemetry.subscriber import Telemetry
+from hankweave_server.transport.exposure import exposure_of
 from hankweave_server.transport.listener import ListenerSettings, serve
 from hankweave_server.transport.sockets import Port
 
@@ -280,6 +281,7 @@ class Daemon:
             controller_token=layout.controller_token,
             viewer_token=layout.viewer_token,
             traffic_log=layout.traffic_log,
+            exposure=exposure_of(self._settings),
             port=self._settings.port,
             no_token=self._settings.no_token,
             is_unwelcome=peers.is_confined,
@@ -287,7 +289,12 @@ class Daemon:
         )
         async with serve(app.doors(), settings, self._clock, self._port) as listener:
             app.attach(listener)
-            opened.lock.update(port=listener.port, run_id=opened.ledger.state.current_run_id)
+            opened.lock.update(
+                port=listener.port,
+                host=listener.local_host,
+                page_url=listener.page_url,
+                run_id=opened.ledger.state.current_run_id,
+            )
             publish = listener.hub.publish
             with opened.ledger.subscribe(lambda each: publish(each.frame, each.event.seq)):
                 log.info("Starting HankweaveRuntime on port %d", listener.port)

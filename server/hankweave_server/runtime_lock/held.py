@@ -260,14 +260,23 @@ class HeldLock:
     def is_released(self) -> bool:
         return self._is_released
 
-    def update(self, *, run_id: RunId | None = None, port: int | None = None) -> None:
-        """Write the current run or the port into runtime.lock; None leaves a field unchanged."""
+    def update(
+        self,
+        *,
+        run_id: RunId | None = None,
+        port: int | None = None,
+        host: str | None = None,
+        page_url: str | None = None,
+    ) -> None:
+        """Write the current run or the address into runtime.lock; None leaves a field unchanged."""
         with self._gate:
             self._verify()
             self._record = msgspec.structs.replace(
                 self._record,
                 run_id=self._record.run_id if run_id is None else run_id,
                 port=self._record.port if port is None else port,
+                host=self._record.host if host is None else host,
+                page_url=self._record.page_url if page_url is None else page_url,
             )
             try:
                 self._write()

@@ -17,6 +17,7 @@ Modules, in reading order:
 - `sockets`: client sockets and the listening socket
 - `listener`: the port: accepting, limits, shutdown in bounded time
 - `auth`: tokens and roles
+- `exposure`: where the port is open, and the page's address; no network without token and TLS
 - `http`: HTTP before the upgrade: access checks, the page, health and metrics
 - `traffic_log`: websocket.log, without secrets
 """

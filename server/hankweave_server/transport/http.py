@@ -2,8 +2,9 @@
 
 A web page open in the user's browser can send requests to loopback, and a name it controls can
 resolve to loopback (DNS rebinding). So Host must be one of the server's own addresses, and Origin,
-if present, one of its own pages. Both are compared as exact strings, never as patterns. HTTP
-requests change nothing: every change goes over the WebSocket and is therefore logged.
+if present, one of its own pages; `exposure` lists them. Both are compared as exact strings, never
+as patterns. HTTP requests change nothing: every change goes over the WebSocket and is therefore
+logged.
 
 The files of the page are read once into a table keyed by address. A path that is not in the table
 does not exist, so `..` has no meaning. Browsers cache the files and revalidate each time
@@ -37,6 +38,7 @@ from hankweave_server.transport.auth import (
     Role,
     Undecided,
 )
+from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.server_api import ServerApi
 
 INDEX = "/index.html"
@@ -86,30 +88,11 @@ def _page(name: str, body: bytes) -> Page:
 
 
 SOCKET_PATHS = frozenset({"/", "/ws"})
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+WRONG_HOST = (
+    "This host name is not allowed. Start the server with --public-url and the address that your "
+    "browser shows, up to the port."
+)
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """The host names and origins under which this server accepts requests."""
-
-    hosts: frozenset[str]
-    """Exact Host headers: name and port."""
-    origins: frozenset[str]
-
-    @classmethod
-    def of(
-        cls, port: int, *, tls: bool, names: tuple[str, ...], origins: tuple[str, ...]
-    ) -> Addresses:
-        scheme = "https" if tls else "http"
-        hosts = {f"{name}:{port}" for name in LOOPBACK_NAMES + names}
-        if port == (443 if tls else 80):
-            hosts |= set(LOOPBACK_NAMES + names)  # Browsers omit a scheme's default port.
-
-        return cls(
-            frozenset(hosts), frozenset({f"{scheme}://{host}" for host in hosts} | {*origins})
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +105,14 @@ class Upgrade:
 class FrontDoor:
     """The handler of HTTP requests: an upgrade, a page, or a refusal for each."""
 
-    def __init__(self, addresses: Addresses, gate: Gate, doors: ServerApi) -> None:
-        self._addresses = addresses
+    def __init__(self, exposure: Exposure, port: int, gate: Gate, doors: ServerApi) -> None:
+        self._hosts = exposure.hosts(port)
+        self._origins = exposure.origins(port)
         self._gate = gate
         self._doors = doors
         self._pages = read_pages()
         # A policy cannot name addresses in brackets; 'self' covers them.
-        named = (origin for origin in addresses.origins if "[" not in origin)
+        named = (origin for origin in self._origins if "[" not in origin)
         sockets = " ".join(sorted(_socket_origin(origin) for origin in named))
         self._policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -139,11 +123,11 @@ class FrontDoor:
     def judge(self, request: Request, peer: str) -> Upgrade | Response:
         """Decide about one request; `peer` is the address of the other end."""
         hosts = request.headers.get_all("Host")
-        if len(hosts) != 1 or hosts[0].lower() not in self._addresses.hosts:
-            return self._text(HTTPStatus.FORBIDDEN, "This host name is not allowed.")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return self._text(HTTPStatus.FORBIDDEN, WRONG_HOST)
 
         origins = request.headers.get_all("Origin")
-        if origins and (len(origins) != 1 or origins[0] not in self._addresses.origins):
+        if origins and (len(origins) != 1 or origins[0] not in self._origins):
             return self._text(HTTPStatus.FORBIDDEN, "This origin is not allowed.")
 
         # Split by hand: urllib raises for some invalid input.

@@ -4,8 +4,7 @@ Leaving websockets' `serve` does not cancel handlers, and a client that reads no
 for ever. So the body of each handler runs in the listener's own task group, under a scope that
 `aclose` can cancel, and the sockets of sessions that do not end in time are aborted.
 
-`ListenerSettings` says where the port is open and for whom. Outside loopback it needs TLS and
-tokens.
+`ListenerSettings` says where the port is open and for whom.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-import ssl
 from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -34,12 +32,10 @@ from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import bind_private
 from hankweave_server.redaction.redactor import Redactor
-from hankweave_server.settings import LOOPBACK
 from hankweave_server.transport.auth import (
     Gate,
     Keyring,
     Role,
-    is_loopback,
     issued_tokens,
     withdraw_tokens,
 )
@@ -49,8 +45,9 @@ from hankweave_server.transport.connection import (
     Shared,
     Snapshots,
 )
+from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.frames import JournalPages
-from hankweave_server.transport.http import Addresses, FrontDoor
+from hankweave_server.transport.http import FrontDoor
 from hankweave_server.transport.hub import Hub
 from hankweave_server.transport.idempotency import AnswerBook
 from hankweave_server.transport.outbox import OutboxLimits
@@ -68,16 +65,11 @@ class ListenerSettings:
     controller_token: Path
     viewer_token: Path
     traffic_log: Path
-    host: str = LOOPBACK
+    exposure: Exposure = field(default_factory=Exposure)
     port: int = 0
     """0: any free port."""
     no_token: bool = False
     """True: any process that can reach loopback on this machine is a controller."""
-    tls: ssl.SSLContext | None = None
-    names: tuple[str, ...] = ()
-    """Further host names under which requests are accepted, besides loopback's."""
-    origins: tuple[str, ...] = ()
-    """Further origins whose pages may connect."""
     max_connections: int = 1_100
     handshake_seconds: float = 10.0
     grace_seconds: float = 2.0
@@ -87,19 +79,6 @@ class ListenerSettings:
     """Returns True for a connection to close before anything is read, as of a confined agent."""
     redactor: Redactor = field(default_factory=Redactor)
     """Removes secrets from websocket.log; it learns the tokens."""
-
-
-def refuse_open_doors(settings: ListenerSettings) -> None:
-    """Raise Stop if the port would be open to the network without TLS and tokens."""
-    if is_loopback(settings.host):
-        return
-
-    if settings.tls is None or settings.no_token:
-        raise Stop(
-            f"Listening on {settings.host} requires TLS and tokens.",
-            ExitCode.CONFIGURATION,
-            hint="Listen on 127.0.0.1, or configure a certificate.",
-        )
 
 
 GOING_AWAY = 1001
@@ -154,9 +133,9 @@ async def serve(
     """Listen until the block is left; then close clients with 1001 and remove the tokens.
 
     `port` was returned by `reserve`; without one the port of the settings is bound. Raises Stop if
-    the address is unavailable or not allowed: outside loopback, TLS and tokens are required.
+    the address is unavailable, or `Exposure.refuse_open_doors` does.
     """
-    refuse_open_doors(settings)
+    settings.exposure.refuse_open_doors(no_token=settings.no_token)
     clock = clock or SystemClock()
     with _tokens(settings) as keyring:
         redactor = settings.redactor
@@ -227,8 +206,16 @@ class Listener:
 
     @property
     def url(self) -> str:
-        scheme = "ws" if self._settings.tls is None else "wss"
-        return f"{scheme}://{_in_url(self._settings.host)}:{self.port}/ws"
+        return self._settings.exposure.socket(self.port)
+
+    @property
+    def page_url(self) -> str:
+        """The address of the page, as people open it, without a slash at its end."""
+        return self._settings.exposure.page(self.port)
+
+    @property
+    def local_host(self) -> str:
+        return self._settings.exposure.local_host
 
     @property
     def connections(self) -> int:
@@ -249,29 +236,21 @@ class Listener:
         """Serve on a reserved port, or bind one; raise Stop if that is not possible."""
         settings = self._settings
         if port is None:
-            port = reserve(settings.host, settings.port)
+            port = reserve(settings.exposure.host, settings.port)
 
         self._port = port
         port.measure()
         port.on_crowded = self._crowded
         try:
-            server = await self._serve_on(
-                port, self._judge, self._new_socket, ssl=settings.tls, start_serving=False
-            )
+            server = await self._serve_on(port, self._judge, self._new_socket, start_serving=False)
         except OSError as error:
             port.close()
-            raise _cannot_listen(settings.host, settings.port, error) from error
+            raise _cannot_listen(settings.exposure.host, settings.port, error) from error
 
         self._server = server
         self.port = server.sockets[0].getsockname()[1]
-        addresses = Addresses.of(
-            self.port,
-            tls=settings.tls is not None,
-            names=settings.names,
-            origins=settings.origins,
-        )
         # Created before the first request is accepted, because both checks include the port.
-        self._front_door = FrontDoor(addresses, self._gate, self._doors)
+        self._front_door = FrontDoor(settings.exposure, self.port, self._gate, self._doors)
         self._group.start_soon(self._conversations.freed_memory.run)
         await server.start_serving()
 
@@ -432,7 +411,3 @@ def _cannot_listen(host: str, number: int, error: OSError) -> Stop:
 
 def _report_log(error: OSError) -> None:
     _log.error("websocket.log could not be written: %s.", error)
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

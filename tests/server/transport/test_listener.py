@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from hankweave_protocol.commands import Command
 from hankweave_server.api.caller import Caller, CommandAnswer
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.transport.exposure import Exposure
 from hankweave_server.transport.listener import serve
 from support.small_server import SmallRest, settings_in, small_server
 from support.waiting import LIMIT, eventually, limited
@@ -146,11 +147,10 @@ async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Pat
         assert '"mode":"readandwrite"' in await socket.recv(decode=True)
 
 
-@pytest.mark.parametrize("changed", [{"host": "0.0.0.0"}, {"host": "0.0.0.0", "no_token": True}])
-async def test_off_loopback_needs_tls(tmp_path: Path, changed: dict[str, object]) -> None:
-    """Listening on the network without TLS is refused before any socket is opened."""
+async def test_an_unsafe_reach_is_refused_before_a_socket_is_opened(tmp_path: Path) -> None:
+    """What `Exposure` refuses leaves no port and no token behind."""
     with pytest.raises(Stop) as stop:
-        async with serve(SmallRest().doors(), settings_in(tmp_path, **changed)):
+        async with serve(SmallRest().doors(), settings_in(tmp_path, exposure=Exposure("0.0.0.0"))):
             pass
 
     assert stop.value.exit_code == ExitCode.CONFIGURATION

@@ -20,7 +20,7 @@ from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Published
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
-from hankweave_server.settings import LOOPBACK, RunSettings
+from hankweave_server.settings import RunSettings
 
 if TYPE_CHECKING:
     from hankweave_server.cli.live.frame import StyledText
@@ -125,13 +125,13 @@ class LiveTeller:
 
 def greeting(layout: Layout, ready: ServerReady) -> str:
     """Return the first lines of output, with the addresses; the last line stays visible."""
-    page = f"http://{LOOPBACK}:{ready.port}/"
+    page = f"{ready.page_url}/"
     others = token_in(layout.viewer_token)
     apart = f"  state, out of agents' reach: {one_line(str(layout.state_directory))}"
     lines = (
         f"Hankweave serves {one_line(ready.execution_path)}",
         *([apart] * (layout.private_folder is not None)),
         *([f"  read-only, to share: {page}{others}"] * bool(others)),
-        f"  watch it: {page_of(layout.root, ready.port)}   WebSocket: {ready.url}",
+        f"  watch it: {page_of(layout.root, page)}   WebSocket: {ready.url}",
     )
     return "\n".join(lines)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hankweave_protocol.records import RuntimeLock
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import LOOPBACK
 
 
-def page_of(root: Path, port: int) -> str:
+def page_of(root: Path, page: str) -> str:
     """Return the address of a server's page, with the best token that this user may read."""
     layout = Layout.of_execution(root)
     token = token_in(layout.controller_token) or token_in(layout.viewer_token)
-    return f"http://{LOOPBACK}:{port}/{token}"
+    return f"{page}{token}"
 
 
 def address_in_lock(root: Path) -> str | None:
     """Return the address of the page without a token, as the last server there has noted it."""
     record = read_record(Layout.of_execution(root).runtime_lock)
-    port = None if record is None else record.port
-    return None if port is None else f"http://{LOOPBACK}:{port}/"
+    return None if record is None else page_in(record)
+
+
+def page_in(record: RuntimeLock) -> str | None:
+    """Return the address of the page without a token; None if the server does not listen yet."""
+    if record.port is None:
+        return None
+
+    return f"{record.page_url or f'http://{LOOPBACK}:{record.port}'}/"
 
 
 def viewer_token(root: Path) -> str:

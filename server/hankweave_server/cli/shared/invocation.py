@@ -29,7 +29,7 @@ _WITH_VALUE: Final = frozenset(
         *("--config", "--data", "--execution", "-e", "--anthropic-base-url", "--port", "-p"),
         *("--model", "-m", "--idle-timeout", "--shim-idle-timeout", "--input", "-i"),
         *("--output", "-o", "--replay", "--max-cost", "--max-time", "--max-wait"),
-        *("--webhook", "--notify"),
+        *("--webhook", "--notify", "--host", "--public-url"),
         *("--restore-journal", "--diet-journal"),
     }
 )

@@ -126,8 +126,18 @@ def checked_budget(
     )
 
 
+def checked(key: str, text: str | None) -> object:
+    """Return the value of an option that is parsed like a setting; for a callback of click."""
+    try:
+        return None if text is None else config.SETTINGS[key].parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}.") from None
+
+
 KEYS = {
     "port": "port",
+    "host": "host",
+    "public_url": "publicUrl",
     "model": "model",
     "anthropic_base_url": "anthropicBaseUrl",
     "output": "outputDirectory",
@@ -152,6 +162,7 @@ FLAGS = {
     "ignore_rig_failures": ("ignoreRigFailures", True),
     "no_agent_check": ("noAgentCheck", True),
     "require_confinement": ("requireConfinement", True),
+    "without_tls": ("withoutTls", True),
 }
 """Options of `run` without a value, and the settings and values they set."""
 
@@ -314,7 +325,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
     export(found)
     if given["for_a_moment"]:
         # A port that the user has set is that of the server that stays.
-        return replace(settings, port=0, autostart=False, exit_on_complete=False)
+        return replace(settings.on_loopback(), port=0, autostart=False, exit_on_complete=False)
 
     return settings
 
@@ -335,6 +346,9 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
     return replace(
         settings,
         port=_value(found, "port", int),
+        host=_value(found, "host", str),
+        public_url=_optional(found, "publicUrl", str),
+        without_tls=_value(found, "withoutTls", bool),
         autostart=_value(found, "autostart", bool),
         exit_on_complete=_optional(found, "exitOnComplete", bool),
         model=_model(found),

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from hankweave_protocol.events import AgentConfined
+from hankweave_protocol.events import AgentConfined, ErrorEvent, Info
 from hankweave_protocol.hank import Codon, Confinement
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ConfinementStatus
@@ -91,6 +91,22 @@ UNCONFINED = (
     "Agents are not confined on this machine: they run with all of your rights. "
     "SECURITY.md says what helps; --require-confinement refuses to start without confinement."
 )
+
+
+def notice(status: ConfinementStatus, probe: Probe) -> ErrorEvent | Info | None:
+    """Return what to tell at the start: that agents are confined less than they might be."""
+    reasons = "; ".join(f"{level}: {why}" for level, why in probe.reasons.items())
+    if status.profile == "none" or not reasons:
+        return None
+
+    if status.level == "none":
+        message = f"{UNCONFINED} ({reasons})"
+        return ErrorEvent(message=message, fatal=False, severity="warning")
+
+    return Info(
+        message=f"Agents are confined at the level {status.level}. `hankweave status` lists what "
+        f"that does not cover. A stronger one does not work here ({reasons})."
+    )
 
 
 def status(ctx: ExecutionContext, probe: Probe) -> ConfinementStatus:
