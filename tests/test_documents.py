@@ -45,16 +45,7 @@ def pages_of_the_navigation(items: list[Any]) -> list[str]:
     return found
 
 
-FORMER = pytest.mark.xfail(strict=False, reason="It names pages by their former places.")
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=relative(page), marks=FORMER if relative(page) == "README.md" else ())
-        for page in checked_pages()
-    ],
-)
+@pytest.mark.parametrize("page", checked_pages(), ids=relative)
 def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert documents.broken_links(page) == []
 
