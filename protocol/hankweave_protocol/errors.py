@@ -41,8 +41,8 @@ class ErrorCode(StrEnum):
     address is missing. With `failCodonIfNotLoaded` the codon fails; otherwise it runs without
     the sentinel.
 
-    The message names the fault. Correct the configuration, set the key, or install the package:
-    `pip install anthropic` or `pip install openai`. `hankweave validate` finds this before a run.
+    The message names the fault. Correct the configuration, set the key, or install the package that
+    it names. `hankweave validate` finds this before a run.
     """
 
     MALFORMED_JSON = "MALFORMED_JSON"
