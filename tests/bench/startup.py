@@ -1,8 +1,8 @@
 """Start-up: of a server, to its `server.ready`, and of commands, from exec to their end.
 
-A server starts with and without a long journal. The commands are `--version`, a preview of a
-rollback on a running server, and looks at the end of a long journal; beside each is what it cannot
-be faster than.
+A server starts with and without a long journal. The commands are `--version`, `--help`, a
+preview of a rollback on a running server, and looks at the end of a long journal; beside each is
+what it cannot be faster than.
 """
 
 from __future__ import annotations
@@ -53,16 +53,23 @@ async def _commands(folder: Path, scale: Scale) -> list[Figure]:
     lengthened(long, scale.long_events)
     interpreter = _Command(sys.executable, "-c", "pass")
     version = _Command(*command("--version"))
+    listed = _Command(*command("--help"))
     preview = _Command(*command("rollback", "--preview", "-e", str(short.root)))
     async with short.serve() as server:
         found = await medians(
-            {"interpreter": interpreter.run, "version": version.run, "preview": preview.run},
+            {
+                "interpreter": interpreter.run,
+                "version": version.run,
+                "help": listed.run,
+                "preview": preview.run,
+            },
             scale.rounds,
         )
         await server.stop()
 
     figures = [
         version.figure("--version", found["version"], "an interpreter", found["interpreter"], 0.2),
+        listed.figure("--help", found["help"], "--version", found["version"], 0.4),
         preview.figure("rollback --preview", found["preview"], "--version", found["version"], 0.5),
     ]
     for words in LOOKS:

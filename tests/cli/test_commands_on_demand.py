@@ -7,11 +7,12 @@ import sys
 from importlib import import_module
 
 import click
+import pytest
 
 from hankweave_protocol.codec import encode
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import Coordinate, RollbackReport, TouchedFile
-from hankweave_server.cli.app import PLACES, cli
+from hankweave_server.cli.app import PLACES, SUMMARIES, cli
 
 NEEDED_ELSEWHERE = (
     *("rich", "structlog", "pygit2", "yaml", "pathspec", "zstandard", "jinja2", "jsonschema"),
@@ -67,9 +68,18 @@ def test_who_presses_the_tab_key_waits_for_no_command() -> None:
     assert printed.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_version_loads_only_the_command_line() -> None:
-    """`--version` loads no command, and nothing that only a command needs."""
-    loaded = loaded_after("main(['--version'])")
+def test_the_list_of_commands_has_the_first_sentence_of_their_help() -> None:
+    """It does not load them, and says the same."""
+    context = click.Context(cli)
+    commands = filter(None, (cli.get_command(context, name) for name in PLACES))
+    told = {command.name: command.get_short_help_str(1000) for command in commands}
+    assert told == SUMMARIES
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_load_only_the_command_line(option: str) -> None:
+    """They load no command, and nothing that only a command needs."""
+    loaded = loaded_after(f"main(['{option}'])")
     assert not loaded & {"anyio", "asyncio", "msgspec", "websockets", *NEEDED_ELSEWHERE}
     assert not {name for name in loaded if name.startswith("hankweave_server.local")}
 

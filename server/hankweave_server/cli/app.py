@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,6 +51,59 @@ PLACES = {
 }
 """The module of each command."""
 
+SUMMARIES = {
+    "run": "Run HANK on DATA, and serve clients.",
+    "demo": "Run an example on real data in DIRECTORY, and print what to try next.",
+    "init": "Write an example hank to DIRECTORY.",
+    "validate": "Check HANK and show what it would do, without running it.",
+    "ls": "List all executions, most recently used first.",
+    "cleanup": "Remove executions permanently.",
+    "status": "Show what the server is doing.",
+    "log": "Print the end of the log of an execution, one line per important event.",
+    "checkpoints": "List checkpoints, newest first.",
+    "checkpoint": "Take a checkpoint of the work tree, with an optional LABEL.",
+    "show": "Show checkpoint SHA and its changes, or one of its files.",
+    "diff": "Compare checkpoints A and B, or A and the current work tree.",
+    "replay": "Show a past moment, by checkpoint SHA or event --seq.",
+    "runs": "Show the tree of runs with all their checkpoints.",
+    "rollback": "Roll back to the last success, a checkpoint, step or codon.",
+    "undo": "Undo the last rollback.",
+    "redo": "Reverse the last undo.",
+    "preview": "Show what a rollback would do, and change nothing.",
+    "history": "List the checkpoints of pipeline steps, newest first.",
+    "sessions": "List the runs of an execution, newest first.",
+    "resume": "Resume run ID where it stopped, and exit when the plan ends.",
+    "gc": "Prune checkpoints beyond the limits, and pack the store.",
+    "fsck": "Verify every checkpoint, down to the content of each file.",
+    "pin": "Protect checkpoint SHA from pruning.",
+    "redact": "Remove a secret from the journal, the logs and all checkpoints.",
+    "permissions": "List the pending permission requests of agents.",
+    "allow": "Allow the tool call of a permission request.",
+    "deny": "Deny the tool call of a permission request.",
+    "explore": (
+        "Try a codon several times from one checkpoint, side by side, and compare the results."
+    ),
+    "attempts": "Show the attempts of an EXPLORATION; by default, of the newest one.",
+    "compare": "Compare the results of two attempts, or of one with the files it began with.",
+    "adopt": "Make the result of ATTEMPT that of the execution.",
+    "discard": "End attempts, or all of an exploration, and remove their executions.",
+    "branch": "Create a new execution from checkpoint SHA.",
+    "next": "Start the next codon of the plan, or CODON.",
+    "skip": "Stop the running codon and continue with the next one.",
+    "stop": "Stop the running codon, and with --server, the server.",
+    "retry": "Run the last codon again, on the current files.",
+    "completion": "Print the script that enables tab completion in SHELL.",
+    "pipeline": "Run the steps of FILE, a pipeline in YAML.",
+    "events": "Print the events of the journal, or the result of a query.",
+    "agents": "List the known agents, and whether they are installed.",
+    "attach": "Watch a running server live, and control it with single keys.",
+    "notify": "Send a test notification to every destination, and print what became of it.",
+    "report": "Report what became of an execution, on one page.",
+    "mcp": "Serve checkpoint tools to an agent over MCP.",
+    "config": "Print every setting, its value and its source.",
+}
+"""The first sentence of each command's help, so that listing them imports no command."""
+
 
 class OnDemand(click.Group):
     """A group that imports a command's module on first use, to keep a server's memory small."""
@@ -86,6 +140,14 @@ class OnDemand(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(PLACES)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, shorten(SUMMARIES[name], limit, placeholder="...")) for name in names]
+            )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing a command: the shell waits at every tab."""

@@ -10,11 +10,8 @@ from pathlib import Path
 import click
 
 from hankweave_protocol.state_directory import state_directory_of
-from hankweave_server.cli.run import run, serve
 from hankweave_server.cli.shared import starter_files
-from hankweave_server.cli.shared.run_settings import settings_of, variables_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.notify import SECRET
 
 EXAMPLE = "earthquakes"
 HANK = "hank"
@@ -35,6 +32,11 @@ def demo(directory: Path) -> None:
     hankweave demo
     hankweave demo ~/quakes
     """
+    # Imported here so that `--help` and usage errors do not load a server.
+    from hankweave_server.cli.run import run, serve
+    from hankweave_server.cli.shared.run_settings import settings_of, variables_of
+    from hankweave_server.notify import SECRET
+
     starter_files.require_directory(directory)
     if directory.is_dir() and any(directory.iterdir()):
         raise _taken(directory)

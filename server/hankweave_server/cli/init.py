@@ -10,9 +10,8 @@ import msgspec
 
 from hankweave_protocol import codec
 from hankweave_protocol.schema import hank_schema
-from hankweave_server.cli.shared import hank_loading, starter_files
+from hankweave_server.cli.shared import starter_files
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.hank.price_files import packaged_prices
 
 SCHEMA_FILE = "hank.schema.json"
 EXAMPLES = {
@@ -96,6 +95,10 @@ def init(directory: Path, agent: str | None, example: str | None) -> None:
 
 def _print_notes(directory: Path) -> None:
     """Explain the fields of the hank, and print what keeps it from running on this machine."""
+    # Imported here so that `--help` and usage errors do not load the agents.
+    from hankweave_server.cli.shared import hank_loading
+    from hankweave_server.hank.price_files import packaged_prices
+
     click.echo("In hank.json:")
     for field, meaning in _NOTES:
         click.echo(f"  {field:<18} {meaning}")
