@@ -53,6 +53,7 @@ async def done(
     overrides: Mapping[str, Any] | None = None,
     name: str = "execution",
     data: Path | None = None,
+    path: str = os.environ["PATH"],
     **fields: Any,
 ) -> Path:
     """Run a plan of one confined codon to its end; return the execution."""
@@ -60,7 +61,7 @@ async def done(
     hank = write_hank(folder / f"hank-{name}", codon("one", *steps, **fields), **own)
     execution = folder / name
     execution.mkdir(exist_ok=place == "--workspace")
-    env = CONFINED | {"HOME": str(folder / "home")}
+    env = CONFINED | {"HOME": str(folder / "home"), "PATH": path}
     async with (
         running_server(hank, data, execution, *options, env=env, place=place) as server,
         server.client(since_seq=0) as client,
@@ -174,6 +175,25 @@ async def test_rigs_and_checks_are_confined_like_agents(folder: Path) -> None:
     paths = [each.path for each in told(execution, AgentConfined)]
     assert paths == [f"{home}/notes.txt", f"{home}/.ssh/id"]
     assert any("notes.txt" in each.line for each in told(execution, RigOutput))
+
+
+async def test_a_program_behind_a_link_below_tmp_runs_again_and_again(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The private /tmp, where the fence makes the link once more, is that of the last program."""
+    home_in(folder)
+    program, linked = tmp_path / "real" / "bin" / "tool", tmp_path / "linked"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho used >> used.txt\n")
+    program.chmod(0o755)
+    linked.symlink_to(tmp_path / "real")
+    execution = await done(
+        folder,
+        runs("tool"),
+        checks=[{"run": "tool"}],
+        path=f"{linked}/bin:{os.environ['PATH']}",
+    )
+    assert (execution / "agentRoot" / "used.txt").read_text() == "used\n" * 2
 
 
 async def test_in_a_project_the_state_is_out_of_reach_and_the_socket_is_not(

@@ -269,6 +269,9 @@ def _place(step: Step, taken: int | str | None) -> bool:
         _attach(step, taken)
     elif taken is not None and step.below_cover:
         os.makedirs(os.path.dirname(step.path), mode=0o755, exist_ok=True)
+        if os.path.islink(step.path):  # The private /tmp is that of the last program, too.
+            os.unlink(step.path)
+
         os.symlink(taken, step.path)
 
     return False
