@@ -303,9 +303,9 @@ class App:
             return  # No agent will run.
 
         found = await anyio.to_thread.run_sync(_prepare, self._opened.layout, self._ports())
-        notice = confinement.notice(confinement.status(self.ctx, found), found)
-        if notice is not None and self.ctx.has_hank:
-            await self._opened.ledger.record(notice)
+        warning = confinement.warning(confinement.status(self.ctx, found), found)
+        if warning is not None and self.ctx.has_hank:
+            await self._opened.ledger.record(warning)
 
     def _open_agent_access(self, path: Path) -> AbstractAsyncContextManager[None]:
         assert self._listener is not None, "codons run only while the server listens"

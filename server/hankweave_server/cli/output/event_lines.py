@@ -289,8 +289,8 @@ def _of_server(data: EventData) -> EventLine | None:
             return EventLine(f"state.json was recovered from: {source}")
         case events.ServerDegraded(message=message):
             return EventLine(message, severity="degraded")
-        case events.ErrorEvent(message=message):
-            return EventLine(message, severity="error")
+        case events.ErrorEvent(message=message, severity=severity):
+            return EventLine(message, severity="warning" if severity == "warning" else "error")
         case events.ServerRecovered(message=message) | events.ServerIdle(message=message):
             return EventLine(message)
         case _:

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from hankweave_protocol.events import AgentConfined, ErrorEvent, Info
+from hankweave_protocol.events import AgentConfined, ErrorEvent
 from hankweave_protocol.hank import Codon, Confinement
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import ConfinementStatus
@@ -93,20 +93,20 @@ UNCONFINED = (
 )
 
 
-def notice(status: ConfinementStatus, probe: Probe) -> ErrorEvent | Info | None:
+WEAKER = (
+    "Agents are confined at the level {level}, because a stronger one does not work here. "
+    "`hankweave status` lists what that does not cover."
+)
+
+
+def warning(status: ConfinementStatus, probe: Probe) -> ErrorEvent | None:
     """Return what to tell at the start: that agents are confined less than they might be."""
-    reasons = "; ".join(f"{level}: {why}" for level, why in probe.reasons.items())
-    if status.profile == "none" or not reasons:
+    if status.profile == "none" or not probe.reasons:
         return None
 
-    if status.level == "none":
-        message = f"{UNCONFINED} ({reasons})"
-        return ErrorEvent(message=message, fatal=False, severity="warning")
-
-    return Info(
-        message=f"Agents are confined at the level {status.level}. `hankweave status` lists what "
-        f"that does not cover. A stronger one does not work here ({reasons})."
-    )
+    sentence = UNCONFINED if status.level == "none" else WEAKER.format(level=status.level)
+    reasons = "; ".join(f"{level}: {why}" for level, why in probe.reasons.items())
+    return ErrorEvent(message=f"{sentence} ({reasons})", fatal=False, severity="warning")
 
 
 def status(ctx: ExecutionContext, probe: Probe) -> ConfinementStatus:
