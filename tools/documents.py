@@ -29,8 +29,6 @@ ROOT_PAGES = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "protocol/README
 """Pages of the site that are not in docs/."""
 CHECKED = ("README.md", *ROOT_PAGES[:2], "protocol/README.md", "examples/README.md")
 """Pages outside of docs/ whose links are checked. The changelog names files of its time."""
-AWAITED = frozenset({"docs/how-to/docker.md"})
-"""Pages that are being written. A link to one is not broken, and the site says so in its place."""
 
 _ADDRESS = re.compile(r"<(?:img|a)\b[^>]*?\b(?:src|href)=\"([^\"]*)\"")
 _SPAN = re.compile(r"`((?:docs|protocol|examples)/[\w./-]+\.md)`")
@@ -148,9 +146,6 @@ def _fault(page: Path, target: str) -> str | None:
     path, _, anchor = target.partition("#")
     base = TOP if path.startswith("/") else page.parent
     file = (base / unquote(path).lstrip("/")).resolve() if path else page
-    if file.is_relative_to(TOP) and file.relative_to(TOP).as_posix() in AWAITED:
-        return None
-
     if not file.is_relative_to(TOP) or not file.exists():
         return f"{target} does not exist"
 
@@ -198,10 +193,6 @@ def write_tree(folder: Path) -> None:
         place = folder / file.relative_to(TOP)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(file)
-    for name in AWAITED:
-        if not (TOP / name).exists():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text("# Not written yet\n")
 
 
 def _line(token: Token) -> int:
