@@ -641,8 +641,20 @@ class PendingChanges:
         recorded_in = Lookup(self._repo.recent_tree)
         suspects = {*pending, *self._memory.table.gone, *self._reported}
         for path in sorted(suspects):
-            recorded = recorded_in.entry(last, path)
-            yield path, self._reported.get(path, recorded)
+            if path in self._reported:
+                yield path, self._reported[path]
+            else:
+                yield path, self._recorded(recorded_in, last, path)
+
+    def _recorded(self, recorded_in: Lookup, last: bytes | None, path: bytes) -> Entry | None:
+        """Return what a tree has at a path; from the index if that has the same folder."""
+        file = self._memory.table.files.get(path)
+        known = None if file is None else file.folder.tree
+        if file is None or not known or known != recorded_in.folder(last, file.folder.path):
+            return recorded_in.entry(last, path)
+
+        git_mode, _, digest = file.captured
+        return Entry(git_mode, digest) if git_mode else None
 
     def follow_capture(
         self, request: CheckpointRequest, capture: Capture, made: CheckpointMade
