@@ -23,6 +23,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_server import fsutil
 from hankweave_server.agents.base import (
     AgentKilled,
     AgentStartFailed,
@@ -308,6 +309,9 @@ def _start_keeper(launch: Launch, group: Path | None) -> tuple[subprocess.Popen[
         own_report, report = _pipe(kept, handed_over)
         orders, own_orders = _pipe(handed_over, kept)
         try:
+            if launch.records is not None:  # The keeper opens it at once.
+                fsutil.make_private_directory(launch.records)
+
             is_recognized = group is not None and peers.can_recognize()
             confinement = handed_over.enter_context(
                 prepared(launch.fence, is_recognized=is_recognized)

@@ -109,13 +109,15 @@ class Keeper:
         `report` and `orders` are descriptors of pipes. `group` is the folder of the agent's control
         group, empty if there is none. `confinement` has the descriptors of the fence's plan and its
         rules of ports; without any the agent runs unconfined. `ended` is the path of a file that is
-        written when nothing of the tree is left.
+        written when nothing of the tree is left, in the folder that is there now: another one may
+        take its name meanwhile.
         """
         self._group = group
         self._confinement = confinement
         self._report = report
         self._orders = orders
-        self._ended = ended
+        folder, self._ended = os.path.split(ended)
+        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if ended else -1
         self._left_alone_ns = 0
         self._agent: int | None = None
         for descriptor in (report, orders, *confinement):
@@ -158,7 +160,8 @@ class Keeper:
 
         with contextlib.suppress(OSError):
             flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            with open(os.open(self._ended, flags, 0o600), "w") as file:
+            descriptor = os.open(self._ended, flags, 0o600, dir_fd=self._folder)
+            with open(descriptor, "w") as file:
                 file.write(str(self._left_alone_ns))
 
     def _remove_group(self) -> None:
@@ -261,7 +264,12 @@ def _start(command: list[str], group: str, confinement: tuple[int, ...]) -> tupl
 
     os.close(error_write)
     with open(error_read, "rb") as errors:
-        return agent, errors.read().decode()
+        error = errors.read().decode()
+
+    if error:
+        os.waitpid(agent, 0)  # Its group can be removed only then.
+
+    return agent, error
 
 
 def _make_group(group: str) -> None:

@@ -58,7 +58,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
         return None if self.control_group is None else Path(self.control_group)
 
     def remember(self, folder: Path) -> None:
-        fsutil.make_private_directory(folder)
+        """Put the processes on record, in a folder that exists."""
         fsutil.replace(self._path(folder), msgspec.json.encode(self))
 
     def forget(self, folder: Path, *, is_served: bool = False) -> None:
