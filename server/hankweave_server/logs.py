@@ -69,6 +69,14 @@ class _PrivateRotatingHandler(RotatingFileHandler):
         )
         return os.fdopen(descriptor, self.mode, encoding=self.encoding)
 
+    def shouldRollover(self, record: logging.LogRecord) -> bool:
+        """Return whether the file is full; the record itself, which may exceed it, is not counted.
+
+        It would be formatted twice.
+        """
+        self.stream = self.stream or self._open()
+        return self.stream.tell() >= self.maxBytes
+
     def emit(self, record: logging.LogRecord) -> None:
         if self._lost:
             lost, self._lost = self._lost, 0
@@ -220,6 +228,9 @@ def _render_json(_: Any, __: str, event: MutableMapping[str, Any]) -> str:
 
 def _on_one_line(text: str) -> str:
     """Escape control characters, and marks that change the text direction."""
+    if text.isprintable():
+        return text
+
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
