@@ -32,7 +32,7 @@ def hankweave(
         check=False,
     )
     # A traceback of an agent is indented.
-    assert "\nTraceback" not in f"\n{done.stdout}\n{done.stderr}"
+    assert "\nTraceback" not in f"\n{done.stdout}\n{done.stderr}", done.stderr
     if code is not None:
         assert done.returncode == code, done.stdout + done.stderr
 
