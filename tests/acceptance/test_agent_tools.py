@@ -437,22 +437,24 @@ async def test_answers_stay_small_and_say_what_is_missing(tmp_path: Path) -> Non
 
 async def test_names_that_are_no_text_can_be_named(tmp_path: Path) -> None:
     r"""A byte that is not UTF-8 is shown as \xff, and accepted in that form."""
+    program = r"open(b'caf\xe9\n.txt', 'wb').write(b'\xff\x00 data')"
+    written = {"run": f'python3 -c "{program}"'}
     async with (
-        at_work(tmp_path, writes("a.txt", "a"), overrides=ALLOWED) as (server, tree),
+        at_work(tmp_path, written, overrides=ALLOWED) as (server, tree),
         agent_door(server.execution) as door,
     ):
-        strange = os.fsencode(tree) + b"/caf\xe9\n.txt"
-        Path(os.fsdecode(strange)).write_bytes(b"\xff\x00 data")
+        strange = Path(os.fsdecode(os.fsencode(tree) + b"/caf\xe9\n.txt"))
+        assert strange.exists()
         sha = (await door.call("checkpoint_create"))["sha"]
-        Path(os.fsdecode(strange)).write_bytes(b"other")
-        diff = await door.call("checkpoint_diff", from_sha=sha)
+        before = await first_of_kind(door, "initial")
+        diff = await door.call("checkpoint_diff", from_sha=before)
         name = diff["files"][0]["path"]
         assert name == "caf\\xe9\n.txt"
         view = await door.call("replay_view", sha=sha, paths=[name], read=name)
         assert view["content"]["encoding"] == "base64"
-        done = await door.call("rollback_paths", sha=sha, paths=[name], reason="\ud7ff")
-        assert done["updated"]["paths"] == [name]
-        assert Path(os.fsdecode(strange)).read_bytes() == b"\xff\x00 data"
+        done = await door.call("rollback_paths", sha=before, paths=[name], reason="\ud7ff")
+        assert done["removed"]["paths"] == [name]
+        assert not strange.exists()
 
 
 async def test_what_files_say_is_only_data(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from support.git_facts import GitWitness
 from support.running_server import RunningServer, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
 from support.struck import ends_rollback
-from support.waiting import LIMIT
+from support.waiting import LIMIT, eventually
 from support.watching import idle, started
 
 LOOP = {
@@ -217,6 +217,8 @@ async def lived_through(folder: Path, journey: Journey) -> Past:
     ):
         await prepare(execution, client, journey)
         old = tree(execution / "agentRoot")
+        # That of an earlier rollback is removed after its reply.
+        await eventually(lambda: not Layout.of_execution(execution).rollback_intent.exists())
         with caught_intent(execution, folder / "intent"):
             await journey.act(client)
 
@@ -472,6 +474,8 @@ async def test_a_crash_at_each_line_of_a_frozen_rollback(tmp_path: Path) -> None
     execution = tmp_path / "execution"
     async with frozen_work(tmp_path) as work:
         old = tree(execution / "agentRoot")
+        # That of an earlier rollback is removed after its reply.
+        await eventually(lambda: not Layout.of_execution(execution).rollback_intent.exists())
         with caught_intent(execution, tmp_path / "intent"):
             await back_under_it(work.first, None)(work.client)
 
