@@ -38,6 +38,7 @@ EXPECTED: dict[str, list[tuple[str, str, type[Target] | None]]] = {
     "startup": [
         ("start with", "s", AtMost),
         ("--version", "s", AtMost),
+        ("--help", "s", AtMost),
         ("rollback --preview", "s", AtMost),
         ("log, ", "s", AtMost),
         ("events --limit 20, ", "s", AtMost),
