@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.over_socket import BENCH, IDLE_DISK, OURS, PACES, ROWS, UNWATCHED
+from bench.over_socket import BENCH, OURS, PACES, ROWS, UNWATCHED
 from bench.peers import GIT, LEGEND
 
 Row = Mapping[str, Any]
@@ -43,11 +43,11 @@ def _table(files: str, disk: str, found: _Table) -> str:
     others = [name for name in (UNWATCHED, *LEGEND) if name in measured and name != GIT]
     heading = [f"{files}, {disk}"]
     for pace in PACES:
-        heading += [f"{pace.name}, ms", "p95", "git", "to git", "target"]
+        heading += [f"{pace.name}, ms", "p95", "git", "to git"]
 
-    heading += ["flushes", "lstats", "a flush, ms", *map(_heading, others)]
+    heading += ["flushes", "a flush, ms", *map(_heading, others)]
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)]]
-    lines += [_line(row, files, disk, found[row], others) for row in ROWS if row in found]
+    lines += [_line(row, found[row], others) for row in ROWS if row in found]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -55,29 +55,20 @@ def _heading(name: str) -> str:
     return "watch off" if name == UNWATCHED else name
 
 
-def _line(
-    row: str,
-    files: str,
-    disk: str,
-    found: Mapping[tuple[str, str], Row],
-    others: Sequence[str],
-) -> list[str]:
+def _line(row: str, found: Mapping[tuple[str, str], Row], others: Sequence[str]) -> list[str]:
     cells = [row]
     for pace in PACES:
         beside = found.get((pace.name, GIT))
         if beside is None:
-            cells += [""] * 5
+            cells += [""] * 4
             continue
 
-        target = pace.targets.get(row, {}).get(int(files.split()[0].replace(",", "")))
         cells += [_number(beside["value"]), _number(beside["details"]["p95"])]
         cells += [_number(beside["reference"]["value"]), f"{beside['ratio']:.2g} x"]
-        cells.append("" if target is None or disk != IDLE_DISK else f"{target:g} x")
 
     first, *_ = found.values()
     details = first["details"]
-    counted = [f"{details['flushes']:g}", f"{details['lstats']:,.0f}"]
-    cells += counted if details["flushes"] or details["lstats"] else ["", ""]
+    cells.append(f"{details['flushes']:g}" if details["flushes"] else "")
     cells.append(_number(details["flush"]))
     for name in others:
         of_it = (found.get((pace.name, name)) for pace in PACES)
@@ -95,9 +86,11 @@ def _legend(names: Iterable[str]) -> Iterator[str]:
     yield (
         f"Milliseconds, medians; {OURS} with `--watch auto`, durable, from the command over the "
         "socket to its reply. Settled: two seconds pass between acts; busy: they follow each "
-        'other. "flushes" and "lstats" are counted in all threads of the server, and "a flush" '
-        "is how long the disk took for one then. Other programs are settled, where they can be."
+        'other. "flushes" are counted in all threads of the server, and "a flush" is how long the '
+        "disk took for one then. Other programs are settled, where they can be."
     )
     present = set(names)
+    yield ""
     for name, meaning in LEGEND.items():
-        yield f"- **{name}**: {meaning}." if name in present else f"- {name}: not measured here."
+        if name in present:
+            yield f"- **{name}**: {meaning}."
