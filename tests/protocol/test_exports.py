@@ -38,10 +38,6 @@ OWN_TO_THE_SERVER = {"file runtime.lock.guard"}
 EXAMPLES = [example for example in all_examples() if example.kind not in OWN_TO_THE_SERVER]
 
 
-def label(example: Example) -> str:
-    return example.name
-
-
 def validator(name: str) -> Draft7Validator:
     """Return a validator for one schema of the document, which may refer to the others."""
     root = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
@@ -222,13 +218,13 @@ def test_a_schema_is_one(name: str) -> None:
     Draft7Validator.check_schema(SCHEMAS[name])
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=label)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_of_the_page_fits_its_schema(example: Example) -> None:
     """The examples of protocol/README.md and the reference match the document."""
     assert_fits(schema_of(example), example.text)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=label)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_that_is_spoilt_fits_no_more(example: Example) -> None:
     """These tests can fail: without any one of its required keys, the example is refused."""
     value, check = json.loads(example.text), validator(schema_of(example))
