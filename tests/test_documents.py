@@ -25,6 +25,7 @@ from hankweave_server.hank.pipelines.load import load_pipeline
 from support.documented_commands import calls, commands, fault
 from support.reader import Reader
 from support.scripted_hank import write_hank
+from support.sentinels import a_sentinel
 
 ELSEWHERE = re.compile(
     r"<(?:script|link|img|source|iframe)\b[^>]*\b(?:src|href)=\"(https?:[^\"]*)\""
@@ -36,14 +37,7 @@ CODON = {
     "continuationMode": "fresh",
     "promptText": "Do it.",
 }
-SENTINEL = {
-    "id": "a",
-    "name": "A",
-    "model": "scripted/any",
-    "trigger": {"type": "event", "on": ["tool.result"]},
-    "execution": {"strategy": "immediate"},
-    "userPromptText": "What happened?",
-}
+SENTINEL = a_sentinel(model="scripted/any")
 
 
 class Loader(yaml.SafeLoader):

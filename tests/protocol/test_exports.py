@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from codegen.catalogue import FILES, command_name, event_name, reply_name
+from codegen.catalogue import FILES, command_name, event_name, references, reply_name
 from codegen.exports import EXPORTS, folded
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
@@ -115,20 +114,6 @@ def test_folded_json_is_the_same_json(value: Any) -> None:
 
 
 # --- AsyncAPI -----------------------------------------------------------------------------------
-
-
-def references(part: Any) -> Iterator[str]:
-    match part:
-        case {"$ref": str(target)}:
-            yield target
-        case dict():
-            for inner in part.values():
-                yield from references(inner)
-        case list():
-            for inner in part:
-                yield from references(inner)
-        case _:
-            pass
 
 
 def pointed(target: str) -> Any:

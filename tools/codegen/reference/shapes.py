@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from codegen import catalogue
 from codegen.reference.declared import required
@@ -207,18 +206,5 @@ def _reachable(roots: Iterable[str], schemas: Mapping[str, Schema]) -> Iterator[
 
         seen.add(name)
         yield name
-        waiting[:0] = _references(schemas[name])
-
-
-def _references(schema: Any) -> Iterator[str]:
-    match schema:
-        case {"$ref": _}:
-            yield catalogue.shape_name(schema)
-        case dict():
-            for part in schema.values():
-                yield from _references(part)
-        case list():
-            for part in schema:
-                yield from _references(part)
-        case _:
-            pass
+        targets = catalogue.references(schemas[name])
+        waiting[:0] = (target.rpartition("/")[2] for target in targets)
