@@ -1,13 +1,16 @@
-"""Claims about the documents: their links lead somewhere, and the site has every page."""
+"""Claims about the documents: links, commands, hanks and pipelines in them, and the site."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +19,25 @@ import yaml
 
 import documents
 from documents import ROOT_PAGES, TOP, checked_pages, pages_of_docs
+from hankweave_protocol.hank import Codon, Hank, Variant
 from hankweave_server.hank.load import load
 from hankweave_server.hank.pipelines.load import load_pipeline
-from support import documented_hanks
-from support.documented_commands import calls, commands, fault, spans
+from support.documented_commands import calls, commands, fault
+from support.reader import Reader
+from support.scripted_hank import write_hank
+from support.sentinels import a_sentinel
 
 ELSEWHERE = re.compile(
     r"<(?:script|link|img|source|iframe)\b[^>]*\b(?:src|href)=\"(https?:[^\"]*)\""
 )
+CODON = {
+    "id": "a",
+    "name": "A",
+    "model": "sonnet",
+    "continuationMode": "fresh",
+    "promptText": "Do it.",
+}
+SENTINEL = a_sentinel(model="scripted/any")
 
 
 class Loader(yaml.SafeLoader):
@@ -43,6 +57,43 @@ def pages_of_the_navigation(items: list[Any]) -> list[str]:
         (entry,) = item.values()
         found += [entry] if isinstance(entry, str) else pages_of_the_navigation(entry)
     return found
+
+
+def completed(printed: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the hank that an object is, or is a part of: a codon, a variant, or its settings."""
+    fields = {name: value for name, value in printed.items() if name != "..."}
+    names = fields.keys()
+    if "hank" in names:
+        return fields
+
+    if "trigger" in names:
+        return {"hank": [{**CODON, "sentinels": [{"sentinelConfig": fields}]}]}
+
+    if names <= {*Variant.__struct_encode_fields__} and "name" in names:
+        return {"hank": [{**CODON, "attempts": {"variants": [fields]}}]}
+
+    if names <= {*Codon.__struct_encode_fields__}:
+        return {"hank": [{**CODON, **fields}]}
+
+    if names <= {*Hank.__struct_encode_fields__}:
+        return {**fields, "hank": [CODON]}
+
+    return None
+
+
+def files_of(value: Any) -> Iterator[str]:
+    """Yield the names of the files that a hank refers to."""
+    if isinstance(value, list):
+        for each in value:
+            yield from files_of(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            if name.lower().endswith("promptfile"):
+                yield from [each] if isinstance(each, str) else each
+            elif name == "from" or (name == "sentinelConfig" and isinstance(each, str)):
+                yield each
+            else:
+                yield from files_of(each)
 
 
 @pytest.mark.parametrize("page", checked_pages(), ids=relative)
@@ -109,8 +160,8 @@ def test_a_broken_link_is_found(
 @pytest.mark.parametrize("page", checked_pages(), ids=relative)
 def test_each_command_exists_with_its_options(page: Path) -> None:
     """In blocks of shell and in code spans; nothing is run."""
-    printed = [*spans(page.read_text())]
-    printed += [each for block in documents.blocks(page) for each in commands(block)]
+    printed = [each for block in documents.blocks(page) for each in commands(block)]
+    printed += [(line, each) for line, span in documents.code_spans(page) for each in calls(span)]
     wrong = [(line, shlex.join(words), fault(words)) for line, words in sorted(printed)]
     assert [each for each in wrong if each[-1] is not None] == []
 
@@ -128,15 +179,15 @@ def test_each_hank_is_valid(page: Path, tmp_path: Path) -> None:
         if block.language != "json" or block.above.startswith("<!--"):
             continue
 
-        printed = json.loads(block.text)
-        if "mcp" in printed:
-            continue  # The settings of OpenCode.
-
-        hank = documented_hanks.completed(printed)
+        hank = completed(json.loads(block.text))
         assert hank is not None, f"line {block.line} is no hank; say above it what it is"
         folder = tmp_path / str(block.line)
-        folder.mkdir()
-        load(documented_hanks.write(hank, folder))
+        for name in files_of(hank):
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(SENTINEL) if name.endswith(".json") else "Text.")
+
+        load(write_hank(folder, **hank))
 
 
 @pytest.mark.parametrize("page", checked_pages(), ids=relative)
@@ -194,3 +245,26 @@ def test_a_block_that_leaves_its_list_is_found(
     page = tmp_path / "page.md"
     page.write_text(text)
     assert [int(each.split(":")[1]) for each in documents.unnested_blocks(page)] == lines
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown", "is_true"),
+    [
+        ("echo one; echo two; echo three", "one\n…\nthree", True),
+        ("echo one; echo two", "one", False),
+        ("echo took 2.5 s at 12:30:01", "took 0.1 s at 09:15:02", True),
+        ("echo took 2.5 s", "took ages", False),
+        ("echo 0a1b2c 0a1b2c", "111111 111111", True),
+        ("echo 0a1b2c 3d4e5f", "111111 111111", False),
+        ("false", "", False),
+    ],
+)
+def test_an_output_that_differs_from_the_document_is_found(
+    tmp_path: Path, typed: str, shown: str, is_true: bool
+) -> None:
+    """Times and identifiers may differ, but one identifier may not stand for two."""
+    page = tmp_path / "page.md"
+    page.write_text(f"```bash\n{typed}\n```\n\n```text\n{shown}\n```\n")
+    difference = pytest.raises(AssertionError, match=r"page\.md, line 1 shows")
+    with contextlib.nullcontext() if is_true else difference:
+        Reader(tmp_path, {"PATH": os.environ["PATH"]}).follow(page)

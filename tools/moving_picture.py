@@ -34,7 +34,7 @@ COLUMNS, LINES = 96, 28
 CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 14
 
 WORD, PAUSE, LONGEST = 0.25, 2.8, 1.2
-"""Seconds: for a word typed, after a command, and the most that a silence of a command lasts."""
+"""Seconds: for a word typed, after a command, and at most for a silence of a command."""
 
 AT_ONCE = 0.08
 """Seconds; output that follows so closely is one frame."""
@@ -63,7 +63,7 @@ Row: TypeAlias = tuple[tuple[int, str, Style], ...]
 class Frame:
     rows: tuple[Row, ...]
     seconds: float
-    """How long it is shown."""
+    """The time for which it is shown."""
 
 
 class Recorder:

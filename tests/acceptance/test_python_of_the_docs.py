@@ -11,21 +11,16 @@ from typing import Any
 
 import pytest
 
+from documents import blocks, pages_of_docs
 from support.running_server import environment, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import eventually
 from support.watching import idle
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-
 
 def printed(line: str) -> str:
     """Return the Python code of the documents that has this line."""
-    codes = (
-        code
-        for page in sorted(DOCS.rglob("*.md"))
-        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    )
+    codes = (block.text for page in pages_of_docs() for block in blocks(page))
     return next(code for code in codes if f"{line}\n" in code)
 
 

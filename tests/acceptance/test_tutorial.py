@@ -14,8 +14,8 @@ from support.real_agents import STAND_IN
 @pytest.mark.story(
     "Every command of README and tutorial works and prints what they show.", of="docs/tutorial.md"
 )
-def test_a_newcomer_gets_what_is_shown(tmp_path: Path) -> None:
-    """One test for both: the machine costs more than the second newcomer on it."""
+def test_a_newcomer_sees_what_readme_and_tutorial_show(tmp_path: Path) -> None:
+    """One test for both: to make the machine takes longer than to follow the second page."""
     shell = machine(tmp_path)
     for page in (README, TUTORIAL):
         follow(page, tmp_path, STAND_IN, shell)

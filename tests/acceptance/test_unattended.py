@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
 import anyio
 import pytest
 
+from documents import TOP, blocks
 from hankweave_protocol.events import CodonWaiting
-from hankweave_protocol.hank import Codon
+from support.documented_commands import commands
 from support.running_server import command, environment, running_server
 from support.scripted_hank import codon, write_hank, writes
 from support.waiting import LIMIT
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "unattended.md"
-BLOCK = re.compile(r"```(?P<language>\w+)\n(?P<text>.*?)```", re.DOTALL)
-
-
-def blocks(language: str) -> list[str]:
-    found = BLOCK.finditer(PAGE.read_text())
-    return [each["text"] for each in found if each["language"] == language]
+PAGE = TOP / "docs" / "how-to" / "unattended.md"
 
 
 def lines() -> list[list[str]]:
-    """Return every `hankweave` command of the page, as words."""
-    printed = (line for block in blocks("bash") for line in block.splitlines())
-    return [shlex.split(line)[1:] for line in printed if line.startswith("hankweave ")]
+    """Return the arguments of each `hankweave` command of the page."""
+    return [words for block in blocks(PAGE) for _, words in commands(block)]
 
 
 def test_the_page_has_the_commands_that_this_test_runs() -> None:
@@ -37,12 +29,6 @@ def test_the_page_has_the_commands_that_this_test_runs() -> None:
     assert [words[0] for words in lines()] == [
         *("run", "status", "notify", "run", "report", "log", "runs")
     ]
-
-
-def test_the_example_of_fallbacks_is_valid() -> None:
-    """Its fields are those of a codon."""
-    example = json.loads(blocks("json")[0])
-    assert set(example) - {"..."} <= set(Codon.__struct_encode_fields__)
 
 
 @pytest.mark.executed

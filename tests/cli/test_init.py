@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,29 +11,9 @@ from jsonschema import Draft202012Validator
 
 from hankweave_server.cli.init import EXAMPLES, MODELS, SCHEMA_FILE
 from support.command_line import Done, hankweave, on_the_path, pasted
-
-STAND_IN = f"""#!{sys.executable}
-import json, sys
-from pathlib import Path
-
-if "--version" in sys.argv:
-    print("9.0.0 (stand-in)")
-    sys.exit()
-
-messages = map(json.loads, sys.stdin)
-prompt = next(str(each["message"]) for each in messages if each["type"] == "user")
-Path("asked").open("a").write(prompt + "\\n")
-if "Write summarize.py" in prompt:
-    tries = Path("asked").read_text().count("Write summarize.py")
-    Path("summarize.py").write_text("print('the summary')")
-    Path("summary.md").write_text("the summary\\n" if tries > 1 else "another summary\\n")
-
-print(json.dumps({{"type": "system", "subtype": "init", "session_id": "s1", "model": "m"}}))
-print(json.dumps({{"type": "result", "subtype": "success", "is_error": False, "result": "done",
-                  "session_id": "s1", "total_cost_usd": 0.01}}))
-"""
-"""Claude Code, as far as this hank is concerned; the program that it writes is right at the second
-attempt."""
+from support.models.endpoint import scripted_models
+from support.models.turns import Runs, Says
+from support.real_agents import CLAUDE, STAND_IN
 
 
 def init(folder: Path, *words: str) -> Done:
@@ -54,16 +34,21 @@ def test_the_hank_for_a_coding_agent_runs_as_printed(tmp_path: Path) -> None:
 
     A second `init` in the same directory writes nothing.
     """
-    shell = on_the_path(tmp_path / "bin", ANTHROPIC_API_KEY="sk-none")
-    claude = tmp_path / "bin" / "claude"
-    claude.write_text(STAND_IN)
-    claude.chmod(0o755)
-    for line in next_lines(pasted("hankweave init 'my hank'", shell, tmp_path)):
-        pasted(line, shell, tmp_path)
+    program, done = """echo "print('the summary')" > summarize.py""", Says("Done.")
+    wrong, right = (
+        Runs(f"{program}; echo {text} > summary.md") for text in ("none", "the summary")
+    )
+    with scripted_models() as endpoint:
+        endpoint.script.on("Read every file", done)
+        endpoint.script.on("Write summarize.py", wrong, done, right, done)
+        endpoint.script.on("Review summarize.py", done)
+        shell = on_the_path(tmp_path / "bin", **CLAUDE.environment(endpoint, tmp_path))
+        shutil.copy(STAND_IN, tmp_path / "bin" / "claude")
+        for line in next_lines(pasted("hankweave init 'my hank'", shell, tmp_path)):
+            pasted(line, shell, tmp_path)
 
-    [asked] = (tmp_path / "executions").glob("*/agentRoot/asked")
-    beginnings = ("Read every file", "Write summarize.py", "Review summarize.py")
-    assert [asked.read_text().count(each) for each in beginnings] == [1, 2, 1]
+        assert endpoint.script.is_done
+        assert not endpoint.script.has_run_over
 
     hank = tmp_path / "my hank" / "hank.json"
     hank.write_text("mine")
@@ -79,8 +64,8 @@ def test_the_next_commands_work_as_they_are_printed(tmp_path: Path, example: str
         pasted(line, shell, tmp_path)
 
 
-def test_what_is_written_does_what_its_page_says(tmp_path: Path) -> None:
-    """The rig copies, the loop runs twice, the data is read: the example's page is there."""
+def test_the_example_without_an_agent_does_what_its_page_says(tmp_path: Path) -> None:
+    """The rig copies, the loop runs twice, and the data is read."""
     assert init(tmp_path, "my", "--agent", "scripted").returncode == 0
     hankweave("run", "my", "my/data", "-e", "execution", "--headless", cwd=tmp_path, code=0)
     root = tmp_path / "execution" / "agentRoot"

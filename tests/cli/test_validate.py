@@ -11,6 +11,7 @@ from support.command_line import Done, hankweave
 from support.golden import GOLDEN
 from support.running_server import EXAMPLE
 from support.scripted_hank import codon, write_hank
+from support.sentinels import a_sentinel
 
 REAL = GOLDEN / "valid" / "schema-from-data"
 
@@ -129,14 +130,7 @@ def test_a_required_sentinel_that_cannot_load_stops_the_run_before_anything_is_m
 
     If the codon can do without the sentinel, both warn, and the run starts.
     """
-    sentinel = {
-        "id": "narrator",
-        "name": "Narrator",
-        "model": "anthropic/claude-test",
-        "trigger": {"type": "event", "on": ["file.updated"]},
-        "execution": {"strategy": "immediate"},
-        "userPromptText": "What happened?",
-    }
+    sentinel = a_sentinel(model="anthropic/claude-test")
     entry = {"sentinelConfig": sentinel, "settings": {"failCodonIfNotLoaded": True}}
     later = codon("later", sentinels=[entry])
     hank = write_hank(tmp_path / "hank", codon("first"), later)

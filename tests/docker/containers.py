@@ -63,7 +63,7 @@ SECCOMP: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "unconfined": (),
     "without landlock": (*_NO_NAMESPACES, {"names": ["landlock_create_ruleset"], **_FAILS}),
 }
-"""Calls that fail, by profile. `default` is of Docker's profile what makes a difference here."""
+"""Calls that fail, by profile. `default` is the part of Docker's profile that matters here."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,8 @@ def _bundle(
     seccomp: str,
 ) -> Mapping[str, Any]:
     rules = SECCOMP[seccomp]
-    filters = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules} if rules else None
+    mounts = [_mount(name, "bind", "rbind", "rw", source=str(volumes[name])) for name in volumes]
+    filters = {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}} if rules else {}
     return {
         "ociVersion": "1.0.2",
         "process": {
@@ -169,18 +170,18 @@ def _bundle(
         },
         "root": {"path": str(image.root), "readonly": True},
         "hostname": "container",
-        "mounts": [*_MOUNTS, *(_volume(*each) for each in volumes.items())],
+        "mounts": [*_MOUNTS, *mounts],
         "linux": {
             "namespaces": [{"type": each} for each in ("pid", "ipc", "uts", "mount")],
             "maskedPaths": _MASKED,
             "readonlyPaths": _READ_ONLY,
-            **({} if filters is None else {"seccomp": filters}),
+            **filters,
         },
     }
 
 
-def _mount(target: str, kind: str, *options: str) -> Mapping[str, Any]:
-    return {"destination": target, "type": kind, "source": kind, "options": [*options]}
+def _mount(target: str, kind: str, *options: str, source: str = "") -> Mapping[str, Any]:
+    return {"destination": target, "type": kind, "source": source or kind, "options": [*options]}
 
 
 _MOUNTS = (
@@ -192,12 +193,3 @@ _MOUNTS = (
     _mount("/tmp", "tmpfs", "mode=1777"),
     _mount("/home/hankweave", "tmpfs", "mode=1777"),
 )
-
-
-def _volume(target: str, source: Path) -> Mapping[str, Any]:
-    return {
-        "destination": target,
-        "type": "bind",
-        "source": str(source),
-        "options": ["rbind", "rw"],
-    }

@@ -1,4 +1,4 @@
-"""The image: its size, what a container of it says, how it is reached, and how it is stopped."""
+"""Claims about the image: its size, and the exposure, confinement and stop of a container."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from docker.containers import OUTSIDE, Container, Image, running
+from support.scripted_hank import codon, write_hank
 from support.waiting import eventually
 
 PORT = 7777
@@ -126,26 +127,13 @@ async def test_a_stop_loses_nothing(
     image: Image, tmp_path: Path, volume: Callable[[str], Path]
 ) -> None:
     """SIGTERM to process 1 ends in order in mid-step, and another container continues."""
-    project, hank = volume("project"), volume("hank")
     steps = [
-        {
-            "id": name,
-            "name": name,
-            "model": "sonnet",
-            "continuationMode": "fresh",
-            "promptText": "Work.",
-            "agent": {"type": "command", "command": ["sh", "-c", script]},
-        }
+        codon(name, tracked=(), agent={"type": "command", "command": ["sh", "-c", script]})
         for name, script in (("first", COUNTS), ("second", WAITS))
     ]
-    meta = {"name": "stopped", "version": "1.0.0"}
-    (hank / "hank.json").write_text(json.dumps({"meta": meta, "hank": steps}))
-    volumes = {
-        "/project": project,
-        "/hank": hank,
-        "/state": volume("state"),
-        "/executions": volume("executions"),
-    }
+    volumes = {f"/{name}": volume(name) for name in ("project", "hank", "state", "executions")}
+    write_hank(volumes["/hank"], *steps)
+    project = volumes["/project"]
     run = ("run", "/hank/hank.json", "--workspace", "/project")
     began = project / "second.txt"
     with running(image, tmp_path / "1", *run, "--no-exit-on-complete", volumes=volumes) as stopped:

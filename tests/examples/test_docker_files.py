@@ -52,8 +52,8 @@ def test_every_setting_in_the_files_exists(service: Any) -> None:
     assert len(named) >= 5
 
 
-def test_what_must_survive_is_in_volumes(service: Any) -> None:
-    """Project, state and executions are mounted where the image puts them."""
+def test_project_state_and_executions_are_in_volumes(service: Any) -> None:
+    """They survive a container, because they are mounted where the image puts them."""
     mounted = {volume.removesuffix(":ro").rpartition(":")[2] for volume in service["volumes"]}
     (kept,) = re.findall(r"^VOLUME (.*)$", DOCKERFILE, re.MULTILINE)
     assert mounted >= {"/project", "/hank", *kept.split()}

@@ -40,7 +40,7 @@ LIST: dict[str, list[tuple[str, str]]] = {
         (LISTENER, "test_who_never_shakes_hands_is_sent_away"),
         (
             "server/transport/test_exposure.py",
-            "test_nobody_gets_in_without_a_token_nor_listens_in_unasked",
+            "test_an_open_port_without_address_tls_or_token_is_refused",
         ),
         ("intruders/test_the_door.py", "test_before_the_token_nothing_is_told"),
         ("intruders/test_the_door.py", "test_a_wrong_token_is_told_nothing_but_that"),

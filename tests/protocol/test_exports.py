@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
-from codegen.catalogue import FILES, command_name, event_name, reply_name
+from codegen.catalogue import FILES, command_name, event_name, references, reply_name
 from codegen.exports import EXPORTS, folded
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
@@ -36,10 +35,6 @@ DOCUMENT: dict[str, Any] = json.loads((PROTOCOL / "asyncapi.json").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OWN_TO_THE_SERVER = {"file runtime.lock.guard"}
 EXAMPLES = [example for example in all_examples() if example.kind not in OWN_TO_THE_SERVER]
-
-
-def label(example: Example) -> str:
-    return example.name
 
 
 def validator(name: str) -> Draft7Validator:
@@ -119,20 +114,6 @@ def test_folded_json_is_the_same_json(value: Any) -> None:
 
 
 # --- AsyncAPI -----------------------------------------------------------------------------------
-
-
-def references(part: Any) -> Iterator[str]:
-    match part:
-        case {"$ref": str(target)}:
-            yield target
-        case dict():
-            for inner in part.values():
-                yield from references(inner)
-        case list():
-            for inner in part:
-                yield from references(inner)
-        case _:
-            pass
 
 
 def pointed(target: str) -> Any:
@@ -222,13 +203,13 @@ def test_a_schema_is_one(name: str) -> None:
     Draft7Validator.check_schema(SCHEMAS[name])
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=label)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_of_the_page_fits_its_schema(example: Example) -> None:
     """The examples of protocol/README.md and the reference match the document."""
     assert_fits(schema_of(example), example.text)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=label)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_that_is_spoilt_fits_no_more(example: Example) -> None:
     """These tests can fail: without any one of its required keys, the example is refused."""
     value, check = json.loads(example.text), validator(schema_of(example))

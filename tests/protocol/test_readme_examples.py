@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +14,7 @@ from hankweave_protocol.commands import COMMANDS, Command
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS, Event
 from hankweave_protocol.records import CheckpointKind
+from hankweave_protocol.schema import hank_schema
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.state import CodonStatus
 from hankweave_protocol.transitions import TRANSITIONS
@@ -25,32 +25,28 @@ from support.readme_examples import (
     Wrong,
     all_examples,
     decoded,
-    error_codes,
     examples,
     sections,
 )
 
 EXAMPLES = all_examples()
+FILES = (REFERENCE / "files.md").read_text()
 
 
-def label(example: Example) -> str:
-    return example.name
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=label)
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_is_what_the_codec_writes(example: Example) -> None:
     """Every example decodes, and encoded again it is the same JSON, field for field."""
     assert json.loads(codec.encode(decoded(example))) == json.loads(example.text)
 
 
-def test_the_page_has_an_example_of_every_command() -> None:
-    """Each command can be copied from the page."""
+def test_each_command_has_an_example() -> None:
+    """It can be copied from there."""
     shown = {command.type for command in map(decoded, EXAMPLES) if isinstance(command, Command)}
     assert shown == set(COMMANDS.names)
 
 
-def test_the_page_shows_every_event_that_carries_a_rollback_or_a_codon() -> None:
-    """Events that a client must follow have an example, not only a row."""
+def test_each_event_that_a_client_must_follow_has_an_example() -> None:
+    """A row of a table is not enough for them."""
     shown = {event.type for event in map(decoded, EXAMPLES) if isinstance(event, Event)}
     wanted = {
         "server.ready",
@@ -84,7 +80,7 @@ def test_the_page_shows_every_event_that_carries_a_rollback_or_a_codon() -> None
 
 
 @pytest.mark.parametrize("status", get_args(CodonStatus))
-def test_the_page_has_an_example_of_every_codon_state(status: str) -> None:
+def test_each_state_of_a_codon_has_an_example(status: str) -> None:
     """Each of the eight states is shown as it is in state.json."""
     states = [json.loads(example.text) for example in EXAMPLES if example.kind == "state"]
     assert status in {state["status"] for state in states}
@@ -106,8 +102,8 @@ def test_the_page_has_an_example_of_every_codon_state(status: str) -> None:
         "redactions",
     ],
 )
-def test_the_page_has_an_example_of_every_file(name: str) -> None:
-    """Each JSON file of an execution directory is shown."""
+def test_each_file_has_an_example(name: str) -> None:
+    """A person or a program may read each JSON file of an execution directory."""
     assert f"file {name}" in {example.kind for example in EXAMPLES}
 
 
@@ -119,7 +115,7 @@ def test_the_page_has_an_example_of_every_file(name: str) -> None:
     ],
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_a_table_names_every_field(page: str, member: type[Typed]) -> None:
+def test_each_field_of_a_command_or_event_is_in_its_table(page: str, member: type[Typed]) -> None:
     """Each command and each event has a section, with a row for each field of its data."""
     section = sections(page)[member.TYPE]
     shape = msgspec.inspect.type_info(member)
@@ -129,40 +125,37 @@ def test_a_table_names_every_field(page: str, member: type[Typed]) -> None:
     assert [row for row in wanted if row not in section] == []
 
 
-@pytest.mark.parametrize("code", error_codes())
-def test_a_section_explains_every_error_code(code: str) -> None:
-    """Each code has a section with a cause and a cure, where `anchor` leads."""
+@pytest.mark.parametrize("name", hank_schema()["$defs"])
+def test_each_field_of_a_hank_is_in_its_table(name: str) -> None:
+    """Each shape has a section, with a row for each of its fields."""
+    section = sections("hank")[name]
+    fields = hank_schema()["$defs"][name].get("properties", {})
+    assert [field for field in fields if f"\n| `{field}` |" not in section] == []
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_each_error_code_has_a_cause_and_a_cure(code: ErrorCode) -> None:
+    """Both are in the section of the code; the test of the command line finds it by its anchor."""
     cause, _, cure = sections("errors")[code].partition("**What to do.**")
     assert len(cause.split()) > 3
     assert len(cure.split()) > 2
-    assert f'<a id="{ErrorCode(code).anchor}"></a>\n\n## {code}\n' in page_of("errors")
 
 
 @pytest.mark.parametrize("kind", get_args(CheckpointKind))
-def test_a_table_explains_every_kind_of_checkpoint(kind: str) -> None:
+def test_each_kind_of_checkpoint_is_explained(kind: str) -> None:
     """Each kind has a row that says when it is taken."""
-    assert f"\n| `{kind}` | " in page_of("files")
+    assert f"\n| `{kind}` | " in FILES
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS.names)
-def test_the_page_names_every_transition(transition: str) -> None:
+def test_each_transition_is_described(transition: str) -> None:
     """A program that folds the journal finds all transitions there, with their fields."""
-    assert f'<a id="shape-{transition.lower()}">' in page_of("files")
-
-
-@pytest.mark.parametrize(("page", "names"), [("wire", COMMANDS.names), ("events", EVENTS.names)])
-def test_no_section_names_what_does_not_exist(page: str, names: Collection[str]) -> None:
-    """A heading with a type in it is a command or an event."""
-    assert {name for name in sections(page) if "." in name} <= set(names)
+    assert f'<a id="shape-{transition.lower()}">' in FILES
 
 
 def test_the_page_for_authors_of_clients_is_short() -> None:
     """It is read from beginning to end; the tables are in the reference."""
     assert len(PAGES[0].read_bytes()) <= 20_000
-
-
-def page_of(name: str) -> str:
-    return (REFERENCE / f"{name}.md").read_text()
 
 
 @pytest.mark.parametrize(

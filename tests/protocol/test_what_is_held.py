@@ -1,4 +1,4 @@
-"""Claims about held.toml, the tests of everything in the protocol: complete, with real tests."""
+"""Claims about held.toml: it names an existing test for each part of the protocol."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def faults(held: Mapping[str, Any]) -> list[str]:
 
 
 def fields() -> Iterator[tuple[str, str]]:
-    """Return every field of a hank or a sentinel, with the shape that it belongs to."""
+    """Yield every field of a hank or a sentinel, with the shape that it belongs to."""
     shapes: dict[str, msgspec.inspect.StructType] = {}
     for root in (Hank, SentinelConfig):
         _collect(msgspec.inspect.type_info(root), shapes)
@@ -111,7 +111,7 @@ def test_the_fields_are_those_of_hanks_and_sentinels() -> None:
     assert len(reached) > 150
 
 
-def test_what_is_reserved_is_sent_by_nobody_and_all_else_by_somebody() -> None:
+def test_the_server_sends_all_events_but_reserved_ones() -> None:
     """`Reserved:` marks exactly those events that the server's code never creates."""
     told = {name for name, member in EVENTS.members.items() if "Reserved:" in str(member.__doc__)}
     made = made_by_the_server()

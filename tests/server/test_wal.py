@@ -443,10 +443,10 @@ def _end_of(path: Path) -> int:
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_a_call_that_fails_has_not_happened_for_the_next_start_either(
+def test_a_failed_call_has_no_effect_after_a_restart_either(
     store: Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Whichever folder or name the full disk refuses: files that may change are as they were."""
+    """Whatever the full disk refuses, a folder or a name: files that may change stay the same."""
     store.publish({}, {"refs/main": b"1"})
     calls = []
 

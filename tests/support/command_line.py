@@ -21,9 +21,19 @@ def hankweave(
     *words: str, cwd: Path | None = None, answer: str = "", code: int | None = None, **env: str
 ) -> Done:
     """Run a command to its end; check that it printed no traceback, and its exit code if given."""
-    done = subprocess.run(
-        command(*words),
-        env=environment(**env),
+    done = _ended(command(*words), environment(**env), cwd, answer)
+    # A traceback of an agent is indented.
+    assert "\nTraceback" not in f"\n{done.stdout}\n{done.stderr}", done.stderr
+    if code is not None:
+        assert done.returncode == code, done.stdout + done.stderr
+
+    return done
+
+
+def _ended(words: list[str], env: dict[str, str], cwd: Path | None, answer: str = "") -> Done:
+    return subprocess.run(
+        words,
+        env=env,
         cwd=cwd,
         input=answer,
         capture_output=True,
@@ -31,12 +41,6 @@ def hankweave(
         timeout=LIMIT,
         check=False,
     )
-    # A traceback of an agent is indented.
-    assert "\nTraceback" not in f"\n{done.stdout}\n{done.stderr}", done.stderr
-    if code is not None:
-        assert done.returncode == code, done.stdout + done.stderr
-
-    return done
 
 
 def on_the_path(folder: Path, **env: str) -> dict[str, str]:
@@ -53,16 +57,7 @@ def on_the_path(folder: Path, **env: str) -> dict[str, str]:
 
 def pasted(line: str, shell: dict[str, str], cwd: Path) -> Done:
     """Run a line as it would be pasted into a shell; check that its exit code is 0."""
-    done = subprocess.run(
-        ["sh", "-c", line],
-        env=shell,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = _ended(["sh", "-c", line], shell, cwd)
     assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
     return done
 

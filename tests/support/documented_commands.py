@@ -1,4 +1,4 @@
-"""The `hankweave` commands that documents print: each must exist, with its options and choices."""
+"""The `hankweave` commands of documents: each must exist, with its options and choices."""
 
 from __future__ import annotations
 
@@ -14,37 +14,28 @@ from hankweave_server.cli.shared.invocation import AS_HANKWEAVE, translated
 from hankweave_server.errors import Stop
 
 SHELLS = {"bash", "sh", "shell", "console"}
-HANKS = {"my-project", "[HANK]"}
+HANKS = {"my-project", "the-hank", "[HANK]"}
 """Words that stand for a hank, in the command line of the original Hankweave."""
 _OPERATOR = re.compile(r"[;&|()<>]+")
 _STEP = re.compile(r"^\s*(?:- )?(?:run: )?")
 _ASSIGNMENT = re.compile(r"\w+=")
 _BEFORE = {"nohup", "sudo", "exec", "time", "--", "then", "do", "if", "!", "while", "$"}
-_SPAN = re.compile(r"`(hankweave [^`]*)`")
 
 
 def commands(block: Block) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the words of each call in a block of shell or of a session."""
+    """Yield the line and the arguments of each call in a block of shell or of a session."""
     prompted = block.language == "console" or block.text.startswith("$ ")
     if block.language not in SHELLS and block.language != "yaml" and not prompted:
         return
 
-    number = block.line
-    for line in block.text.replace("\\\n", " ").splitlines():
-        number += 1
-        if not prompted:
-            # In the file of a workflow, a command follows `run:` or has a line of its own.
-            command = _STEP.sub("", line) if block.language == "yaml" else line
-            yield from ((number, words) for words in calls(command))
-        elif line.startswith("$ "):
-            yield from ((number, words) for words in calls(line[2:]))
+    lines = block.text.replace("\\\n", " ").splitlines()
+    for number, line in enumerate(lines, block.line + 1):
+        if prompted and not line.startswith("$ "):
+            continue
 
-
-def spans(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the words of each call in a code span of a text."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for span in _SPAN.findall(line):
-            yield from ((number, words) for words in calls(span.replace("\\|", "|")))
+        # In the file of a workflow, a command follows `run:` or has a line of its own.
+        command = _STEP.sub("", line) if block.language == "yaml" else line
+        yield from ((number, words) for words in calls(command))
 
 
 def calls(line: str) -> Iterator[list[str]]:
@@ -82,7 +73,7 @@ def _words(line: str) -> list[str]:
 
 def fault(arguments: Sequence[str]) -> str | None:
     """Return what is wrong with a call, or None; nothing is run."""
-    context = click.Context(cli, info_name="hankweave")
+    context = click.Context(cli, info_name="hankweave", **cli.context_settings)
     try:
         words = translated(list(arguments), PLACES)
         if words and words[0] in HANKS:

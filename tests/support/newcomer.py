@@ -1,4 +1,4 @@
-"""A newcomer's machine, and what the model answers to the prompts of README and tutorial."""
+"""A newcomer's machine, and the answers of a model to the prompts of README and tutorial."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from support.documents import Reader
 from support.models.endpoint import scripted_models
 from support.models.turns import Reads, Runs, Says, Turn, Writes
+from support.reader import Reader
 from support.real_agents import CLAUDE, TOP
 from support.running_server import environment
 
 README, TUTORIAL = TOP / "README.md", TOP / "docs" / "tutorial.md"
 
 Turns = Mapping[str, tuple[Turn, ...]]
-"""What the model does, by words of the prompts."""
+"""Turns of the model, by words of the prompts."""
 
 
 def follow(page: Path, folder: Path, claude: Path, machine: Mapping[str, str]) -> None:
@@ -86,7 +86,7 @@ def _build_wheel(checkout: Path, wheels: Path) -> None:
 
 
 def _project(home: Path) -> Turns:
-    """Make a project that a newcomer may have; return what the model does in it."""
+    """Make a project that a newcomer may have; return the turns of the model in it."""
     folder = home / "my-project"
     folder.mkdir()
     (folder / "shop.py").write_text("def total(amounts):\n    return sum(amounts)\n")
@@ -98,7 +98,7 @@ def _project(home: Path) -> Turns:
 
 
 def _orders(home: Path) -> Turns:
-    """Return what the model does in the tutorial, by words of each prompt."""
+    """Return the turns of the model in the tutorial."""
     shop = home / "shop"
     orders, clean, report = shop / "data" / "orders.csv", shop / "clean.csv", shop / "report.md"
     done = Says("Done.")

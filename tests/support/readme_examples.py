@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from codegen.catalogue import FILES
+from documents import TOP, blocks
 from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
-from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.records import TrafficRecord
 from hankweave_protocol.replies import (
     CommandFailed,
@@ -27,14 +28,12 @@ from hankweave_protocol.replies import (
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.domain.liveness import GuardOwner
 
-TOP = Path(__file__).resolve().parents[2]
 REFERENCE = TOP / "docs" / "reference"
 PAGES = (
     TOP / "protocol" / "README.md",
     *(REFERENCE / f"{name}.md" for name in ("wire", "events", "files")),
 )
 
-_BLOCK = re.compile(r"(?P<above>[^\n]*)\n```json\n(?P<text>.*?)\n```", re.DOTALL)
 _LABEL = re.compile(r"<!-- example: (?P<kind>.+?) -->")
 _SECTION = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 
@@ -49,8 +48,7 @@ class Example:
     """None where there is no such comment."""
     text: str
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return f"{self.page}, line {self.line}, {self.kind}"
 
 
@@ -62,18 +60,18 @@ def all_examples() -> list[Example]:
     return [example for page in PAGES for example in examples(page)]
 
 
-def examples(path: Path) -> list[Example]:
+def examples(page: Path) -> list[Example]:
     """Return every JSON block of a page, in order."""
-    page = path.read_text()
-    found = []
-    for block in _BLOCK.finditer(page):
-        label = _LABEL.fullmatch(block["above"])
-        line = page.count("\n", 0, block.start()) + 2
-        found.append(
-            Example(path.name, line, None if label is None else label["kind"], block["text"])
+    return [
+        Example(
+            page.name,
+            block.line,
+            label["kind"] if (label := _LABEL.fullmatch(block.above)) else None,
+            block.text.rstrip(),
         )
-
-    return found
+        for block in blocks(page)
+        if block.language == "json"
+    ]
 
 
 def sections(name: str) -> Mapping[str, str]:
@@ -161,7 +159,3 @@ def _log_line(text: str) -> object:
         message=msgspec.Raw(codec.encode(seen)),
         metadata=record.metadata,
     )
-
-
-def error_codes() -> list[str]:
-    return [code.value for code in ErrorCode]

@@ -144,7 +144,7 @@ def _input(form: str | None) -> tuple[str, list[str]]:
 
 
 def _wait_for(hook: str, call: Message) -> None:
-    """Wait for a hook's answer, which is not looked at: this program asks no permission."""
+    """Wait for the answer of a hook, and ignore it: this program asks no permission."""
     about = {"tool_name": call["name"], "tool_input": call["input"], "tool_use_id": call["id"]}
     request = {"subtype": "hook_callback", "callback_id": hook, "input": about}
     _emit({"type": "control_request", "request_id": call["id"], "request": request})

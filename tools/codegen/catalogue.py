@@ -66,6 +66,21 @@ def shape_name(schema: Schema) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
+def references(part: Any) -> Iterator[str]:
+    """Yield the target of each reference in a schema or a document."""
+    match part:
+        case {"$ref": str(target)}:
+            yield target
+        case dict():
+            for inner in part.values():
+                yield from references(inner)
+        case list():
+            for inner in part:
+                yield from references(inner)
+        case _:
+            pass
+
+
 def command_name(member: type[CommandData]) -> str:
     return f"command.{member.TYPE}"
 

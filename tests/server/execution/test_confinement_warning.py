@@ -1,4 +1,4 @@
-"""What a start tells about the confinement of agents."""
+"""Claims about the warning of a start that agents are confined weakly, or not at all."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FORBIDDEN = {"namespace": "user namespaces are forbidden"}
         (Level.LANDLOCK, _FORBIDDEN, "none", None),
     ],
 )
-def test_a_weaker_level_is_told_with_its_reason(
+def test_a_start_warns_of_a_weak_confinement_with_its_reason(
     level: Level, reasons: dict[str, str], profile: ConfinementProfile, said: str | None
 ) -> None:
-    """The strongest level needs no words, and no level is missed if the hank wants none."""
+    """It does not warn at the strongest level, or if the hank does not confine its agents."""
     status = ConfinementStatus(level=level.value, landlock_abi=6, profile=profile, not_covered=())
     found = warning(status, Probe(level, 6, reasons))
     if said is None:

@@ -154,7 +154,7 @@ async def test_what_piled_up_is_packed_and_told(tmp_path: Path) -> None:
 
 
 async def test_a_call_of_the_engine_does_not_wait_for_a_step(tmp_path: Path) -> None:
-    """Calls are served while a step is in progress, which is in the status, and it goes on."""
+    """Calls are served while a step is in progress; the step continues, and is in the status."""
     async with a_desk(tmp_path, BusyStore(steps=5, waits=True)) as desk:
         desk.tasks.start_soon(desk.packing.run)
         await desk.has_begun()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.hank import Codon, Loop
 from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank, hash_of, load
+from support.sentinels import a_sentinel
 
 Raw = dict[str, Any]
 
@@ -29,16 +30,6 @@ def a_codon(name: str = "observe", /, **fields: Any) -> Raw:
 def a_loop(*codons: Raw, **fields: Any) -> Raw:
     end = {"type": "iterationLimit", "limit": 2}
     return {"type": "loop", "id": "l", "name": "L", "terminateOn": end, "codons": codons} | fields
-
-
-A_SENTINEL = {
-    "id": "s",
-    "name": "S",
-    "model": "anthropic/haiku",
-    "trigger": {"type": "event", "on": ["*"]},
-    "execution": {"strategy": "immediate"},
-    "userPromptText": "Say it.",
-}
 
 
 class Author:
@@ -101,7 +92,7 @@ def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
 
 def test_every_field_of_hankweave_loads(author: Author) -> None:
     """A hank that uses every documented Hankweave field has no problem."""
-    author.write("sentinels/s.json", json.dumps(A_SENTINEL))
+    author.write("sentinels/s.json", json.dumps(a_sentinel(id="s")))
     command = {"type": "command", "command": {"run": "true", "workingDirectory": "lastCopied"}}
     copy = {"type": "copy", "copy": {"from": "./templates", "to": "src"}, "archiveOnSuccess": True}
     codon = a_codon(
@@ -117,7 +108,7 @@ def test_every_field_of_hankweave_loads(author: Author) -> None:
         ],
         sentinels=[
             {"sentinelConfig": "sentinels/s.json", "settings": {"failCodonIfNotLoaded": True}},
-            {"sentinelConfig": A_SENTINEL | {"id": "x"}},
+            {"sentinelConfig": a_sentinel(id="x")},
         ],
         archiveOnSuccess=["src"],
         onFailure="retry",

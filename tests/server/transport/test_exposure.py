@@ -1,4 +1,4 @@
-"""Where the port is open: which settings are refused, and which requests are accepted then."""
+"""Claims about exposure: which settings are refused, and which requests an open port accepts."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ LAN = "http://192.0.2.7:7777"
         (Exposure("192.0.2.7", without_tls=True), True, "--no-token"),
     ],
 )
-def test_nobody_gets_in_without_a_token_nor_listens_in_unasked(
+def test_an_open_port_without_address_tls_or_token_is_refused(
     exposure: Exposure, no_token: bool, named: str
 ) -> None:
-    """An open port without tokens, or a token in plain text, ends the start with a way out."""
+    """The start ends with a hint that names the missing option."""
     with pytest.raises(Stop) as stop:
         exposure.refuse_open_doors(no_token=no_token)
 
@@ -59,10 +59,10 @@ def test_nobody_gets_in_without_a_token_nor_listens_in_unasked(
         (Exposure("192.0.2.7", without_tls=True), LAN, ["note", "warning"]),
     ],
 )
-def test_a_server_says_where_its_page_is_and_what_that_means(
+def test_a_server_prints_the_address_of_its_page_and_its_risks(
     exposure: Exposure, page: str, notes: list[str]
 ) -> None:
-    """The page's address is the public one; a port beyond loopback and plain text are told."""
+    """The address is the public one; a port beyond loopback and plain text are mentioned."""
     exposure.refuse_open_doors(no_token=False)
     assert exposure.page(7777) == page
     assert [note.partition(":")[0] for note in exposure.notes()] == notes

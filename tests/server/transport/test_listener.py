@@ -147,8 +147,8 @@ async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Pat
         assert '"mode":"readandwrite"' in await socket.recv(decode=True)
 
 
-async def test_an_unsafe_reach_is_refused_before_a_socket_is_opened(tmp_path: Path) -> None:
-    """What `Exposure` refuses leaves no port and no token behind."""
+async def test_an_unsafe_exposure_is_refused_before_a_socket_is_opened(tmp_path: Path) -> None:
+    """No port and no token is left behind."""
     with pytest.raises(Stop) as stop:
         async with serve(SmallRest().doors(), settings_in(tmp_path, exposure=Exposure("0.0.0.0"))):
             pass

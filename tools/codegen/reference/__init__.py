@@ -6,8 +6,7 @@ error. Modules, in reading order:
 
 - `declared`: descriptions below the members of enumerations and in the properties of a class
 - `shapes`: tables of the fields of shapes, and the page on which each shape is described
-- `examples`: the examples in examples.md, by what they show
-- `wire`: sections of commands and events
+- `wire`: sections of commands and events, with the examples in examples.md
 - `programs`: commands of the command line, settings, exit codes, error codes, files
 - `messages`: the messages with which the command line ends
 - `pages`: fills the templates; `python -m codegen.reference.pages` writes them

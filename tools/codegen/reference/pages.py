@@ -9,19 +9,15 @@ from pathlib import Path
 import jinja2
 
 from codegen.reference import messages, programs, shapes, wire
-from codegen.reference.examples import examples_of
+from codegen.reference.declared import members
 from hankweave_server.cli.pipelines.run import PipelineExit
 from hankweave_server.errors import ExitCode
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TEMPLATES = Path(__file__).parent
+_REFERENCE = ("commands", "hank", "settings", "events", "wire", "files", "exit-codes", "errors")
 PAGES: Mapping[str, Path] = {
-    **{
-        name: Path("reference", f"{name}.md")
-        for name in (
-            *("commands", "hank", "settings", "events", "wire", "files", "exit-codes", "errors"),
-        )
-    },
+    **{name: Path("reference", f"{name}.md") for name in _REFERENCE},
     "troubleshooting": Path("troubleshooting.md"),
 }
 """The pages, by their template, and their places in docs/."""
@@ -50,15 +46,14 @@ def page(name: str) -> str:
         cli_commands=programs.cli_commands,
         settings=programs.settings,
         error_codes=programs.error_codes,
-        exit_codes=programs.exit_codes(ExitCode),
-        pipeline_exit_codes=programs.exit_codes(PipelineExit),
+        exit_codes=list(members(ExitCode)),
+        pipeline_exit_codes=list(members(PipelineExit)),
         files=programs.files,
         end_message=messages.end_message,
         end_messages=messages.end_messages,
         shapes=shapes.of_page(name),
         commands=wire.commands,
         event=wire.event,
-        examples_of=examples_of,
     )
     text = environment.get_template(f"{name}.md").render()
     return _NOTE + re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

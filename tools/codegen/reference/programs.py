@@ -1,4 +1,4 @@
-"""Commands of the command line, settings, exit codes, error codes, and files."""
+"""Commands of the command line, settings, error codes, and files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from codegen.reference.declared import Member, members, properties, required
+from codegen.reference.declared import members, properties, required
 from hankweave_protocol.errors import ErrorCode
 from hankweave_server import config
 from hankweave_server.cli.app import PLACES, cli
@@ -20,25 +20,18 @@ _EXAMPLE = re.compile(r"(hankweave|eval|cd) ")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """An option, with its value."""
-
-    names: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class CliCommand:
     """A command, as `--help` shows it."""
 
     name: str
     usage: str
     text: str
-    options: list[Option]
+    options: list[tuple[str, str]]
+    """Each option with its value, and its description."""
 
 
 def cli_commands() -> Iterator[CliCommand]:
-    group = click.Context(cli, info_name="hankweave", help_option_names=["-h", "--help"])
+    group = click.Context(cli, info_name="hankweave", **cli.context_settings)
     for name in sorted(PLACES):
         command = cli.get_command(group, name)
         assert command is not None, "PLACES lists the commands"
@@ -66,11 +59,12 @@ def _is_of_an_example(line: str) -> bool:
     return bool(_EXAMPLE.match(line)) or line.startswith("        ")
 
 
-def _options(command: click.Command, context: click.Context) -> Iterator[Option]:
+def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
-        if isinstance(parameter, click.Option) and not parameter.hidden:
-            names, text = parameter.get_help_record(context) or ("", "")
-            yield Option(names, required(text, names))
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            required(parameter.help, record[0])
+            yield record
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +114,8 @@ def error_codes() -> Iterator[ErrorText]:
         yield ErrorText(member.name, ErrorCode(member.name).anchor, "\n\n".join(cause), cure)
 
 
-def exit_codes(enumeration: type) -> list[Member]:
-    return list(members(enumeration))
-
-
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A file or folder of an execution."""
-
-    path: str
-    text: str
-
-
-def files() -> Iterator[FileRow]:
-    """Yield the paths of an execution, relative to its directory, in alphabetical order."""
+def files() -> Iterator[tuple[str, str]]:
+    """Yield each path of an execution, relative to its directory, with its description."""
     root = Path("/execution")
     layout = Layout(root, root / "agentRoot")
     found: dict[Path, str] = {}
@@ -143,4 +125,4 @@ def files() -> Iterator[FileRow]:
             found.setdefault(path.relative_to(root), text)
 
     for path, text in sorted(found.items()):
-        yield FileRow(str(path), " ".join(text.split()))
+        yield str(path), text

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from codegen import catalogue
 from codegen.reference.declared import required
@@ -38,12 +37,12 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape, its fields, or the alternatives of which it is one."""
+    """A shape, with its fields or, if it is a union, its alternatives."""
 
     name: str
     text: str
-    fields: tuple[Field, ...]
-    alternatives: tuple[str, ...]
+    fields: list[Field]
+    alternatives: str
 
 
 class Shapes:
@@ -63,9 +62,9 @@ class Shapes:
             for field, part in schema.get("properties", {}).items()
         ]
 
-    def link(self, name: str | None) -> str:
+    def link(self, shape: type | None) -> str:
         """Return the name of a shape as a link; `null` for None."""
-        return "null" if name is None else self._named(name)
+        return "null" if shape is None else self._named(shape.__name__)
 
     def own(self, *roots: str) -> list[Shape]:
         """Return the shapes that are described on this page: by name, or by the roots."""
@@ -74,25 +73,22 @@ class Shapes:
 
     def _shape(self, name: str) -> Shape:
         schema = self._schemas[name]
-        options = schema.get("anyOf", schema.get("oneOf", ()))
-        if options or "enum" in schema:
-            return Shape(name, schema.get("description", ""), (), (self._kind(schema),))
+        if schema.keys() & {"anyOf", "oneOf", "enum"}:
+            return Shape(name, schema.get("description", ""), [], self._kind(schema))
 
-        text = required(schema.get("description"), name)
-        return Shape(name, text, tuple(self.fields(name)), ())
+        return Shape(name, required(schema.get("description"), name), self.fields(name), "")
 
     def _field(self, place: str, name: str, schema: Schema, *, is_required: bool) -> Field:
         default = "required" if is_required else ""
         if "default" in schema and schema["default"] not in ({}, []):
-            default = f"`{json.dumps(schema['default'], ensure_ascii=False)}`"
+            default = _code(schema["default"])
 
-        example = schema.get("examples", [None])[0]
         return Field(
             name=name,
             kind=self._kind(schema, may_be_null=is_required),
             default=default,
             text=required(schema.get("description"), place),
-            example="" if example is None else _code(example),
+            example="".join(map(_code, schema.get("examples", [])[:1])),
         )
 
     def _kind(self, schema: Schema, *, may_be_null: bool = True) -> str:
@@ -158,8 +154,7 @@ def _code(value: object) -> str:
 def of_page(page: str) -> Shapes:
     """Return the shapes that a page may show."""
     if page == "hank":
-        root = hank_schema()
-        schemas = {**root["$defs"]}
+        schemas = hank_schema()["$defs"]
         return Shapes(page, schemas, dict.fromkeys(schemas, page))
 
     return Shapes(page, catalogue.shapes(), _homes())
@@ -175,36 +170,30 @@ def _homes() -> Mapping[str, str]:
         for name, schema in schemas.items()
         if name in hank and schema.get("properties", {}).keys() == hank[name]["properties"].keys()
     }
-    # A typed union lists what it consists of on its own page.
-    sections = {
-        each.__name__ for registry in (COMMANDS, EVENTS) for each in registry.members.values()
-    }
-    replies = [m.REPLY.__name__ for m in COMMANDS.members.values() if m.REPLY is not None]
-    files = [kind.__name__ for kind in catalogue.FILES.values()]
+    commands, events, transitions = (
+        _names(union.members.values()) for union in (COMMANDS, EVENTS, TRANSITIONS)
+    )
+    replies = _names(filter(None, (each.REPLY for each in COMMANDS.members.values())))
     for page, roots in (
         ("events", ["Event"]),
-        (
-            "wire",
-            ["CheckpointRecord", "Exploration", *(kind.__name__ for kind in catalogue.FRAMES)],
-        ),
-        ("files", ["State", *(m.__name__ for m in TRANSITIONS.members.values())]),
-        ("wire", [*(m.__name__ for m in COMMANDS.members.values()), *replies]),
-        ("events", [m.__name__ for m in EVENTS.members.values()]),
-        ("files", [*files, *schemas]),
+        ("wire", ["CheckpointRecord", "Exploration", *_names(catalogue.FRAMES)]),
+        ("files", ["State", *transitions]),
+        ("wire", [*commands, *replies]),
+        ("events", events),
+        ("files", [*_names(catalogue.FILES.values()), *schemas]),
     ):
         for name in _reachable(roots, schemas):
             homes.setdefault(name, page)
 
-    return {
-        name: page
-        for name, page in homes.items()
-        if name not in sections and name != "AnyEvent" and not _is_enumeration(schemas[name])
-    }
+    # Commands and events have sections, and tables show the words of an enumeration in place.
+    for name in ("AnyEvent", *commands, *events, *(n for n in schemas if "enum" in schemas[n])):
+        homes.pop(name, None)
+
+    return homes
 
 
-def _is_enumeration(schema: Schema) -> bool:
-    """Return whether a shape is a list of words, which tables show in place."""
-    return "enum" in schema
+def _names(types: Iterable[type]) -> list[str]:
+    return [each.__name__ for each in types]
 
 
 def _reachable(roots: Iterable[str], schemas: Mapping[str, Schema]) -> Iterator[str]:
@@ -217,18 +206,5 @@ def _reachable(roots: Iterable[str], schemas: Mapping[str, Schema]) -> Iterator[
 
         seen.add(name)
         yield name
-        waiting[:0] = _references(schemas[name])
-
-
-def _references(schema: Any) -> Iterator[str]:
-    match schema:
-        case {"$ref": _}:
-            yield catalogue.shape_name(schema)
-        case dict():
-            for part in schema.values():
-                yield from _references(part)
-        case list():
-            for part in schema:
-                yield from _references(part)
-        case _:
-            pass
+        targets = catalogue.references(schemas[name])
+        waiting[:0] = (target.rpartition("/")[2] for target in targets)

@@ -1,63 +1,57 @@
-"""Sections of commands and events."""
+"""Sections of commands and events, with the examples in examples.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from codegen import catalogue
 from codegen.reference.declared import required
-from codegen.reference.examples import examples_of
 from codegen.reference.shapes import Field, of_page
-from hankweave_protocol.commands import COMMANDS, CommandData
+from documents import blocks
+from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_protocol.shapes import Typed
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A command or an event."""
+class Section:
+    """A section on a command or an event."""
 
-    name: str
+    member: type[Typed]
     text: str
     fields: list[Field]
     examples: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Message):
-    """A command, with who may send it, and its reply."""
-
-    mutates: bool
-    during_rollback: bool
-    reply: str | None
-    """The name of the shape of the reply's data."""
+def commands() -> list[Section]:
+    """Return all commands, with examples of each and of its reply."""
+    return [_section(each, "wire", "command", "reply") for each in COMMANDS.members.values()]
 
 
-def commands() -> Iterator[Command]:
-    for name, member in COMMANDS.members.items():
-        yield Command(
-            name,
-            _text(member),
-            of_page("wire").fields(member.__name__),
-            [*examples_of("command", name), *examples_of("reply", name)],
-            member.MUTATES,
-            member.DURING_ROLLBACK,
-            _reply(member),
-        )
-
-
-def event(name: str) -> Message:
+def event(name: str) -> Section:
     """Return the event of a type."""
-    member = EVENTS.members[name]
-    fields = of_page("events").fields(member.__name__)
-    return Message(name, _text(member), fields, examples_of("event", name))
+    return _section(EVENTS.members[name], "events", "event")
 
 
-def _text(member: type[Typed]) -> str:
-    schema = catalogue.shapes()[member.__name__]
-    return required(schema.get("description"), member.__name__)
+def _section(member: type[Typed], page: str, *kinds: str) -> Section:
+    name = member.__name__
+    text = required(catalogue.shapes()[name].get("description"), name)
+    examples = [each for kind in kinds for each in _examples().get((kind, member.TYPE), ())]
+    return Section(member, text, of_page(page).fields(name), examples)
 
 
-def _reply(member: type[CommandData]) -> str | None:
-    return None if member.REPLY is None else member.REPLY.__name__
+@cache
+def _examples() -> Mapping[tuple[str, str], list[str]]:
+    """Return the examples by kind (`command`, `event`, `reply`) and type, with their labels."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for block in blocks(Path(__file__).with_name("examples.md")):
+        label = block.above.removeprefix("<!-- example: ").removesuffix(" -->")
+        kind, _, name = label.partition(" ")
+        key = kind, name or json.loads(block.text)["type"]
+        found.setdefault(key, []).append(f"{block.above}\n```json\n{block.text}```")
+
+    return found

@@ -1,4 +1,4 @@
-"""The commands of a document, run as they are printed there, and what it says that they print.
+"""A reader of a document, who runs its commands as they are printed and compares the output.
 
 Each `bash` block is run, in order and in one home; a `text` block that follows it is its output. In
 such a text, `…` stands for anything in a line, and in a line of its own for any number of lines.
@@ -11,16 +11,17 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
+from documents import blocks
 from support.waiting import LIMIT
 
 HOME = "/home/ann"
 """The home directory in documents."""
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ID = r"\b(?=[0-9a-f]*\d)[0-9a-f]{12}\b|\b(?=[0-9a-f]*\d)[0-9a-f]{6}\b"
 _VARYING = {
     r"\d\d:\d\d:\d\d(?:\.\d+)?": r"\d\d:\d\d:\d\d(?:\.\d+)?",
@@ -32,28 +33,12 @@ _VARYING = {
     r" {2,}": r" {2,}",
     r"…": r".*",
 }
-"""What varies in a text, and what it may be."""
+"""Patterns of varying parts of a text, and of what may be printed in their place."""
 
 _PARTS = re.compile("|".join(f"(?P<v{n}>{each})" for n, each in enumerate((_ID, *_VARYING))))
-
-
-@dataclass(frozen=True)
-class Block:
-    """Commands of a document, and their output if it shows it."""
-
-    commands: str
-    output: str | None
-    line: int
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    """Yield the `bash` blocks of a page."""
-    text = page.read_text()
-    fences = list(_FENCE.finditer(text))
-    for this, after in zip(fences, [*fences[1:], None], strict=True):
-        if this[1] == "bash":
-            shown = after[2] if after is not None and after[1] == "text" else None
-            yield Block(this[2], shown, text.count("\n", 0, this.start()) + 1)
+_FAILED = "unexpected exit code"
+_NOTICE = f"trap 'echo \"{_FAILED} $?: $BASH_COMMAND\"' ERR"
+"""Reports a command that fails, unless the document expects it (`|| echo`)."""
 
 
 @dataclass
@@ -68,15 +53,18 @@ class Reader:
     """Identifiers of the document, and the ones that were printed in their place."""
 
     def follow(self, page: Path) -> None:
-        """Run the blocks of a page; raise AssertionError where it does not tell the truth."""
-        for block in blocks(page):
-            printed = self.run(self._named(block.commands))
-            if block.output is not None:
-                self._compare(block.output, printed, f"{page.name}, line {block.line}")
-            else:
-                assert FAILED not in printed, printed
+        """Run the blocks of a page; raise AssertionError if the output is not as shown."""
+        for block, after in pairwise([*blocks(page), None]):
+            if block is None or block.language != "bash":
+                continue
 
-    def run(self, commands: str) -> str:
+            printed = self._run(self._named(block.text))
+            if after is not None and after.language == "text":
+                self._compare(after.text, printed, f"{page.name}, line {block.line}")
+            else:
+                assert _FAILED not in printed, printed
+
+    def _run(self, commands: str) -> str:
         """Run commands where the last ones ended; return what they print, in order."""
         state = shlex.quote(str(self.home / ".left-off"))
         end = f'{{ echo "cd $(printf %q "$PWD")"; export -p; }} > {state}'
@@ -127,15 +115,10 @@ class Reader:
                 return r"(?:.*\n)*?"
 
             pattern, end = "", 0
-            for found in _PARTS.finditer(text.replace(HOME, str(self.home))):
-                pattern += re.escape(found.string[end : found.start()]) + part(found)
+            for found in _PARTS.finditer(text):
+                pattern += re.escape(text[end : found.start()]) + part(found)
                 end = found.end()
 
-            return pattern + re.escape(text.replace(HOME, str(self.home))[end:]) + r" *\n"
+            return pattern + re.escape(text[end:]) + r" *\n"
 
-        return "".join(map(line, shown.splitlines()))
-
-
-FAILED = "unexpected exit code"
-_NOTICE = f"trap 'echo \"{FAILED} $?: $BASH_COMMAND\"' ERR"
-"""A command that fails says so, unless the document expects it (`|| echo`)."""
+        return "".join(map(line, shown.replace(HOME, str(self.home)).splitlines()))
