@@ -132,17 +132,26 @@ class Exploration(Value):
 
     @property
     def best(self) -> AttemptRecord | None:
-        """The attempt with the highest score.
+        """The eligible attempt with the highest score.
 
-        Of equal ones, the judge's choice, then the cheapest, then the fastest. Attempts without a
-        score come last, failed and discarded ones not at all.
+        Of equal ones, the judge's choice, then the cheapest, then the fastest.
         """
-        done = [each for each in self.attempts if each.status == "completed"]
-        return min(done, key=self._rank, default=None)
+        return min(self.eligible, key=self._rank, default=None)
 
-    def _rank(self, attempt: AttemptRecord) -> tuple[bool, float, int, float, float]:
-        score = attempt.score
+    @property
+    def eligible(self) -> tuple[AttemptRecord, ...]:
+        """The completed attempts; if there is a score command, only those with a score.
+
+        Nothing is known of the result of an attempt for which the command failed.
+        """
+        return tuple(
+            each
+            for each in self.attempts
+            if each.status == "completed" and (self.score is None or each.score is not None)
+        )
+
+    def _rank(self, attempt: AttemptRecord) -> tuple[float, int, float, float]:
         groups = () if self.judgement is None else self.judgement.order
         place = next((i for i, group in enumerate(groups) if attempt.attempt_id in group), 0)
         time = math.inf if attempt.duration_ms is None else attempt.duration_ms
-        return (score is None, -(score or 0.0), place, attempt.cost, time)
+        return (-(attempt.score or 0.0), place, attempt.cost, time)

@@ -26,6 +26,7 @@ import structlog
 
 from hankweave_protocol import instants
 from hankweave_server.fsutil import PRIVATE_FILE
+from hankweave_server.plain_text import counted
 
 MAX_BYTES = 16 * 1024 * 1024
 BACKUPS = 4
@@ -108,7 +109,8 @@ class _PrivateRotatingHandler(RotatingFileHandler):
 
 
 def _note_of_loss(record: logging.LogRecord, lost: int) -> logging.LogRecord:
-    text = f"{lost} lines are missing here: they could not be written to the disk"
+    lines = counted(lost, "line is", "lines are")
+    text = f"{lines} missing here: writing to the disk failed"
     return logging.LogRecord(
         record.name, logging.WARNING, record.pathname, record.lineno, text, None, None
     )

@@ -227,7 +227,7 @@ def destinations(
 
 
 def _key(secret: str | None) -> bytes:
-    hint = f"Set {SECRET} to whsec_ and the output of: openssl rand -base64 32"
+    hint = f"This makes one: export {SECRET}=whsec_$(openssl rand -base64 32)"
     if not secret:
         raise Stop(f"A webhook needs a secret, and {SECRET} is not set.", ExitCode.USAGE, hint=hint)
 

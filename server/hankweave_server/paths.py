@@ -16,6 +16,7 @@ from hankweave_protocol.state_directory import (
 SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
+HANK_FILE = "hank.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Layout:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the work tree is the execution directory itself: a user's own project."""
+        """True if the work tree is the execution directory itself: a user's own project."""
         return self.root == self.work_tree
 
     @property
@@ -180,12 +181,12 @@ class Layout:
 
     @property
     def scan_cache(self) -> Path:
-        """What the last scan saw of the work tree; it may be deleted."""
+        """The result of the last scan of the work tree; it may be deleted."""
         return self.checkpoints / "scan-cache"
 
     @property
     def sentinel_outputs(self) -> Path:
-        """What sentinels write."""
+        """The output files of sentinels."""
         return self.state_directory / "sentinels" / "outputs"
 
     @property

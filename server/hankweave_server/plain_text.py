@@ -1,4 +1,4 @@
-"""Untrusted text on a terminal."""
+"""Text for people: untrusted text on a terminal, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ def printable(text: str) -> str:
 def harmless(text: str) -> str:
     """Escape control characters except tabs and newlines, in text of many lines."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """Return a number with its noun: `1 file`, `2 files`; `more` is an irregular plural."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
+def acted_on(number: int, one: str, more: str = "", *, foreseen: bool = False) -> str:
+    """Return `1 file was`, `2 files were`, or if it has not been done yet, `2 files would be`."""
+    verb = "would be" if foreseen else "was" if number == 1 else "were"
+    return f"{counted(number, one, more)} {verb}"

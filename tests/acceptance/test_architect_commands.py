@@ -176,7 +176,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
     assert "one is a codon" in done.stdout
     assert root_of(left) == BACK
     foreseen = hankweave("rollback", "--to-step", "test", "--preview", *at)
-    assert "1 files would be added" in foreseen.stdout
+    assert "1 file would be added" in foreseen.stdout
     assert root_of(left) == BACK
 
 

@@ -138,7 +138,7 @@ async def test_a_value_leaves_everything_and_every_checkpoint_still_restores(
     assert VALUE.encode() in everything_in(past.execution)
     before = len(journal(past.execution))
     shown = redacted(past, "--value-file", "-", "--dry-run").stdout
-    assert "checkpoints would get a new sha" in shown
+    assert "checkpoints that would get a new sha: " in shown
     assert ".hankweave/redaction" not in {str(path) for path in past.execution.rglob("*")}
     done = redacted(past, "--value-file", "-", "--yes")
     assert "old ones still work" in done.stdout

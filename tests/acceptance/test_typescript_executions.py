@@ -75,7 +75,7 @@ def test_it_is_read_without_being_touched(execution: TypescriptExecution) -> Non
     assert lines(execution, "replay", execution.sha[:12])
     assert any(RUN in line for line in lines(execution, "sessions"))
     assert any(line.startswith("| one | **success** |") for line in lines(execution, "report"))
-    assert "1 checkpoints are intact" in lines(execution, "fsck")[0]
+    assert "1 checkpoint is intact" in lines(execution, "fsck")[0]
     assert files_of(execution) == before
 
 

@@ -61,11 +61,14 @@ test("a record is replaced as a whole, in its place", () => {
 
 test("the best has the highest score, then the judge's place, the lowest cost and time", () => {
   const done = (attemptId, values) => ({ attemptId, status: "completed", ...values });
-  const named = (attempts, judgement = undefined) => bestOf({ attempts, judgement })?.attemptId;
-  assert.equal(named([done("a", { score: 1 }), done("b", { score: 2 }), done("c", {})]), "b");
-  assert.equal(named([done("a", {}), done("b", { score: -5 })]), "b");
+  const named = (attempts, rest = {}) => bestOf({ attempts, ...rest })?.attemptId;
+  const scored = { score: "pytest" };
+  const judgement = { order: [["b"], ["a"]] };
+  assert.equal(named([done("a", { score: 1 }), done("b", { score: 2 }), done("c", {})], scored), "b");
+  assert.equal(named([done("a", {}), done("b", { score: -5 })], scored), "b");
+  assert.equal(named([done("a", {})], scored), undefined);
   assert.equal(named([done("a", { cost: 2 }), done("b", { cost: 1 })]), "b");
   assert.equal(named([done("a", { durationMs: 9 }), done("b", { durationMs: 8 })]), "b");
-  assert.equal(named([done("a", { cost: 1 }), done("b", { cost: 2 })], { order: [["b"], ["a"]] }), "b");
+  assert.equal(named([done("a", { cost: 1 }), done("b", { cost: 2 })], { judgement }), "b");
   assert.equal(named([{ attemptId: "a", status: "failed", score: 9 }]), undefined);
 });

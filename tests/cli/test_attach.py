@@ -140,7 +140,7 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
             ask(shown, "y", "Press u to undo")
             assert not b.exists()
             ask(shown, "u", "Undo the rollback? [y/N]")
-            ask(shown, "y", "1 files added")
+            ask(shown, "y", "1 file added")
             assert b.read_text() == "b"
             ask(shown, "u", "There is no rollback to undo.")
             leave(shown)
@@ -195,7 +195,7 @@ def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path)
         ask(shown, "a", "Allow it? This cannot be undone. [y/N]")
         assert "one asks for Bash:" in shown.text()
         assert "command: touch ran.txt" in shown.text()
-        ask(shown, "y", "1 of 1 codons")
+        ask(shown, "y", "1 of 1 codon")
         leave(shown)
         assert (execution / "agentRoot" / "ran.txt").exists()
 

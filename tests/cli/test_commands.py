@@ -105,12 +105,12 @@ async def test_a_rollback_is_previewed_and_done(tmp_path: Path) -> None:
         b = shell.execution / "agentRoot" / "b.txt"
         preview = await shell("rollback", "--codon", "one", "--preview")
         assert preview.returncode == 0
-        assert "1 files would be removed\n  b.txt  3 bytes" in preview.stdout
+        assert "1 file would be removed\n  b.txt  3 bytes" in preview.stdout
         assert b.exists()
 
         done = await shell("rollback", "--codon", "one", "--type", "completed")
         assert done.returncode == 0
-        assert "1 files were removed\n  b.txt  3 bytes" in done.stdout
+        assert "1 file was removed\n  b.txt  3 bytes" in done.stdout
         assert "safety checkpoint" in done.stdout
         assert not b.exists()
 
@@ -292,7 +292,7 @@ def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:
         for words in ((), ("-e", str(former), "--new", "--force")):
             done = hankweave("run", str(hank), *words, "-p", port, code=69, **base)
             assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
-            assert "hint: Choose another port" in done.stderr
+            assert "hint: Choose another --port" in done.stderr
 
     assert sorted(tmp_path.iterdir()) == before
     assert not root.exists()

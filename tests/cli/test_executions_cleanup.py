@@ -133,6 +133,21 @@ def test_ls_tells_of_a_real_execution_what_it_is(home: Home, tmp_path: Path) -> 
     assert str(hank) in words
 
 
+def test_ls_names_the_execution_that_an_attempt_belongs_to(home: Home) -> None:
+    """Its project, so that attempts of several explorations can be told apart."""
+    path = home.execution()
+    meta = path / ".hankweave" / "execution-meta.json"
+    at = {"checkpointSha": "a" * 40, "eventSeq": 1, "runId": "run-1"}
+    family = {
+        "origin": {"executionPath": "/home/jo/census", "coordinate": at},
+        "attempt": {"explorationId": "1f2e3d", "attemptId": "1f2e3d-2", "codonId": "one"},
+    }
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | family))
+    (one,) = json.loads(home("ls", "--json").stdout)
+    assert (one["attempt"], one["attemptOf"]) == ("1f2e3d-2", "/home/jo/census")
+    assert "new, attempt 1f2e3d-2 of census" in home("ls").stdout
+
+
 def test_ls_shows_what_cannot_be_read(home: Home) -> None:
     """Damaged metadata or state is one line among the others and affects no other execution."""
     good, bad, worse = (home.execution(number) for number in range(3))

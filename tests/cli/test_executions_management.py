@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,21 @@ def test_a_crash_while_setting_aside_is_made_good(place: Place, moved: str) -> N
     assert (place.execution / ".hankweave.backup-1736000000000" / "state.json").exists()
     assert place.ran() == ["one"]
     assert len(state(place.execution).runs) == 1
+
+
+# --- without a plan -------------------------------------------------------------------------------
+
+
+def test_headless_without_a_hank_names_the_one_that_is_there(tmp_path: Path) -> None:
+    """The hint is the command that runs it; where there is none, it says how to get one."""
+    (tmp_path / "project").mkdir()
+    refused = hankweave("run", "-w", "project", "--headless", cwd=tmp_path, code=2).stderr
+    assert "--headless requires a hank" in refused
+    assert "`hankweave run HANK -w project --headless`" in refused
+
+    write_hank(tmp_path / "project", ONE)
+    refused = hankweave("run", "-w", "project", "--headless", cwd=tmp_path, code=2).stderr
+    hint = "`hankweave run project/hank.json -w project --headless`"
+    assert hint in refused
+    hankweave(*shlex.split(hint.strip("`"))[1:], cwd=tmp_path, code=0)
+    assert (tmp_path / "project" / "a.txt").read_text() == "a"

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from codegen.reference.declared import Undescribed, members
+from codegen.reference.messages import end_messages
 from codegen.reference.pages import DOCS, PAGES, page
 from hankweave_protocol.errors import ErrorCode
 from hankweave_server.cli.app import PLACES, cli
@@ -24,6 +25,11 @@ def test_the_reference_is_what_the_source_says() -> None:
     """Each page has every command, field, setting, event, file and code in its current form."""
     for name, place in PAGES.items():
         assert (DOCS / place).read_text() == page(name), "run scripts/test --update-golden"
+
+
+def test_every_message_at_the_end_says_what_to_do() -> None:
+    """Each has a hint: what to type, what to correct, or why there is nothing to do."""
+    assert [each.text for each in end_messages() if not each.hint] == []
 
 
 @pytest.mark.parametrize("code", ErrorCode)

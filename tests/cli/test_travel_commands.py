@@ -147,16 +147,16 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
         assert done.returncode == 0
         assert done.stdout.splitlines()[1:-1] == [
             "0 files were added",
-            "1 files were updated",
+            "1 file was updated",
             "  a.txt  3 bytes",
-            "1 files were removed",
+            "1 file was removed",
             "  d/b.txt  3 bytes",
             f"note: {CONVERSATION}",
             "2 files, 6 bytes in all",
         ]
         assert tree(shell.root) == BACK
         undone = await shell("undo", "--reason", "No, it was right.")
-        assert (undone.returncode, "1 files were added\n  d/b.txt" in undone.stdout) == (0, True)
+        assert (undone.returncode, "1 file was added\n  d/b.txt" in undone.stdout) == (0, True)
         assert tree(shell.root) == WHOLE
         assert (await shell.report("redo")).removed[0].path == "d/b.txt"
         assert tree(shell.root) == BACK
@@ -190,12 +190,12 @@ async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None
     async with a_shell(tmp_path) as shell:
         (shell.root / "a.txt").write_text("a person's")
         foreseen = (await shell("preview", "--codon", "one")).stdout
-        assert "1 edits by people would be overwritten or removed\n  a.txt\n" in foreseen
+        assert "1 edit by people would be overwritten or removed\n  a.txt\n" in foreseen
         kept = (await shell("preview", "--codon", "one", "--keep-edits")).stdout
-        assert "1 files would be kept, because people changed them\n  a.txt\n" in kept
+        assert "1 file would be kept, because people changed it\n  a.txt\n" in kept
         assert "edits by people" not in kept
         done = (await shell("rollback", "--codon", "one", "--keep-edits")).stdout
-        assert "1 files were kept, because people changed them\n  a.txt\n" in done
+        assert "1 file was kept, because people changed it\n  a.txt\n" in done
         assert tree(shell.root) == {"a.txt": b"a person's"}
 
 
@@ -275,7 +275,7 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
     async with a_shell(tmp_path) as shell:
         no = await shell.answering("n\n", "rollback", "--codon", "one")
         assert no.returncode == 1
-        assert "1 files would be removed\n  d/b.txt  3 bytes\n" in no.stdout
+        assert "1 file would be removed\n  d/b.txt  3 bytes\n" in no.stdout
         assert "Roll back? [y/N]: n\nhankweave: Nothing was changed.\n" in no.stdout
         assert tree(shell.root) == WHOLE
         assert state(shell.execution).undo == ()

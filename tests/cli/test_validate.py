@@ -40,6 +40,19 @@ def test_every_error_is_told_with_its_place_and_what_to_do(tmp_path: Path) -> No
     assert [line for line in lines if "$.meta.version" in line]
 
 
+def test_the_hank_of_the_current_directory_is_checked(tmp_path: Path) -> None:
+    """As by `run`, if none is named; without one, the message says what to do."""
+    folder = write_hank(tmp_path / "hank", codon("a")).parent
+    assert "hank.json is valid" in _here(folder, code=0).stdout.replace(" (a hank)", "")
+    refused = _here(tmp_path, code=2).stderr
+    assert "There is no hank.json in this directory." in refused
+    assert "`hankweave init my-hank` writes one" in refused
+
+
+def _here(folder: Path, code: int) -> Done:
+    return hankweave("validate", "--no-agent-check", cwd=folder, code=code)
+
+
 def test_the_errors_come_as_json_too(tmp_path: Path) -> None:
     """With --json stdout is one object, valid or not; the exit code is the same."""
     done = validate(a_broken_hank(tmp_path), "--json")

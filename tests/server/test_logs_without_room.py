@@ -124,7 +124,7 @@ def test_server_log_says_how_many_lines_are_missing(
     lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
     assert lines == [
         "before",
-        "2 lines are missing here: they could not be written to the disk",
+        "2 lines are missing here: writing to the disk failed",
         "after",
     ]
 

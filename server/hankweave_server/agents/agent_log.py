@@ -30,6 +30,7 @@ from hankweave_server.agents.base import (
 )
 from hankweave_server.agents.stream_json import Object, as_object, as_text, object_in
 from hankweave_server.fsutil import PRIVATE_FILE, append_whole, is_full, make_private_directory
+from hankweave_server.plain_text import counted
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 _SEED_TYPES = frozenset({"system", "assistant", "user", "result"})
@@ -211,7 +212,7 @@ class AgentLog:
         if not self._lost:
             return b""
 
-        message = f"The disk was full: {self._lost} lines are missing here."
+        message = f"The disk was full: {counted(self._lost, 'line is', 'lines are')} missing here."
         return _note("gap", message, timestamp)
 
     def _write(self, data: bytes) -> None:

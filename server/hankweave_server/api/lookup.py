@@ -135,10 +135,9 @@ def faults_refused() -> Iterator[None]:
         ) from None
     except CheckpointDamaged as error:
         first = error.damages[0]
-        count = len(error.damages)
         raise Refused(
             ErrorCode.CHECKPOINT_DAMAGED,
-            f"Checkpoint {error.sha[:12]} cannot be read: {count} objects are damaged.",
+            f"Checkpoint {error.sha[:12]} cannot be read: {error.damage}.",
             hint=f"First: {first.kind} {first.sha} at {shown(first.path)!r}. `hankweave "
             "fsck --repair` restores what can be found.",
         ) from None

@@ -248,7 +248,7 @@ class Shadow:
 
         if len(found) != 1:
             raise UnknownCheckpoint(
-                f"{commit!r} matches {len(found) or 'no'} checkpoints of {self._root}.",
+                f"{commit!r} matches {len(found) or 'none'} of the checkpoints of {self._root}.",
                 "list_checkpoints() returns the full hash of each.",
             )
 

@@ -6,6 +6,7 @@ import os
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.checkpoints.model import Damage, Skipped
+from hankweave_server.plain_text import counted
 
 
 class CheckpointNotFound(Exception):
@@ -29,14 +30,19 @@ class CheckpointDamaged(Exception):
     """Objects of a checkpoint cannot be read; nothing was changed."""
 
     def __init__(self, sha: Sha, damages: tuple[Damage, ...]) -> None:
-        super().__init__(f"checkpoint {sha} has {len(damages)} unreadable object(s)")
         self.sha = sha
         self.damages = damages
+        super().__init__(f"checkpoint {sha} cannot be read: {self.damage}")
+
+    @property
+    def damage(self) -> str:
+        """How much of it is damaged, in words."""
+        return counted(len(self.damages), "object is damaged", "objects are damaged")
 
 
 class RestoreIncomplete(Exception):
     """A new work tree could not take all files of its checkpoint."""
 
     def __init__(self, unrestored: tuple[Skipped, ...]) -> None:
-        super().__init__(f"{len(unrestored)} path(s) could not be restored")
+        super().__init__(f"{counted(len(unrestored), 'path')} could not be restored")
         self.unrestored = unrestored

@@ -24,7 +24,7 @@ from hankweave_server.cli.remote import (
 from hankweave_server.cli.shared import completions
 from hankweave_server.local.server_session import look
 from hankweave_server.local.targeting import root_to_change
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 KINDS = get_args(CheckpointKind)
 
@@ -134,7 +134,8 @@ def checkpoint(label: str | None, execution: Path | None, as_json: bool) -> None
         click.echo(one_line(f"  not captured: {each.path}: {each.reason}"))
 
     if record.skipped_total is not None:
-        click.echo(f"  not captured: {record.skipped_total - len(record.skipped)} more files")
+        left = record.skipped_total - len(record.skipped)
+        click.echo(f"  not captured: {counted(left, 'more file')}")
 
 
 COMMANDS = (checkpoints, checkpoint)

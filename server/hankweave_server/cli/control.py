@@ -19,7 +19,7 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
 from hankweave_server.cli.shared import completions
-from hankweave_server.local.targeting import require_consent, root_to_change
+from hankweave_server.local.targeting import confirm, require_consent, root_to_change
 
 _yes_option = click.option(
     "--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required without a terminal."
@@ -107,7 +107,7 @@ def _end(
     root = root_to_change(execution)
     require_consent(yes=yes)
     if not (yes or as_json):
-        click.confirm(question, abort=True)
+        confirm(question)
 
     _finish(root, command, done, as_json=as_json)
 

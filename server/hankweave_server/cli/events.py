@@ -459,7 +459,9 @@ def _refusals() -> Iterator[None]:
         ) from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as damage:
         raise Stop(
-            f"The journal has an event that cannot be read: {damage}", ExitCode.BAD_DATA
+            f"The journal has an event that cannot be read: {damage}",
+            ExitCode.BAD_DATA,
+            hint="Start the server on this execution; it repairs or reports the damage.",
         ) from None
 
 

@@ -55,8 +55,8 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.ephemeral_server import EphemeralServer
 from hankweave_server.local.server_session import at_server, command, look
-from hankweave_server.local.targeting import require_consent, root_to_change
-from hankweave_server.plain_text import one_line, printable
+from hankweave_server.local.targeting import confirm, require_consent, root_to_change
+from hankweave_server.plain_text import counted, one_line, printable
 
 _BETWEEN_LOOKS = 0.5
 _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant)}
@@ -158,8 +158,9 @@ def explore(
         _draw(ended, state, root)
 
     if ended.best is None:
+        is_any_done = any(each.status == "completed" for each in ended.attempts)
         raise Stop(
-            "No attempt has succeeded.",
+            "No attempt has a score." if is_any_done else "No attempt has succeeded.",
             ExitCode.FAILED,
             hint=f"{command('attempts', root)} shows why.",
         )
@@ -177,8 +178,8 @@ def _explored(
     look_again = ExplorationShow(exploration_id=shown.exploration_id)
     told: set[str] = set()
     if not quiet:
-        count = len(shown.attempts)
-        click.echo(f"exploration {shown.exploration_id}: {count} attempts at {shown.codon_id}")
+        count = counted(len(shown.attempts), "attempt")
+        click.echo(f"exploration {shown.exploration_id}: {count} at {shown.codon_id}")
 
     while True:
         shown = server.do(lambda: at_server(root, lambda client: client.ask(look_again)))
@@ -499,8 +500,7 @@ def adopt(
         if preview:
             return
 
-        if not click.confirm("Adopt this attempt?"):
-            raise Stop("Nothing was changed.", ExitCode.FAILED)
+        confirm("Adopt this attempt?")
 
     done = asked(only_preview=False)
     if as_json:
@@ -529,8 +529,8 @@ def discard(names: Sequence[str], execution: Path | None, yes: bool, as_json: bo
     """
     root = root_to_change(execution)
     require_consent(yes=yes or as_json)
-    if not (yes or as_json) and not click.confirm(f"Discard {', '.join(names)}?"):
-        raise Stop("Nothing was changed.", ExitCode.FAILED)
+    if not (yes or as_json):
+        confirm(f"Discard {', '.join(names)}?")
 
     for name in names:
         exploration, hyphen, _ = name.partition("-")

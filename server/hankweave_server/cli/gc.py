@@ -29,10 +29,11 @@ from hankweave_server.cli.remote import (
     tell_of_dead_server,
 )
 from hankweave_server.cli.shared import completions
-from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.errors import ExitCode
 from hankweave_server.local import fsck as without_server
 from hankweave_server.local.server_session import at_server
-from hankweave_server.local.targeting import require_consent, root_to_change
+from hankweave_server.local.targeting import confirm, require_consent, root_to_change
+from hankweave_server.plain_text import acted_on, counted
 from hankweave_server.worktree.data_source import layout_of
 
 _REASONS: dict[KeepReason, str] = {
@@ -120,19 +121,22 @@ def gc(
 
 
 def _require_agreement(*, yes: bool, as_json: bool) -> None:
-    foresee = "--dry-run shows what would be pruned."
-    require_consent(yes=yes, otherwise=foresee)
-    if not (yes or as_json) and not click.confirm("Prune checkpoints beyond these limits?"):
-        raise Stop("Nothing was pruned.", ExitCode.FAILED, hint=foresee)
+    require_consent(yes=yes, otherwise="--dry-run shows what would be pruned.")
+    if not (yes or as_json):
+        confirm("Prune checkpoints beyond these limits?")
 
 
 def _print_gc(report: GcReport) -> None:
-    verb = "would be" if report.dry_run else "were"
-    click.echo(f"{len(report.pruned)} checkpoints {verb} pruned")
+    pruned = acted_on(len(report.pruned), "checkpoint", foreseen=report.dry_run)
+    click.echo(f"{pruned} pruned")
     for record in report.pruned:
         click.echo(f"  {line_of_checkpoint(record)}")
 
-    click.echo(f"{report.kept} checkpoints {'would be' if report.dry_run else 'are'} kept")
+    left = counted(report.kept, "checkpoint is", "checkpoints are")
+    if report.dry_run:
+        left = acted_on(report.kept, "checkpoint", foreseen=True)
+
+    click.echo(f"{left} kept")
     if report.dry_run:
         for kept in report.kept_because:
             click.echo(f"  {kept.sha[:12]}  {kept.kind:<10} {_REASONS[kept.reason]}")
@@ -142,8 +146,8 @@ def _print_gc(report: GcReport) -> None:
 
     for count, what in ((report.undos_lost, "undo"), (report.redos_lost, "redo")):
         if count:
-            rollbacks = "rollback" if count == 1 else "rollbacks"
-            click.echo(f"`hankweave {what}` is no longer possible for {count} {rollbacks}")
+            rollbacks = counted(count, "rollback")
+            click.echo(f"`hankweave {what}` is no longer possible for {rollbacks}")
 
     before, after = size_text(report.bytes_before), size_text(report.bytes_after)
     click.echo(f"{before} on disk{' now, about' if report.dry_run else ' before,'} {after} after")
@@ -219,7 +223,7 @@ def _checked(root: Path, repair: bool, mirror: str | None, what: str | None) -> 
 
 
 def _print_repair(repair: StoreRepair) -> None:
-    click.echo(f"{len(repair.rewritten)} objects were restored")
+    click.echo(f"{acted_on(len(repair.rewritten), 'object')} restored")
     for sha in repair.lost:
         click.echo(f"checkpoint {sha} is lost: some of its objects could not be found")
 
@@ -245,9 +249,11 @@ def _print_fsck(report: FsckReport) -> None:
 
     bad = len(report.damages) + len(report.missing)
     if bad == 0:
-        click.echo(f"{report.checked} checkpoints are intact, including every file.")
+        intact = counted(report.checked, "checkpoint is intact", "checkpoints are intact")
+        click.echo(f"{intact}, including every file.")
     else:
-        click.echo(f"{report.checked} checkpoints were read; {bad} cannot be rolled back to.")
+        read = acted_on(report.checked, "checkpoint")
+        click.echo(f"{read} read; {bad} cannot be rolled back to.")
 
 
 @click.command()

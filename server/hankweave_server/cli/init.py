@@ -12,6 +12,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.schema import hank_schema
 from hankweave_server.cli.shared import starter_files
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.plain_text import counted
 
 SCHEMA_FILE = "hank.schema.json"
 EXAMPLES = {
@@ -40,7 +41,7 @@ _NOTES = (
     ("checks", "commands that must succeed, or the codon has failed"),
     ("onFailure", "retry tries again from the files that the codon began with"),
 )
-"""What the comments in hank.json would say, if JSON had any."""
+"""The meanings of some fields of hank.json, which cannot have comments."""
 
 
 @click.command()
@@ -81,7 +82,7 @@ def init(directory: Path, agent: str | None, example: str | None) -> None:
     files = _files_of(example, MODELS.get(agent or "claude", ""))
     _refuse_taken(directory, files)
     starter_files.write(directory, files)
-    click.echo(f"Wrote {len(files)} files of the example {example!r} to {directory}:")
+    click.echo(f"Wrote {counted(len(files), 'file')} of the example {example!r} to {directory}:")
     for name in files:
         click.echo(f"  {directory / name}")
 

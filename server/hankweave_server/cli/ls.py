@@ -44,11 +44,11 @@ from hankweave_server.local.catalog import (
     measured,
     state_folder_of,
 )
-from hankweave_server.local.executions import executions_root
+from hankweave_server.local.executions import executions_root, nothing_at
 from hankweave_server.local.project_state import forget, remove_place
 from hankweave_server.local.targeting import attach_line
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld
@@ -83,7 +83,11 @@ def require_execution(root: Path, *, managed: bool) -> None:
 
     state = state_folder_of(root)
     if state is None:
-        raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT)
+        raise Stop(
+            f"There is no execution in {root}.",
+            ExitCode.NO_INPUT,
+            hint="`hankweave ls` lists all executions.",
+        )
 
     if state.name == STATE_DIRECTORY and not _is_known(root, state, managed=managed):
         raise Stop(
@@ -155,7 +159,11 @@ def _owned(root: Path, clock: Clock) -> Iterator[None]:
         try:
             guard = granted_guard(layout.removed_state / layout.lock_guard.name)
         except GuardBusy:
-            raise Stop(f"{root} is being removed by another process.", ExitCode.LOCK_HELD) from None
+            raise Stop(
+                f"{root} is being removed by another process.",
+                ExitCode.LOCK_HELD,
+                hint="If it does not complete that, another `hankweave cleanup` does.",
+            ) from None
 
         try:
             yield
@@ -295,7 +303,11 @@ def _table(found: list[ListedExecution]) -> Table:
 
 def _state_text(each: ListedExecution) -> str:
     state = each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
-    return state if each.attempt is None else one_line(f"{state}, attempt {each.attempt}")
+    if each.attempt is None:
+        return state
+
+    whose = "" if each.attempt_of is None else f" of {Path(each.attempt_of).name}"
+    return one_line(f"{state}, attempt {each.attempt}{whose}")
 
 
 # --- cleanup --------------------------------------------------------------------------------------
@@ -376,7 +388,7 @@ def cleanup(
 def _made_of(data: Path) -> Path:
     """Return the newest execution of `data`; raise Stop if there is none."""
     if not data.exists():
-        raise Stop(f"There is no data at {data}.", ExitCode.NO_INPUT)
+        raise nothing_at("data", data)
 
     found = find_execution(executions_root(), data_hash(data))
     if found is None:
@@ -439,7 +451,7 @@ def _reason_to_keep(
 
 def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "will be"
-    click.echo(f"{len(doomed)} executions {verb} removed")
+    click.echo(f"{counted(len(doomed), 'execution')} {verb} removed")
     for each in doomed:
         size = size_text(each.bytes or 0)
         used = "-" if each.last_used is None else date(each.last_used)
@@ -450,7 +462,9 @@ def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
 def _ask(doomed: list[ListedExecution]) -> None:
     total = size_text(sum(each.bytes or 0 for each in doomed))
     try:
-        agreed = click.confirm(f"Remove {len(doomed)} executions for good, {total} in all?")
+        agreed = click.confirm(
+            f"Remove {counted(len(doomed), 'execution')} for good, {total} in all?"
+        )
     except click.Abort:
         agreed = False  # stdin is closed or Ctrl-C was pressed.
 

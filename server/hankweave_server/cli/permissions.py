@@ -98,7 +98,11 @@ async def _pending(client: Client) -> tuple[PendingPermission, ...]:
 
 def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
     if not pending:
-        raise Stop("No permission request is pending.", ExitCode.FAILED)
+        raise Stop(
+            "No permission request is pending.",
+            ExitCode.FAILED,
+            hint="Earlier ones were answered, or their time was up: `hankweave log` shows that.",
+        )
 
     if len(pending) > 1:
         listed = "\n".join(_line(asked) for asked in pending)

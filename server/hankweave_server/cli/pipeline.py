@@ -50,7 +50,7 @@ from hankweave_server.ledger.moments import has_past
 from hankweave_server.local import executions
 from hankweave_server.local.project_state import settle
 from hankweave_server.local.reader import on_files
-from hankweave_server.paths import Layout
+from hankweave_server.paths import HANK_FILE, Layout
 from hankweave_server.settings import RunSettings
 from hankweave_server.worktree.data_source import read_meta
 
@@ -311,7 +311,7 @@ def _settings(
         "logFormat": server["log_format"],
     }
     settings = RunSettings(
-        hank=hank.directory / hank_loading.HANK_FILE,
+        hank=hank.directory / HANK_FILE,
         data=None,
         workspace=layout.root,
         executions_root=executions.executions_root(),

@@ -14,16 +14,16 @@ from typing import BinaryIO
 
 import click
 
-from hankweave_protocol.records import RedactIntent, RedactionRecord
+from hankweave_protocol.records import RedactionRecord
 from hankweave_server.cli.remote import execution_option, json_option, print_json
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import redaction
 from hankweave_server.local.executions import can_ask
 from hankweave_server.local.redaction import LeftInWorkTree, Redaction, RedactionRequest, Survey
-from hankweave_server.local.targeting import require_consent, root_of, root_to_change
+from hankweave_server.local.targeting import confirm, require_consent, root_of, root_to_change
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.redaction.rules import RULES
 from hankweave_server.worktree.data_source import layout_of
@@ -170,8 +170,7 @@ def _redact(layout: Layout, request: RedactionRequest, *, yes: bool, as_json: bo
         redaction.settle(layout, clock)
         if not yes:
             _show(redaction.survey(layout, request), as_json=False)
-            if not click.confirm("Replace them?", err=True):
-                raise Stop("Nothing was changed.", ExitCode.FAILED)
+            confirm("Replace them?")
 
         record = Redaction(layout, request, clock).perform()
         left = redaction.left_in_work_tree(layout, request)
@@ -194,17 +193,18 @@ def _show(found: Survey, *, as_json: bool) -> None:
         print_json(found)
         return
 
-    click.echo(f"{found.events} lines of the journal contain it")
-    _list(found.files, "other files of the execution contain it")
-    click.echo(f"{found.blobs} contents of files in {found.checkpoints} checkpoints contain it")
-    click.echo(f"{found.rewritten} checkpoints would get a new sha")
-    _list(found.work_files, "files of the work tree contain it")
-    _list(found.work_links, "links of the work tree have it in their target")
-    _list(found.work_names, "files, folders and links of the work tree have it in their name")
+    checkpoints = counted(found.checkpoints, "checkpoint")
+    click.echo(f"lines of the journal with it: {found.events}")
+    _list("other files of the execution with it", found.files)
+    click.echo(f"contents of files with it: {found.blobs}, in {checkpoints}")
+    click.echo(f"checkpoints that would get a new sha: {found.rewritten}")
+    _list("files of the work tree with it", found.work_files)
+    _list("links of the work tree with it in their target", found.work_links)
+    _list("files, folders and links of the work tree with it in their name", found.work_names)
 
 
-def _list(files: list[str], what: str, *, err: bool = False) -> None:
-    click.echo(f"{len(files)} {what}", err=err)
+def _list(what: str, files: list[str], *, err: bool = False) -> None:
+    click.echo(f"{what}: {len(files)}", err=err)
     for name in files[:LISTED]:
         click.echo(f"  {one_line(name)}", err=err)
 
@@ -217,11 +217,13 @@ def _print_done(record: RedactionRecord | None, left: LeftInWorkTree, layout: La
         click.echo("Nothing of the execution contains it.")
     else:
         click.echo(
-            f"Removed from {record.events} lines of the journal, {len(record.files)} other files, "
-            f"and {record.contents} contents in {record.checkpoints} checkpoints."
+            f"Removed from {counted(record.events, 'line')} of the journal, "
+            f"{counted(len(record.files), 'other file')}, and "
+            f"{counted(record.contents, 'content')} in {counted(record.checkpoints, 'checkpoint')}."
         )
         if record.renamed:
-            click.echo(f"{len(record.renamed)} checkpoints have a new sha; old ones still work.")
+            renamed = counted(len(record.renamed), "checkpoint has", "checkpoints have")
+            click.echo(f"{renamed} a new sha; old ones still work.")
 
         click.echo(
             "The replaced files are kept: `hankweave redact --confirm` removes them, "
@@ -232,13 +234,13 @@ def _print_done(record: RedactionRecord | None, left: LeftInWorkTree, layout: La
         click.echo("The next checkpoint will have it again:", err=True)
 
     if left.files:
-        _list(left.files, "files contain it; --work-tree changes them", err=True)
+        _list("files with it (--work-tree changes them)", left.files, err=True)
 
     if left.links:
-        _list(left.links, "links have it in their target; make them anew", err=True)
+        _list("links with it in their target (make them anew)", left.links, err=True)
 
     if left.names:
-        _list(left.names, "files, folders and links have it in their name; rename them", err=True)
+        _list("files, folders and links with it in their name (rename them)", left.names, err=True)
 
     if left.links or left.names:
         tops = " ".join(shlex.quote(str(each)) for each in _tops(layout))
@@ -260,16 +262,14 @@ def _end_pending(layout: Layout, *, undoes: bool, yes: bool) -> None:
             click.echo("Everything is as it was before the redaction.")
             return
 
-        _confirm(layout, pending, yes=yes)
+        require_consent(yes=yes)
+        if not yes:
+            confirm("Remove the replaced files for good?")
 
-
-def _confirm(layout: Layout, pending: RedactIntent, *, yes: bool) -> None:
-    require_consent(yes=yes)
-    if not yes and not click.confirm("Remove the replaced files for good?", err=True):
-        raise Stop("The replaced files are still kept.", ExitCode.FAILED)
-
-    redaction.confirm(layout, pending)
-    click.echo("The replaced files are removed. If the secret was real, change it all the same.")
+        redaction.confirm(layout, pending)
+        click.echo(
+            "The replaced files are removed. If the secret was real, change it all the same."
+        )
 
 
 COMMANDS = (redact,)

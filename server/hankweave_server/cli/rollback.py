@@ -30,7 +30,7 @@ from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.living import living_server
-from hankweave_server.local.targeting import announce, require_consent, root_to_change
+from hankweave_server.local.targeting import announce, confirm, require_consent, root_to_change
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.names import shown
 
@@ -319,7 +319,11 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
                 return
 
             if in_git:
-                raise Stop("There is no git rollback to undo.", ExitCode.FAILED)
+                raise Stop(
+                    "There is no git rollback to undo.",
+                    ExitCode.FAILED,
+                    hint="`hankweave history` lists the commits to go back to.",
+                )
 
     _go_or_return(execution, "undo", options)
 
@@ -370,8 +374,7 @@ def _go(
     if options.asks:
         report, run_id = ask(root, lambda client: _foreseen(client, foreseen), FORESEEING)
         draw_report(report, foreseen=True)
-        if not click.confirm(question):
-            raise Stop("Nothing was changed.", ExitCode.FAILED)
+        confirm(question)
 
     what = None if options.as_json else "Rolling back"
     done = ask(root, lambda client: client.ask(command(run_id)), what)

@@ -21,7 +21,7 @@ from hankweave_server.domain.execution_thread import end_checkpoint, is_done, ne
 from hankweave_server.domain.lifecycle import cost_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.server_session import look
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
 
@@ -143,7 +143,8 @@ def resume(
         raise Stop(
             f"Run {meant.run_id} is not the newest one: {state.runs[0].run_id} is newer.",
             ExitCode.FAILED,
-            hint=_way_back(meant),
+            hint=f"Roll back first: `hankweave rollback {_way_back(meant)}` starts a run that "
+            "continues from there.",
         )
 
     if not state.execution_plan:
@@ -182,13 +183,16 @@ def _run_named(state: State, prefix: str) -> Run:
             return meant
         case several:
             listed = ", ".join(each.run_id for each in several)
-            raise Stop(f"{len(several)} runs begin with {prefix}: {listed}.", ExitCode.FAILED)
+            raise Stop(
+                f"{counted(len(several), 'run')} begin with {prefix}: {listed}.",
+                ExitCode.FAILED,
+                hint="Give more characters of the one that you mean.",
+            )
 
 
 def _way_back(meant: Run) -> str:
     ends = [sha for codon in meant.codons if (sha := end_checkpoint(codon)) is not None]
-    target = f"--to {ends[-1][:12]}" if ends else "--to CHECKPOINT"
-    return f"Roll back first: `hankweave rollback {target}` starts a run that continues from there."
+    return f"--to {ends[-1][:12]}" if ends else "--to CHECKPOINT"
 
 
 COMMANDS = (sessions, resume)

@@ -36,7 +36,7 @@ from hankweave_server.local.journals import journal_lines, searching_journal
 from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import attach_line, require_execution, root_of
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 _LINES = 100
 _REACH = 32 << 20
@@ -130,7 +130,7 @@ def _exploration_text(exploration: Exploration) -> str:
     statuses = [attempt.status for attempt in exploration.attempts]
     open_ones = statuses.count("waiting") + statuses.count("running")
     ended = len(statuses) - open_ones
-    return f"{exploration.codon_id}: {ended} of {len(statuses)} attempts have ended"
+    return f"{exploration.codon_id}: {ended} of {counted(len(statuses), 'attempt')} ended"
 
 
 def _wait_text(wait: CodonWait, now: datetime) -> str:

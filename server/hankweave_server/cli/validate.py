@@ -46,8 +46,9 @@ from hankweave_server.hank.agents import BY_NAME
 from hankweave_server.hank.load import HankInvalid, HankProblem, LoadedHank
 from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.references import requirements_of
+from hankweave_server.local.executions import nothing_at
 from hankweave_server.notify import SECRET
-from hankweave_server.plain_text import printable
+from hankweave_server.plain_text import counted, printable
 from hankweave_server.sentinels.preflight import SentinelCheck
 from hankweave_server.worktree.dirfd import Descent
 from hankweave_server.worktree.names import AT_THE_TOP
@@ -245,7 +246,8 @@ def _policy(codon: Codon) -> str:
         return codon.on_failure
 
     retry = codon.retry_config or RetryConfig()
-    return f"retry, {retry.max_attempts} attempts, first delay {retry.delay_ms / 1000:g} s"
+    attempts = counted(retry.max_attempts, "attempt")
+    return f"retry, {attempts}, first delay {retry.delay_ms / 1000:g} s"
 
 
 def _sentinel(entry: SentinelEntry) -> str:
@@ -318,7 +320,7 @@ def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
 
 
 @click.command()
-@click.argument("hank", type=click.Path(path_type=Path))
+@click.argument("hank", type=click.Path(path_type=Path), required=False)
 @click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--workspace", "-w", type=click.Path(path_type=Path), help="Count the tracked files in it."
@@ -333,7 +335,7 @@ def _sizes(folder: Path, patterns: tuple[str, ...]) -> list[int]:
 @click.option("--prices", type=click.Path(path_type=Path), help="File with your own model prices.")
 @json_option
 def validate(
-    hank: Path,
+    hank: Path | None,
     data: Path | None,
     workspace: Path | None,
     agent: str | None,
@@ -344,6 +346,7 @@ def validate(
 ) -> None:
     """Check HANK and show what it would do, without running it.
 
+    HANK is a hank.json or its directory, and defaults to the hank.json of the current directory.
     Nothing is written, and the network is not used. All errors are printed at once, each with its
     line, JSON path and a suggestion; the exit code is then 2. For a valid hank, the output shows
     the plan, budgets, tracked files and requirements, and warnings, which do not make it invalid.
@@ -357,7 +360,13 @@ def validate(
     hankweave validate hank.json data/ --json
     hankweave validate hank.json --agent codex --model gpt-5.4
     """
-    file = hank_loading.file_of(hank)
+    file = hank_loading.in_folder(Path.cwd()) if hank is None else hank_loading.file_of(hank)
+    if file is None:
+        raise click.UsageError(
+            "There is no hank.json in this directory. Name a HANK; `hankweave init my-hank` writes "
+            "one."
+        )
+
     _must_exist(data, "data")
     _must_exist(workspace, "workspace")
     try:
@@ -389,13 +398,13 @@ def validate(
 
 def _must_exist(path: Path | None, what: str) -> None:
     if path is not None and not path.exists():
-        raise Stop(f"There is no {what} at {path}.", ExitCode.NO_INPUT)
+        raise nothing_at(what, path)
 
 
 def _show(found: ValidationReport) -> None:
     codons, loops = len(found.plan), len(found.loops)
     called = f" ({printable(found.name)})" if found.name else ""
-    size = f"{_counted(codons, 'codon')}, {_counted(loops, 'loop')}"
+    size = f"{counted(codons, 'codon')}, {counted(loops, 'loop')}"
     click.echo(f"{found.file}{called} is valid: {size}.")
     _section("Plan")
     _table(("codon", "agent", "model", "prompt", "on failure"), map(_row, found.plan))
@@ -473,18 +482,14 @@ def _show_tracked(found: ValidationReport) -> None:
     for each in found.folders:
         size = size_text(each.bytes_tracked)
         if each.role == "workspace":
-            line = f"in {each.folder}: {each.tracked} of {_counted(each.files, 'file')}, {size}"
+            line = f"in {each.folder}: {each.tracked} of {counted(each.files, 'file')}, {size}"
         else:
             line = (
                 f"{each.folder}: none, because data is not tracked; as a --workspace, "
-                f"{each.tracked} of {_counted(each.files, 'file')} would be, {size}"
+                f"{each.tracked} of {counted(each.files, 'file')} would be, {size}"
             )
 
         click.echo(f"  {printable(line)}")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _met(is_met: bool) -> str:

@@ -37,6 +37,7 @@ from hankweave_server.domain.execution_thread import (
     run_named,
     thread,
 )
+from hankweave_server.plain_text import counted
 
 Checkpoints = Mapping[Sha, CheckpointRecord]
 NO_NEW_NAMES: Mapping[Sha, Sha] = MappingProxyType({})
@@ -219,7 +220,7 @@ def of_prefix(
         case _:
             raise Refused(
                 ErrorCode.AMBIGUOUS_CHECKPOINT,
-                f"{len(matches)} checkpoints begin with {prefix}.",
+                f"{counted(len(matches), 'checkpoint')} begin with {prefix}.",
                 path="$.data.checkpointSha",
                 hint="Matches: " + "; ".join(_described(known[sha]) for sha in matches) + ".",
             )

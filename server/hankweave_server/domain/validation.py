@@ -45,6 +45,7 @@ from hankweave_protocol.transitions import (
 )
 from hankweave_server.domain.costs import sentinels_of
 from hankweave_server.domain.lifecycle import cost_of, is_terminal, sentinel_cost_of, tokens_of
+from hankweave_server.plain_text import counted
 
 COST_TOLERANCE = 1e-6
 """Dollars: sums of floats differ in the last digits; a wrong cost differs by more."""
@@ -145,7 +146,7 @@ def _missing_runs(state: State) -> Iterator[str]:
 
     for run_id, count in counts.items():
         if count > 1:
-            yield f"There are {count} runs {run_id}; it is unclear which one is meant."
+            yield f"There are {counted(count, 'run')} {run_id}; it is unclear which one is meant."
 
 
 def _loop_faults(codon_id: CodonId, context: LoopContext | None) -> Iterator[str]:

@@ -42,6 +42,7 @@ from hankweave_server.execution.maintenance.quiet import Quiet
 from hankweave_server.git.errors import ShadowRepositoryError, is_for_want_of_room
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree.names import shown
 from hankweave_server.worktree.open_files import OpenFiles, files_open_for_writing
 
@@ -401,8 +402,9 @@ class Checkpointer(CheckpointStore):
             await self._ledger.record(
                 ErrorEvent(
                     message=(
-                        f"The watch of the work tree missed changes of {len(missed)} paths "
-                        f"({some}). The next checkpoint has them, and is slower."
+                        "The watch of the work tree missed changes of "
+                        f"{counted(len(missed), 'path')} ({some}). "
+                        "The next checkpoint has them, and is slower."
                     ),
                     fatal=False,
                     severity="warning",

@@ -26,6 +26,7 @@ from hankweave_server.clock import Clock
 from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import FILES
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import acted_on, counted
 
 _STEPS = frozenset({"tool", "turn"})
 """Kinds of checkpoints that a codon makes by the hundred."""
@@ -122,7 +123,7 @@ def _of_codon(data: EventData) -> LogLine | None:
         case events.AssistantAction(codon_id=codon, action="tool_use", tool_name=tool):
             return _debug(f"Codon {codon} calls {tool}")
         case events.AssistantAction(codon_id=codon, action=action, content=content):
-            return _debug(f"Codon {codon}: {action} of {len(content)} characters")
+            return _debug(f"Codon {codon}: {action} of {counted(len(content), 'character')}")
         case events.ToolResult(codon_id=codon, tool_name=tool):
             how = "failed" if data.is_error else "returned"
             return _debug(f"Codon {codon}: {tool} {how} after {data.execution_time_ms} ms")
@@ -131,7 +132,7 @@ def _of_codon(data: EventData) -> LogLine | None:
         case events.PermissionResolved(codon_id=codon, tool_name=tool):
             return _info(f"Codon {codon}: permission to call {tool}: {data.decision}, by {data.by}")
         case events.RigSetupCompleted(codon_id=codon, command_count=count):
-            return _info(f"Rig of codon {codon} set up: {count} operations")
+            return _info(f"Rig of codon {codon} set up: {counted(count, 'operation')}")
         case events.RigSetupFailed(codon_id=codon, message=message):
             return _warning(f"Rig of codon {codon} failed: {message or data.failure_type}")
         case events.CheckCompleted(codon_id=codon, command=command, passed=passed):
@@ -178,21 +179,21 @@ def _of_rollback(data: EventData) -> LogLine | None:
         case events.CheckpointPartial(checkpoint=where):
             of = where.codon_id or where.run_id
             missing = data.skipped_total or len(data.skipped)
-            return _warning(f"The checkpoint of {of} is missing {missing} files")
+            return _warning(f"The checkpoint of {of} is missing {counted(missing, 'file')}")
         case events.CheckpointSecret(checkpoint=where, total=total):
             found = ", ".join(sorted({each.rule for each in data.secrets}))
             return _warning(
-                f"Checkpoint {where.checkpoint_sha[:12]} holds {total} secrets: {found}"
+                f"Checkpoint {where.checkpoint_sha[:12]} holds {counted(total, 'secret')}: {found}"
             )
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned):
             return _info(f"Checkpoint {sha[:12]} is {'pinned' if pinned else 'no longer pinned'}")
         case events.CheckpointPruned(checkpoints=pruned):
-            return _info(f"{len(pruned)} checkpoints were pruned")
+            return _info(f"{acted_on(len(pruned), 'checkpoint')} pruned")
         case events.ExecutionBranched(execution_path=path):
             return _info(f"Branched into {path}")
         case events.ExplorationStarted(exploration=begun):
-            count = len(begun.attempts)
-            return _info(f"Exploring {begun.codon_id} in {count} attempts ({begun.exploration_id})")
+            count = counted(len(begun.attempts), "attempt")
+            return _info(f"Exploring {begun.codon_id} in {count} ({begun.exploration_id})")
         case events.AttemptEnded(attempt=attempt):
             why = "" if attempt.message is None else f": {attempt.message}"
             return _info(f"Attempt {attempt.attempt_id} {attempt.status}{why}")
@@ -216,7 +217,7 @@ def _rolled_back(what: str, report: RollbackReport | None, more: str = "") -> Lo
         return _info(what)
 
     left = " ".join(each.sentence for each in report.cannot_restore)
-    paths = "1 path" if counts.cannot_restore == 1 else f"{counts.cannot_restore} paths"
+    paths = counted(counts.cannot_restore, "path")
     return _warning(f"{what.removesuffix('.')}. {paths} could not be restored: {left}")
 
 

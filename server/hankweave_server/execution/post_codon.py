@@ -66,6 +66,7 @@ from hankweave_server.execution.codon.record import CodonRecord
 from hankweave_server.execution.codon.setup import below_a_keeper
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.fsutil import is_full
+from hankweave_server.plain_text import counted
 from hankweave_server.user_git.errors import CheckpointError, CheckpointWarning
 from hankweave_server.worktree.dirfd import FILE_FLAGS, Descent, make_folders
 from hankweave_server.worktree.names import AT_THE_TOP, shown
@@ -304,7 +305,7 @@ class CodonOutputs:
             )
             return
 
-        files = "1 output file" if len(paths) == 1 else f"{len(paths)} output files"
+        files = counted(len(paths), "output file")
         await self._ctx.ledger.post(
             Info(message=f"Copied {files} of {entry.codon_id} to {directory}"),
             run_id=run_id,

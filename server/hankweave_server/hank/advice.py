@@ -15,6 +15,7 @@ from hankweave_protocol.hank import Codon, ContextExceededEnd, Loop, RigCommand,
 from hankweave_server.domain.permissions import can_ask, can_refuse, permissions_of
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.hank.prompts import unknown_variables
+from hankweave_server.plain_text import counted
 
 _LARGE_PROMPT = 1024 * 1024
 
@@ -53,7 +54,7 @@ def _of_names(loaded: LoadedHank) -> Iterator[str]:
     counts = Counter(codon.name for codon in _codons(loaded))
     for name, count in counts.items():
         if count > 1:
-            yield f"{count} codons are named {name!r}; give each its own name."
+            yield f"{counted(count, 'codon')} are named {name!r}; give each its own name."
 
 
 # --- conversations --------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ import msgspec
 
 from hankweave_server import fsutil
 from hankweave_server.ledger.snapshots import Whole
+from hankweave_server.plain_text import counted
 
 LINES_APART = 16
 BYTES_APART = 16 << 10
@@ -451,11 +452,11 @@ def _require_torn(path: Path, tail: bytes, number: int, known_durable: int | Non
 
     first = seq_in(lines[0])
     found = "is not an event" if first is None else f"has seq {first}"
+    intact = counted(len(seqs), "intact event remains", "intact events remain")
     raise JournalCorrupt(
         path,
         number,
-        f"the line {found} where seq {number} was expected, and {len(seqs)} intact events "
-        "remain from there on",
+        f"the line {found} where seq {number} was expected, and {intact} from there on",
     )
 
 
@@ -505,7 +506,7 @@ def pread_all(descriptor: int, count: int, offset: int) -> bytes:
     while count > 0:
         part = os.pread(descriptor, count, offset)
         if not part:
-            raise OSError(f"the journal is {count} bytes shorter than it was")
+            raise OSError(f"the journal is {counted(count, 'byte')} shorter than it was")
 
         parts.append(part)
         count -= len(part)

@@ -52,6 +52,7 @@ from hankweave_server.ledger.state_file import (
 )
 from hankweave_server.ledger.typescript_format import ForeignJournal, Importing
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted
 
 PAGE = 5_000
 """Lines that are folded at a time: a few megabytes."""
@@ -209,12 +210,12 @@ def _new_file(path: Path) -> int:
 def _losses(importing: Importing, kept: Path) -> tuple[ValidationError, ...]:
     losses: list[str] = []
     if importing.skipped:
-        losses.append(f"{importing.skipped} lines of {kept.name} are not events and were left out.")
+        lines = counted(importing.skipped, "line")
+        losses.append(f"Left out of {kept.name}: {lines} without an event.")
 
     if importing.without_body:
-        losses.append(
-            f"{importing.without_body} events of {kept.name} refer to content that is not in cas/."
-        )
+        which = counted(importing.without_body, "event refers", "events refer")
+        losses.append(f"In {kept.name}, {which} to content that is not in cas/.")
 
     return tuple(ValidationError(type="corrupted_data", message=message) for message in losses)
 

@@ -157,7 +157,7 @@ class Whole:
         count += 0 if since is None else since.codons
         while len(codons) < count:
             if since is None:
-                raise LookupError(f"{count - len(codons)} codons are missing")
+                raise LookupError(f"codons are missing: {count - len(codons)}")
 
             last, former = self._last
             if since.seq != last:

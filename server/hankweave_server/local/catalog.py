@@ -70,6 +70,8 @@ class ListedExecution(Value, kw_only=True, omit_defaults=False):
     is_branch: bool = False
     attempt: str | None = None
     """The id of the attempt that it is, of an exploration of another execution."""
+    attempt_of: str | None = None
+    """The path of that execution."""
     in_place: bool = False
     problem: str | None = None
     """The reason why it cannot be read."""
@@ -148,6 +150,8 @@ def _told(
     layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None
 ) -> ListedExecution:
     newest = next((run.codons[-1] for run in state.runs if run.codons), None)
+    origin = None if meta is None else meta.origin
+    attempt = None if meta is None else meta.attempt
     return ListedExecution(
         path=str(layout.root),
         state=_standing(state, server),
@@ -158,8 +162,9 @@ def _told(
         codons_planned=len(state.execution_plan),
         last_used=_last_used(layout, meta),
         server_pid=server,
-        is_branch=meta is not None and meta.origin is not None,
-        attempt=None if meta is None or meta.attempt is None else meta.attempt.attempt_id,
+        is_branch=origin is not None,
+        attempt=None if attempt is None else attempt.attempt_id,
+        attempt_of=None if attempt is None or origin is None else origin.execution_path,
         in_place=meta is not None and meta.in_place,
     )
 

@@ -233,7 +233,9 @@ def _lock(descriptor: int, root: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise Stop(
-                    f"Another command is still running in {root}.", ExitCode.LOCK_HELD
+                    f"Another command is still running in {root}.",
+                    ExitCode.LOCK_HELD,
+                    hint="Nothing was changed. Try again when it has ended.",
                 ) from None
         else:
             return

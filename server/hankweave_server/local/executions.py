@@ -30,7 +30,7 @@ from hankweave_server.confinement.probe import probe
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.project_history import LocatedHistory, locate
 from hankweave_server.local.project_state import SettledHistory, record, settle
-from hankweave_server.paths import Layout
+from hankweave_server.paths import HANK_FILE, Layout
 from hankweave_server.settings import DEFAULT_ROOT, RunSettings
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import DisplacedData
@@ -279,9 +279,17 @@ def _existing(path: Path | None) -> Path | None:
 
     source = path.expanduser().absolute()
     if not source.exists():
-        raise Stop(f"There is no data at {source}.", ExitCode.NO_INPUT)
+        raise nothing_at("data", source)
 
     return source
+
+
+def nothing_at(what: str, path: Path) -> Stop:
+    return Stop(
+        f"There is no {what} at {path}.",
+        ExitCode.NO_INPUT,
+        hint="Name a file or directory that exists.",
+    )
 
 
 def _refuse_foreign(root: Path, settings: RunSettings) -> None:
@@ -536,11 +544,29 @@ def hank_of(settings: RunSettings, chosen: ChosenExecution) -> Path | None:
         return Path(former.hank_path)
 
     if settings.headless:
-        raise Stop(
-            "--headless requires a hank: without one, there is no plan to run.", ExitCode.USAGE
-        )
+        raise _without_plan(settings)
 
     return None
+
+
+def _without_plan(settings: RunSettings) -> Stop:
+    """Return the error for --headless without a hank; its hint names a hank.json that is there."""
+    option, place = "-w", settings.workspace
+    if place is None:
+        option, place = "-e", settings.execution or Path()
+
+    named = f"{option} {shlex.quote(str(place))} --headless"
+    hint = f"Name one: `hankweave run HANK {named}`. `hankweave init my-hank` writes one."
+    for file in (Path(HANK_FILE), place / HANK_FILE):
+        if file.is_file():
+            hint = f"Name the one that is there: `hankweave run {shlex.quote(str(file))} {named}`."
+            break
+
+    return Stop(
+        "--headless requires a hank: without one, there is no plan to run.",
+        ExitCode.USAGE,
+        hint=hint,
+    )
 
 
 def former_hank(execution: Path) -> Path | None:

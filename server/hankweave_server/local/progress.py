@@ -16,7 +16,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.records import StoreOperation
 from hankweave_server.background_tasks import alongside
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 if TYPE_CHECKING:
     from hankweave_client.client import Client
@@ -81,7 +81,7 @@ def _pass_on(event: Event, tell: ReportProgress) -> None:
         case RollbackProgress(current_step=step, total_steps=total, message=message):
             tell(one_line(message), step, total)
         case CheckpointPruned(checkpoints=shas):
-            tell(f"{len(shas)} checkpoints pruned; packing the store")
+            tell(f"{counted(len(shas), 'checkpoint')} pruned; packing the store")
         case StoreConsolidated():
             tell("The store is packed")
         case _:

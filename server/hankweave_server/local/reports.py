@@ -38,6 +38,7 @@ from hankweave_server.local.executions import executions_root
 from hankweave_server.local.journals import reading_journal
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree.data_source import layout_of, read_meta
 
 PAGE_BYTES = 4 << 20
@@ -107,7 +108,9 @@ def _run_of(state: State, given: str) -> RunId:
     if len(found) == 1 and given:
         return found[0]
 
-    several = f"{len(found)} runs have an id that begins with" if found else "There is no run"
+    several = (
+        f"{counted(len(found), 'run')} have an id that begins with" if found else "There is no run"
+    )
     raise Stop(
         f"{several} {given!r}.",
         ExitCode.NO_INPUT,

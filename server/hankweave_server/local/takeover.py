@@ -29,6 +29,7 @@ from hankweave_server.ledger.state_file import NewerState
 from hankweave_server.ledger.writer import Ledger, LedgerFailed
 from hankweave_server.local.journals import journal_lines
 from hankweave_server.paths import DATA_SOURCE, Layout
+from hankweave_server.plain_text import acted_on, counted
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 
@@ -50,7 +51,8 @@ def refuse_moved_store(layout: Layout) -> None:
 
     if named:
         raise Stop(
-            f"{layout.checkpoints} is missing, but the journal lists {named} checkpoints in it.",
+            f"{layout.checkpoints} is missing, but the journal lists "
+            f"{counted(named, 'checkpoint')} in it.",
             ExitCode.BAD_DATA,
             hint="Nothing was changed. Move it back and start again; to continue without "
             f"these checkpoints: mkdir {shlex.quote(str(layout.checkpoints))}",
@@ -152,7 +154,7 @@ def disk_stop(failure: BaseException, root: Path) -> Stop:
 
     match failure:
         case LedgerFailed(unsaved=unsaved):
-            lost = f" {unsaved} events were not saved." if unsaved else ""
+            lost = f" {acted_on(unsaved, 'event')} not saved." if unsaved else ""
             sentence = f"The journal or the state could not be written: {reason}.{lost}"
         case InsufficientSpace():
             sentence = f"A checkpoint could not be saved: {reason}."

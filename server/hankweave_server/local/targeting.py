@@ -24,7 +24,7 @@ from hankweave_server.local import executions
 from hankweave_server.local.executions import can_ask, executions_root
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.worktree import data_source
 
@@ -98,7 +98,8 @@ def root_to_change(execution: Path | None) -> Path:
     chosen = choose(execution)
     if chosen.is_ambiguous and not can_ask():
         raise Stop(
-            f"There are {chosen.rivals} executions to choose from, and no terminal to ask on.",
+            f"There are {counted(chosen.rivals, 'execution')} to choose from, and no terminal to "
+            "ask on.",
             ExitCode.USAGE,
             hint=f"Name one: `-e {chosen.root}` was used last; `hankweave ls` lists all.",
         )
@@ -123,6 +124,16 @@ def require_consent(*, yes: bool, otherwise: str = "") -> None:
             "Nothing was changed: confirmation is required, and there is no terminal to ask on.",
             ExitCode.USAGE,
             hint=" ".join(filter(None, ("Add --yes.", otherwise))),
+        )
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal, on stderr; raise Stop if the answer is no."""
+    if not click.confirm(question, err=True):
+        raise Stop(
+            "Nothing was changed.",
+            ExitCode.FAILED,
+            hint="You answered no; --yes skips the question.",
         )
 
 

@@ -29,6 +29,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.hank import SentinelReports
 from hankweave_protocol.state import SentinelState, Tokens
+from hankweave_server.plain_text import acted_on
 from hankweave_server.sentinels.config import LoadedConfig
 from hankweave_server.sentinels.context import Question, SentinelContext, question_of
 from hankweave_server.sentinels.conversation import SentinelConversation
@@ -478,8 +479,9 @@ class Sentinel:
     async def _tell_drops(self) -> None:
         count, self._untold_drops = self._untold_drops, 0
         if count:
-            what = "1 trigger was" if count == 1 else f"{count} triggers were"
-            message = f"{what} dropped: the queue was full or the time was up."
+            message = (
+                f"{acted_on(count, 'trigger')} dropped: the queue was full or the time was up."
+            )
             failure = SentinelFailure("triggers-dropped", message, retriable=False)
             await self.voice.failed(failure, self._failures_in_a_row, dropped=count)
 

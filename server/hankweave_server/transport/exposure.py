@@ -1,4 +1,4 @@
-"""Where the port is open, and at which address people open the page.
+"""The addresses at which the port is open and at which people open the page.
 
 By default only programs of this machine can connect. Elsewhere the port needs tokens in any case.
 But a token that crosses a network in plain text is known to everyone on the way, so encryption is
@@ -64,8 +64,10 @@ class Exposure:
         return frozenset(hosts | {urlsplit(self.page(port)).netloc})
 
     def origins(self, port: int) -> frozenset[str]:
-        """Return the origins whose pages may connect."""
-        return frozenset({f"http://{host}" for host in self.hosts(port)} | {self.page(port)})
+        """Return the origins whose pages may connect; the public name has one scheme."""
+        page = self.page(port)
+        others = self.hosts(port) - {urlsplit(page).netloc}
+        return frozenset({f"http://{host}" for host in others} | {page})
 
     def refuse_open_doors(self, *, no_token: bool) -> None:
         """Raise Stop if others could connect without a token, or listen to one unasked."""

@@ -401,11 +401,14 @@ def _judge_agent(client: ServerConnection, request: Request) -> Response | None:
 
 
 def _cannot_listen(host: str, number: int, error: OSError) -> Stop:
-    in_use = error.errno == errno.EADDRINUSE
+    hint = "Choose another --port, or 0 for any free one."
+    if error.errno == errno.EADDRNOTAVAIL:
+        hint = "Name an address of this machine with --host; `ip address` lists them."
+
     return Stop(
         f"Cannot listen on {host}:{number}: {error.strerror or error}.",
         ExitCode.UNAVAILABLE,
-        hint="Choose another port, or 0 for any free one." if in_use else None,
+        hint=hint,
     )
 
 

@@ -32,6 +32,7 @@ from hankweave_protocol.instants import to_text
 from hankweave_protocol.records import TrafficMetadata, TrafficRecord
 from hankweave_server.clock import Clock
 from hankweave_server.fsutil import PRIVATE_FILE, append_whole, make_private_directory
+from hankweave_server.plain_text import acted_on
 from hankweave_server.redaction.redactor import NOTHING_KNOWN, Redactor
 
 REDACTED = b"[redacted]"
@@ -264,8 +265,8 @@ def _left_out_line(logged_at: str, count: int) -> bytes:
         metadata=TrafficMetadata(
             size=0,
             error=(
-                f"{count} frames were not logged: they arrived faster than the "
-                "disk could write them"
+                f"{acted_on(count, 'frame')} not logged: the disk could not write as fast as they "
+                "arrived"
             ),
         ),
     )

@@ -193,7 +193,11 @@ def linked_file(layout: Layout) -> Path | None:
 
 def _refuse_entangled(source: Path, root: Path, *, copy: bool) -> None:
     if source.is_relative_to(root):
-        raise Stop(f"The data {source} is inside the execution directory {root}.", ExitCode.USAGE)
+        raise Stop(
+            f"The data {source} is inside the execution directory {root}.",
+            ExitCode.USAGE,
+            hint="Name data outside of it, or another --execution directory.",
+        )
 
     if copy and root.is_relative_to(source):
         raise Stop(

@@ -133,7 +133,7 @@ def test_zero_may_be_good_enough() -> None:
 
 
 def test_the_best_has_the_highest_score_then_the_lowest_cost_and_time() -> None:
-    """One without a score comes after all others; a failed or discarded one never counts."""
+    """A failed or discarded one never counts, nor one for which the score command failed."""
     found = exploration(
         attempt(1, "completed", score=1.0, cost=3.0, duration_ms=1),
         attempt(2, "completed", score=2.0, cost=2.0, duration_ms=2),
@@ -142,12 +142,13 @@ def test_the_best_has_the_highest_score_then_the_lowest_cost_and_time() -> None:
         attempt(5, "completed"),
         attempt(6, "failed", score=9.0),
         attempt(7, "discarded", score=9.0),
+        score="pytest",
     )
     assert found.best is found.attempts[3]
     assert exploration(attempt(5, "completed")).best == attempt(5, "completed")
-    assert exploration(attempt(1, "completed"), attempt(2, "completed", score=-5.0)).best == (
-        attempt(2, "completed", score=-5.0)
-    )
+    unscored, scored = attempt(1, "completed"), attempt(2, "completed", score=-5.0)
+    assert exploration(unscored, scored, score="pytest").best == scored
+    assert exploration(unscored, score="pytest").best is None
     assert exploration(attempt(6, "failed")).best is None
 
 

@@ -153,9 +153,9 @@ async def test_damage_is_reported_once(tmp_path: Path) -> None:
 
     first, second = found.warnings
     assert blob in first.message
-    assert "1 objects are damaged" in first.message
+    assert "1 object is damaged" in first.message
     assert other in second.message
-    assert "1 objects are damaged" in second.message
+    assert "1 object is damaged" in second.message
 
 
 async def test_reading_stops_while_a_command_is_served(

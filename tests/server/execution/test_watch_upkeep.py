@@ -114,7 +114,7 @@ async def test_a_missed_change_is_journaled_and_ends_the_trust(
     git = GitWitness(tmp_path)
     assert git.run("show", f"{blind.sha}:a") == "1"
     assert git.run("show", f"{record.sha}:a") == "2"
-    assert "missed changes of 1 paths (a)" in found.errors[0].message
+    assert "missed changes of 1 path (a)" in found.errors[0].message
     assert found.engine.watch_state.reason == "distrusted"
 
 

@@ -79,9 +79,9 @@ def test_the_command_says_what_to_do_with_each(
     redact._print_done(None, left_in_work_tree(layout, REQUEST), layout)
     said = capsys.readouterr()
     assert "The next checkpoint will have it again:" in said.err
-    assert "2 files contain it; --work-tree changes them" in said.err
-    assert "2 links have it in their target; make them anew" in said.err
-    assert "4 files, folders and links have it in their name; rename them" in said.err
+    assert "files with it (--work-tree changes them): 2" in said.err
+    assert "links with it in their target (make them anew): 2" in said.err
+    assert "files, folders and links with it in their name (rename them): 4" in said.err
     assert f"find {layout.work_tree} {layout.rig_archive} -inum NUMBER" in said.err
     assert VALUE not in said.out + said.err
 

@@ -27,7 +27,7 @@ from hankweave_server.cli.live.keys import (
 )
 from hankweave_server.cli.live.model import LiveState, StepRow
 from hankweave_server.cli.output.text import clock
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ def frame(seen: LiveState, width: int, address: str, foot: tuple[StyledText, ...
     """Return a view as renderable lines, none wider than `width` columns."""
     parts: list[Table | Text] = []
     if seen.above:
-        parts.append(line(f"  {seen.above} codons before", "dim"))
+        parts.append(line(f"  {counted(seen.above, 'codon')} before", "dim"))
 
     if seen.rows:
         parts.append(_table(seen, width))
 
     if seen.below:
-        parts.append(line(f"  {seen.below} codons to go", "dim"))
+        parts.append(line(f"  {counted(seen.below, 'codon')} to go", "dim"))
 
     totals = (
-        f"{seen.done} of {seen.total} codons",
+        f"{seen.done} of {counted(seen.total, 'codon')}",
         duration(seen.seconds),
         f"${seen.cost:.4f}",
         f"{amount(seen.tokens)} tokens",

@@ -53,7 +53,7 @@ from hankweave_server.domain.lifecycle import (
     waited_ms_at,
     was_stopped,
 )
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 _FILES_REMEMBERED = 200
 _REQUESTS_SHOWN = 3
@@ -112,7 +112,9 @@ def hear(heard: Heard, event: Event) -> Heard:
         case FileUpdated(codon_id=str() as codon, path=path):
             return replace(heard, files=_with(heard.files, CodonId(codon), one_line(path)))
         case FilesChanged(codon_id=str() as codon) as burst:
-            return replace(heard, files=_with(heard.files, CodonId(codon), f"{burst.total} files"))
+            return replace(
+                heard, files=_with(heard.files, CodonId(codon), counted(burst.total, "file"))
+            )
         case CodonRetrying(codon_id=codon, attempt=attempt, delay_ms=delay):
             at = from_text(event.timestamp) + timedelta(milliseconds=delay)
             return replace(heard, retry=Retry(codon, attempt, at))

@@ -67,7 +67,7 @@ from hankweave_server.cli.output.text import section_on, size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.reducer import apply
-from hankweave_server.plain_text import harmless, one_line
+from hankweave_server.plain_text import acted_on, counted, harmless, one_line
 
 RECENT = 200
 """Maximum number of past events that are shown first."""
@@ -430,21 +430,25 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
     named = [f"  {name}  {size_text(size)}" for name, size in touched[:_NAMED]]
     counts = report.counts
     more = counts.added + counts.updated + counts.removed - len(named)
+    edited = acted_on(counts.conflicts, "of these", "of these")
+    unrestored = counted(counts.cannot_restore, "path")
     return (
         f"to checkpoint {at.checkpoint_sha[:12]}{of}: {_count(report)}",
         *named,
         *([f"  and {more} more"] if more else []),
-        *([f"  {counts.conflicts} of these were edited by people"] * bool(counts.conflicts)),
-        *([f"  {counts.cannot_restore} paths cannot be restored"] * bool(counts.cannot_restore)),
+        *([f"  {edited} edited by people"] * bool(counts.conflicts)),
+        *([f"  {unrestored} cannot be restored"] * bool(counts.cannot_restore)),
     )
 
 
 def _count(report: RollbackReport) -> str:
     counts = report.counts
-    return f"{counts.added} files added, {counts.updated} updated, {counts.removed} removed"
+    return (
+        f"{counted(counts.added, 'file')} added, {counts.updated} updated, {counts.removed} removed"
+    )
 
 
 def _told(report: RollbackReport) -> str:
     left = report.counts.cannot_restore
-    but = f", {left} paths could not be restored (see the log)" if left else ""
+    but = f", {counted(left, 'path')} could not be restored (see the log)" if left else ""
     return f"At {report.target.checkpoint_sha[:12]}: {_count(report)}{but}. Press u to undo."

@@ -15,7 +15,7 @@ from hankweave_protocol.records import PendingPermission, RollbackReport
 from hankweave_server.cli.output.text import clock, date, moment, precise_moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import acted_on, counted, one_line
 
 LONGEST = 100
 """Maximum characters of an agent's or sentinel's text in a line."""
@@ -153,7 +153,7 @@ def _of_codon(data: EventData) -> EventLine | None:
         case events.SentinelOutput(sentinel_id=sentinel, content=content):
             return EventLine(short(content), sentinel)
         case events.ArchivePartial(codon_id=codon, failed_paths=failed):
-            text = f"{len(failed)} paths could not be archived"
+            text = f"{counted(len(failed), 'path')} could not be archived"
             return EventLine(text, codon, severity="warning")
         case events.FilesChanged(codon_id=subject):
             return EventLine(data.summary, subject)
@@ -222,12 +222,12 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             called = f" as {name!r}" if name else ""
             return EventLine(f"{sha[:12]} is {'' if pinned else 'not '}pinned{called}")
         case events.CheckpointPruned(checkpoints=shas):
-            return EventLine(f"{len(shas)} checkpoints were pruned")
+            return EventLine(f"{acted_on(len(shas), 'checkpoint')} pruned")
         case events.ExecutionBranched(execution_path=path, coordinate=coordinate):
             return EventLine(f"branched at {coordinate.checkpoint_sha[:12]}: {path}")
         case events.ExplorationStarted(exploration=begun):
-            count = len(begun.attempts)
-            return EventLine(f"exploring in {count} attempts", begun.codon_id)
+            attempts = counted(len(begun.attempts), "attempt")
+            return EventLine(f"exploring in {attempts}", begun.codon_id)
         case events.AttemptEnded(attempt=attempt):
             score = "" if attempt.score is None else f", score {attempt.score:g}"
             why = "" if attempt.message is None else f": {attempt.message}"
@@ -263,8 +263,8 @@ def _rolled_back(what: str, report: RollbackReport | None) -> EventLine:
     if not report.cannot_restore:
         return EventLine(text)
 
-    left, first = report.counts.cannot_restore, report.cannot_restore[0].sentence
-    text += f"; {left} paths could not be restored, first: {first}"
+    left, first = counted(report.counts.cannot_restore, "path"), report.cannot_restore[0].sentence
+    text += f"; {left} could not be restored, first: {first}"
     return EventLine(text, severity="warning")
 
 

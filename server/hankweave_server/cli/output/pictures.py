@@ -22,7 +22,7 @@ from hankweave_server.cli.checkpoints import line_of_checkpoint
 from hankweave_server.cli.output.text import console, size_text
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, TimelineStep, tree_of
-from hankweave_server.plain_text import harmless, printable
+from hankweave_server.plain_text import counted, harmless, printable
 
 _STYLES = (
     ("+++", "bold"),
@@ -77,7 +77,9 @@ def draw_stat(page: DiffPage) -> None:
         console().print(table)
 
     stats = page.stats
-    click.echo(f"{stats.files} files differ, {stats.added} lines added, {stats.removed} removed")
+    differ = counted(stats.files, "file differs", "files differ")
+    lines = counted(stats.added, "line")
+    click.echo(f"{differ}, {lines} added, {stats.removed} removed")
 
 
 def print_patches(page: DiffPage) -> None:
@@ -103,7 +105,7 @@ def draw_checkpoint(record: CheckpointRecord | None, view: PastView) -> None:
 
         if record.skipped_total is not None:
             more = record.skipped_total - len(record.skipped)
-            click.echo(f"  left out    {more} more files")
+            click.echo(f"  left out    {counted(more, 'more file')}")
 
     click.echo(f"  files       {view.stats.files}, {size_text(view.stats.bytes)}")
     if view.previous is None:

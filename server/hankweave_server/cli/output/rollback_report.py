@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
 from hankweave_server.cli.output.text import say, size_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.plain_text import printable
+from hankweave_server.plain_text import acted_on, counted, printable
 
 
 def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     """Print the report of a rollback, or of a preview if `foreseen`."""
-    verb = "would be" if foreseen else "were"
     at = report.target
     of = f" of {printable(at.codon_id)}" if at.codon_id else ""
     say(f"to checkpoint {at.checkpoint_sha[:12]}{of}", "bold")
@@ -23,16 +23,20 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
         click.echo(printable(report.note))
 
     counts = report.counts
-    _print_touched(f"files {verb} added", report.added, counts.added, "green")
-    _print_touched(f"files {verb} updated", report.updated, counts.updated, "yellow")
-    _print_touched(f"files {verb} removed", report.removed, counts.removed, "red")
-    _print_left(f"files {verb} kept, because people changed them", report.kept, counts.kept)
+    files = partial(acted_on, one="file", foreseen=foreseen)
+    _print_touched(f"{files(counts.added)} added", report.added, counts.added, "green")
+    _print_touched(f"{files(counts.updated)} updated", report.updated, counts.updated, "yellow")
+    _print_touched(f"{files(counts.removed)} removed", report.removed, counts.removed, "red")
+    it = "it" if counts.kept == 1 else "them"
+    because = f"kept, because people changed {it}"
+    _print_left(f"{files(counts.kept)} {because}", report.kept, counts.kept)
     kept = {file.path for file in report.kept}
     lost = [file for file in report.conflicts if file.path not in kept]
-    _print_left(
-        f"edits by people {verb} overwritten or removed", lost, counts.conflicts - counts.kept
-    )
-    _print_left(f"files {verb} left unchanged", report.skipped, counts.skipped, with_reason=True)
+    number = counts.conflicts - counts.kept
+    edits = acted_on(number, "edit by people", "edits by people", foreseen=foreseen)
+    _print_left(f"{edits} overwritten or removed", lost, number)
+    unchanged = f"{files(counts.skipped)} left unchanged"
+    _print_left(unchanged, report.skipped, counts.skipped, with_reason=True)
     _print_exceptions(report, foreseen=foreseen)
     _print_outside(report.external_effects)
     for warning in report.warnings:
@@ -40,7 +44,7 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
         say(f"note: {about}{printable(warning.sentence)}", "yellow")
 
     total = counts.added + counts.updated + counts.removed
-    click.echo(f"{total} files, {size_text(counts.bytes)} in all")
+    click.echo(f"{counted(total, 'file')}, {size_text(counts.bytes)} in all")
     if report.safety is not None:
         sha = report.safety.checkpoint_sha[:12]
         click.echo(f"All of this is saved in safety checkpoint {sha}.")
@@ -61,9 +65,9 @@ def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:
 
 
 def _print_touched(title: str, files: Sequence[TouchedFile], total: int, style: str) -> None:
-    say(f"{total} {title}", style if total else "dim")
+    say(title, style if total else "dim")
     for file in files:
-        say(f"  {printable(file.path)}  {file.bytes} bytes", style)
+        say(f"  {printable(file.path)}  {counted(file.bytes, 'byte')}", style)
 
     _print_more(total - len(files))
 
@@ -72,7 +76,7 @@ def _print_left(
     title: str, files: Sequence[KeptFile], total: int, *, with_reason: bool = False
 ) -> None:
     if total:
-        say(f"{total} {title}", "magenta")
+        say(title, "magenta")
 
     for file in files:
         reason = f"  ({file.reason})" if with_reason else ""
@@ -85,8 +89,7 @@ def _print_exceptions(report: RollbackReport, *, foreseen: bool) -> None:
     total = report.counts.cannot_restore
     if total:
         could, others = ("cannot", "can") if foreseen else ("could not", "were")
-        paths = "path" if total == 1 else "paths"
-        say(f"{total} {paths} {could} be restored; all others {others}", "red")
+        say(f"{counted(total, 'path')} {could} be restored; all others {others}", "red")
 
     for each in report.cannot_restore:
         click.echo(f"  {printable(each.sentence)}")

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from hankweave_server.plain_text import acted_on
+
 WAITING = 100_000
 """Maximum lines in the queue."""
 
@@ -95,6 +97,6 @@ class LineWriter:
 
 def _omission(lines: int) -> str:
     return (
-        f"({lines:,} lines were skipped here because the output could not keep up. The "
+        f"({acted_on(lines, 'line')} skipped here because the output could not keep up. The "
         "journal has them.)"
     )

@@ -17,6 +17,7 @@ import click
 
 from hankweave_protocol import instants
 from hankweave_protocol.errors import ErrorCode
+from hankweave_server.plain_text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +123,7 @@ SIZE = _Amount("size", _BYTES, "500MB, 2GiB or 1000000")
 def size_text(count: int) -> str:
     """Format a number of bytes with a suitable unit: `1.5 MiB`."""
     if count < 1024:
-        return f"{count} bytes"
+        return counted(count, "byte")
 
     amount = float(count)
     for unit in ("KiB", "MiB", "GiB"):

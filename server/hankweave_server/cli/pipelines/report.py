@@ -13,7 +13,7 @@ from hankweave_protocol.events import CheckCompleted
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.reports.document import markdown_table, markdown_text
 from hankweave_server.domain.step_results import PipelineResult, StepResult
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 
 Format: TypeAlias = Literal["json", "markdown", "github"]
 
@@ -122,7 +122,7 @@ class Report:
             lines += ["", *(f"> ⚠️ {markdown_text(each)}" for each in self.warnings)]
 
         if self.files:
-            lines += ["", *_folded(f"{len(self.files)} files changed", self._files())]
+            lines += ["", *_folded(f"{counted(len(self.files), 'file')} changed", self._files())]
 
         if self.diff:
             lines += ["", *_folded("Diff", _fenced(_cut(self.diff)))]

@@ -64,7 +64,7 @@ from hankweave_server.hank.pipelines.model import Pipeline, PipelineStep, Script
 from hankweave_server.ledger.writer import Published
 from hankweave_server.local.reader import on_files
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import one_line
+from hankweave_server.plain_text import counted, one_line
 from hankweave_server.settings import RunSettings
 
 
@@ -394,7 +394,7 @@ def _print_summary(meant: Pipeline, result: PipelineResult, warnings: list[str])
         click.echo(f"warning: {one_line(warning)}")
 
     done = sum(step.status in ("success", "partial", "skipped") for step in result.steps)
-    steps = f"{done} of {len(result.steps)} steps"
+    steps = f"{done} of {counted(len(result.steps), 'step')}"
     click.echo(f"{one_line(meant.name)}: {result.status}, {steps}, ${result.cost:.4f}")
 
 

@@ -26,6 +26,8 @@ from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.living import living_server
 from hankweave_server.local.server_session import look
+from hankweave_server.local.targeting import confirm
+from hankweave_server.plain_text import counted
 from hankweave_server.user_git.store import WorkspaceGit
 from hankweave_server.worktree.data_source import layout_of
 
@@ -105,7 +107,7 @@ def _the_one(called: list[Labelled], wanted: str) -> Target:
     if newest.mark.name is None and len(called) > 1:
         listed = "; ".join(f"{each.sha[:12]} of {each.codon_id or 'no codon'}" for each in called)
         raise Stop(
-            f"{len(called)} checkpoints belong to step {wanted}: {listed}.",
+            f"{counted(len(called), 'checkpoint')} belong to step {wanted}: {listed}.",
             ExitCode.FAILED,
             hint="Name one of them with --to-commit.",
         )
@@ -175,8 +177,7 @@ def go_in_git(
     """Roll back in git, after a confirmation on a terminal, and print the actual target."""
     if asks and sys.stdout.isatty():
         target = f"commit {commit}" if commit is not None else f"step {step}"
-        if not click.confirm(f"Roll {root} back to {target}?"):
-            raise Stop("Nothing was changed.", ExitCode.FAILED)
+        confirm(f"Roll {root} back to {target}?")
 
     done = _rolled_back(root, step, commit)
     if as_json:
@@ -215,7 +216,11 @@ def _rolled_back(root: Path, step: str | None, commit: str | None) -> ListedStep
             target = next((e for e in listed if e.checkpoint.commit_hash.startswith(wanted)), None)
 
         if not manager.rollback(commit=commit):
-            raise Stop(f"There is no commit {commit!r} in this repository.", ExitCode.FAILED)
+            raise Stop(
+                f"There is no commit {commit!r} in this repository.",
+                ExitCode.FAILED,
+                hint="`hankweave history` lists the commits of all steps.",
+            )
 
     return target
 

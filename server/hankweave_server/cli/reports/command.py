@@ -42,6 +42,7 @@ from hankweave_server.domain.reports.rows import ReportedMoment, ReportedStep
 from hankweave_server.local.reports import read_report
 from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import require_execution
+from hankweave_server.plain_text import counted
 
 Form: TypeAlias = Literal["markdown", "html", "json"]
 Linked: TypeAlias = Callable[[str, str], Anchor]
@@ -236,7 +237,7 @@ def _basis(found: ExecutionReport) -> str:
         return ""
 
     parts = [
-        f"{count} executions of codons {where}"
+        f"{counted(count, 'execution')} of codons {where}"
         for count, where in (
             (eta.durations, "in this execution"),
             (eta.earlier_durations, "in earlier executions of the hank"),
@@ -325,7 +326,8 @@ def _more(found: ExecutionReport, total: int, listed: Sequence[object], words: s
     if left <= 0:
         return ""
 
-    return f"{left:,} earlier ones are not listed; {command(words, Path(found.execution))} has all."
+    earlier = counted(left, "earlier one is", "earlier ones are")
+    return f"{earlier} not listed; {command(words, Path(found.execution))} has all."
 
 
 def _failures(found: ExecutionReport, linked: Linked) -> Section:
@@ -439,8 +441,10 @@ def _files(found: ExecutionReport, linked: Linked) -> Section:
         for each in found.files
     )
     left, others = found.totals.files - len(rows), found.totals.other_file_changes
-    parts = [f"{left:,} more files are not listed." if left > 0 else ""]
-    parts += [f"{others:,} more changes of files are not told apart." if others else ""]
+    unlisted = counted(left, "more file is", "more files are")
+    unclear = counted(others, "more change of files is", "more changes of files are")
+    parts = [f"{unlisted} not listed." if left > 0 else ""]
+    parts += [f"{unclear} not told apart." if others else ""]
     compare = command("diff CHECKPOINT CHECKPOINT", Path(found.execution))
     note = " ".join((*filter(None, parts), f"{compare} compares two checkpoints."))
     table = Table(("path", "outcome", "by", "changes"), rows, frozenset({"changes"}))

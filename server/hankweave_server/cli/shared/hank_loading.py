@@ -28,14 +28,12 @@ from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
 from hankweave_server.hank.references import Requirement, requirements_of
-from hankweave_server.paths import Layout
+from hankweave_server.paths import HANK_FILE, Layout
 from hankweave_server.settings import RunSettings
 from hankweave_server.worktree.patterns import UnifiedFileResolver, UnsupportedPattern
 
 if TYPE_CHECKING:
     from hankweave_server.sentinels.preflight import SentinelCheck
-
-HANK_FILE = "hank.json"
 
 _ORDINARY_PATTERN = re.compile(r"!?[\w.*/@+ -]*[\w*/]")
 """Patterns that are always valid, as most are; only others need a trial run of the resolver."""

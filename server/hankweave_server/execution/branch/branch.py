@@ -95,7 +95,7 @@ def refusal_of(error: BaseException, draft: Draft) -> Refused | None:
         case CheckpointDamaged(damages=damages):
             return Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
-                f"Checkpoint {sha} cannot be read: {len(damages)} objects are damaged.",
+                f"Checkpoint {sha} cannot be read: {error.damage}.",
                 hint=f"First: {damages[0].kind} {damages[0].sha}. `hankweave fsck --repair` "
                 "restores what can be found.",
             )

@@ -25,6 +25,7 @@ from hankweave_server.domain.path_merge import ConflictPolicy, Decision
 from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback.planner import RollbackRequest
+from hankweave_server.plain_text import acted_on
 from hankweave_server.worktree.names import shown
 
 Causes = tuple[int | str, ...]
@@ -144,7 +145,7 @@ def _conflict(conflicts: tuple[Decision, ...], folder: Path | None) -> Refused:
     seen = "" if folder is None else f" Their versions are in {folder}."
     return Refused(
         ErrorCode.MERGE_CONFLICT,
-        f"{len(conflicts)} files were changed on both sides: {named}{more}.{seen}",
+        f"{acted_on(len(conflicts), 'file')} changed on both sides: {named}{more}.{seen}",
         path="$.data.onConflict",
         hint="Choose one side with onConflict `ours` or `theirs`, or adopt only some paths.",
     )

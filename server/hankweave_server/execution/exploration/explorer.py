@@ -532,7 +532,9 @@ class Explorations:
         if exploration.planned and self._is_awaited(exploration):
             name = exploration.codon_id
             choose = f"Codon {name} was explored: adopt one of its attempts, then continue."
-            await self._runner.fail(choose if best else f"No attempt of codon {name} succeeded.")
+            is_any_done = any(each.status == "completed" for each in exploration.attempts)
+            lacks = "has a score" if is_any_done else "succeeded"
+            await self._runner.fail(choose if best else f"No attempt of codon {name} {lacks}.")
 
     def _is_awaited(self, exploration: Exploration) -> bool:
         """Return whether the plan stands before the codon that was explored."""

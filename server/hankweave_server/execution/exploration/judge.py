@@ -239,10 +239,9 @@ async def refuse_unknown(ctx: ExecutionContext, judge: str) -> None:
 
 
 async def judged(ctx: ExecutionContext, exploration: Exploration) -> Judgement:
-    """Return a model's comparison of the completed attempts, or why there is none."""
+    """Return a model's comparison of the eligible attempts, or why there is none."""
     assert exploration.judge is not None, "the exploration has a judge"
-    done = [each for each in exploration.attempts if each.status == "completed"]
-    if len(done) < 2:
+    if len(exploration.eligible) < 2:
         return Judgement(model=exploration.judge, error="There is nothing to compare.")
 
     try:
@@ -252,7 +251,8 @@ async def judged(ctx: ExecutionContext, exploration: Exploration) -> Judgement:
 
     try:
         asked = prompts(
-            _task(ctx, exploration), [await _summary(ctx, exploration, a) for a in done]
+            _task(ctx, exploration),
+            [await _summary(ctx, exploration, each) for each in exploration.eligible],
         )
         first, second = [await _answer(ctx, model, exploration.judge, each) for each in asked]
         return combined(exploration.judge, first, second)

@@ -36,6 +36,7 @@ from hankweave_server.ledger.writer import Ledger
 from hankweave_server.logs import logger
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted
 
 START_SECONDS = 5.0
 """Seconds after a start before the newest checkpoint is read: the first commands come before."""
@@ -181,11 +182,12 @@ class StoreVerifier:
             return
 
         first = self._checkpointer.clean(os.fsdecode(new[0].path))
+        how_much = counted(len(new), "object is damaged", "objects are damaged")
         await self._ledger.record(
             ErrorEvent(
                 message=(
-                    f"Checkpoint {sha[:12]} cannot be read completely: {len(new)} objects are "
-                    f"damaged (first: {new[0].kind} {new[0].sha} at {first!r}). "
+                    f"Checkpoint {sha[:12]} cannot be read completely: {how_much} "
+                    f"(first: {new[0].kind} {new[0].sha} at {first!r}). "
                     "`hankweave fsck --repair` restores what can be found."
                 ),
                 fatal=False,

@@ -61,6 +61,7 @@ from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.execution.runs import closing, new_run
 from hankweave_server.ledger.batch import Entry
 from hankweave_server.listing import first_of
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree.names import shown
 
 
@@ -349,8 +350,7 @@ def people_in_words(intent: RollbackIntent) -> str | None:
 
 def _edits(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    edits = "1 edit" if len(paths) == 1 else f"{len(paths)} edits"
-    return f"{edits} by people: {', '.join(paths[:NAMED])}{more}"
+    return f"{counted(len(paths), 'edit')} by people: {', '.join(paths[:NAMED])}{more}"
 
 
 def shortened(report: RollbackReport) -> RollbackReport:

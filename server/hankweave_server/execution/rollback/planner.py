@@ -215,7 +215,7 @@ class RollbackPlanner:
             first = error.damages[0]
             raise Refused(
                 ErrorCode.CHECKPOINT_DAMAGED,
-                f"Checkpoint {sha[:12]} cannot be read: {len(error.damages)} objects are damaged.",
+                f"Checkpoint {sha[:12]} cannot be read: {error.damage}.",
                 hint=f"First: {first.kind} {first.sha} at {os.fsdecode(first.path)!r}. "
                 "`hankweave fsck --repair` restores what can be found.",
             ) from None

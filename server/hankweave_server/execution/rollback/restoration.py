@@ -43,6 +43,7 @@ from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
 from hankweave_server.logs import logger
 from hankweave_server.meter import Meter
 from hankweave_server.paths import DATA_SOURCE
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.names import meant_by, shown
@@ -282,7 +283,7 @@ class Restoration:
             codon=None,
             codon_name=BEFORE_ROLLBACK,
             patterns=self._ctx.patterns(),
-            label=f"{label}; holds {edited} edits by people" if edited else label,
+            label=f"{label}; holds {counted(edited, 'edit')} by people" if edited else label,
             before=plan,
             waits_for_room=False,
             intent_of=intent_of,

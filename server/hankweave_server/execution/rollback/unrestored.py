@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from hankweave_protocol.records import UnrestoredPath
 from hankweave_server.checkpoints.model import Skipped
+from hankweave_server.plain_text import counted
 
 _THEN = "then roll back again"
 
@@ -90,4 +91,4 @@ def in_one(found: Iterable[UnrestoredPath], total: int) -> str:
     """Return how many paths differ and the first of them, for a line of a log."""
     first = next(iter(found))
     more = f" And {total - 1} more." if total > 1 else ""
-    return f"{total} path{'s' if total > 1 else ''} could not be restored: {first.sentence}{more}"
+    return f"{counted(total, 'path')} could not be restored: {first.sentence}{more}"

@@ -16,6 +16,7 @@ from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, LostAttributes, 
 from hankweave_server.domain.execution_thread import session_of, thread
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.listing import first_of
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree.databases import base_of, family
 from hankweave_server.worktree.dirfd import FILE_FLAGS
 from hankweave_server.worktree.open_files import Writer, has_writer, writers_of
@@ -147,5 +148,6 @@ def _of_writers(
         )
 
     if len(writers) > NAMED:
-        more = f"{len(writers) - NAMED} more programs have files open that the rollback replaces."
+        others = counted(len(writers) - NAMED, "more program has", "more programs have")
+        more = f"{others} a file open that the rollback replaces."
         yield RestoreWarning(kind="open-writer", path=None, sentence=more)

@@ -54,6 +54,8 @@ from hankweave_server.hank.pipelines.yaml_text import COMMAND_LINE
 from hankweave_server.hank.problems import Finding, HankProblem, JsonPath, did_you_mean
 from hankweave_server.hank.prompts import HankFiles
 from hankweave_server.hank.rules import JsonNode
+from hankweave_server.paths import HANK_FILE
+from hankweave_server.plain_text import counted
 
 _BLOCKS = ("checkpoints", "agents", "llm")
 _CHECKPOINTS = ("enabled", "every_n_steps", "repository")
@@ -305,8 +307,6 @@ def _paths(root: Fields) -> Iterator[JsonPath]:
             yield (*root.path, "steps", index)
 
 
-HANK_FILE = "hank.json"
-
 _SCRIPTS = "scripts"
 
 
@@ -401,8 +401,7 @@ _PROMPT_SHOWN = 80
 
 def plan_summary(pipeline: Pipeline) -> str:
     """Return the plan in Markdown, marking what is unknown until a step has run."""
-    count = len(pipeline.steps)
-    lines = [f"# {pipeline.name}", "", f"{count} step" if count == 1 else f"{count} steps"]
+    lines = [f"# {pipeline.name}", "", counted(len(pipeline.steps), "step")]
     if pipeline.variables:
         lines.append(f"Variables: {', '.join(sorted(pipeline.variables))}")
 
@@ -486,7 +485,7 @@ def _headline(pipeline: Pipeline, step: PipelineStep) -> str:
 
     match step.on_failure:
         case "retry":
-            times = "" if step.attempts is None else f", {step.attempts} attempts"
+            times = "" if step.attempts is None else f", {counted(step.attempts, 'attempt')}"
             parts.append(f"(on failure: retry{times})")
         case "continue":
             parts.append("(on failure: continue)")

@@ -196,11 +196,11 @@ export function adoptedOf(state, exploration) {
 }
 
 /** As the server ranks them: score, the judge's place, cost, time. @param {any} exploration */
-export function bestOf({ attempts, judgement }) {
+export function bestOf({ attempts, judgement, score }) {
   const place = ({ attemptId }) =>
     (judgement?.order ?? []).findIndex((group) => group.includes(attemptId));
   const rank = (each) => [
-    -(each.score ?? -Infinity),
+    -(each.score ?? 0),
     Math.max(0, place(each)),
     each.cost ?? 0,
     each.durationMs ?? Infinity,
@@ -210,7 +210,7 @@ export function bestOf({ attempts, judgement }) {
     return at >= 0 && a[at] < b[at];
   };
   return attempts
-    .filter(({ status }) => status === "completed")
+    .filter((each) => each.status === "completed" && (score == null || each.score != null))
     .reduce((best, each) => (best && !isBefore(rank(each), rank(best)) ? best : each), undefined);
 }
 
