@@ -283,6 +283,9 @@ class Daemon:
             traffic_log=layout.traffic_log,
             exposure=exposure_of(self._settings),
             port=self._settings.port,
+            # A server for one command is at no address that anybody keeps.
+            address=None if self._settings.plan_on_record else layout.server_address,
+            new_tokens=self._settings.new_tokens,
             no_token=self._settings.no_token,
             is_unwelcome=peers.is_confined,
             redactor=opened.ledger.redactor,
