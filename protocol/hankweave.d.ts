@@ -1821,6 +1821,10 @@ export interface ExecutionMeta {
   origin?: Origin;
   /** How it takes part in an exploration, if it is an attempt. */
   attempt?: Attempt;
+  /** The name that the hank has given itself. */
+  hankName?: string;
+  /** The budget of the last start: the lower one of the hank's and `--max-cost`, in US dollars. */
+  maxDollars?: number;
 }
 
 /** The first event of a branch: its original, and the moment in the journal of that one. */
@@ -3945,6 +3949,17 @@ export interface SpentFigures {
   /** Tokens that the agent wrote. */
   outputTokens: number;
 }
+
+export type Standing =
+  | "new"
+  | "running"
+  | "completed"
+  | "failed"
+  | "stopped"
+  | "crashed"
+  | "waiting"
+  | "removing"
+  | "unreadable";
 
 /** The agent is about to be started. */
 export interface StartingCodon {

@@ -16,6 +16,7 @@ nothing counts as one case of its module.
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -127,6 +128,17 @@ def _no_test_changes_the_environment_of_others() -> Iterator[None]:
         os.environ.update(before)
         left = sorted({name for name, _ in after.items() ^ before.items()})
         pytest.fail(f"left in the environment: {left}")
+
+
+@pytest.fixture(autouse=True)
+def _no_test_sees_the_executions_of_others(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """A command that names no execution takes the only one with a server, wherever that is."""
+    state = tmp_path_factory.getbasetemp() / "state" / secrets.token_hex(8)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(state))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ async function connection() {
 }
 
 /**
- * Reads where the server is, and the token that lets one in; each start writes both anew.
+ * Reads where the server is, and the token that lets one in; a start may change both.
  * A lock without a port is that of a server that does not listen yet.
  */
 function address() {

@@ -65,7 +65,7 @@ class ErrorCode(StrEnum):
     UNAUTHORIZED = "UNAUTHORIZED"
     """The token is invalid or missing; the connection is closed.
 
-    Read `.hankweave/server.token` again: every start of a server writes a new one.
+    Read `.hankweave/server.token` again: a start with `--new-tokens` has made another one.
     """
     RATE_LIMITED = "RATE_LIMITED"
     """A connection has sent more than 200 frames a second.

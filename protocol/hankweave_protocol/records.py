@@ -102,6 +102,10 @@ class ExecutionMeta(Value):
     """The origin of a branch."""
     attempt: Attempt | None = None
     """How it takes part in an exploration, if it is an attempt."""
+    hank_name: str | None = None
+    """The name that the hank has given itself."""
+    max_dollars: float | None = None
+    """The budget of the last start: the lower one of the hank's and `--max-cost`, in US dollars."""
 
 
 class TrafficMetadata(Value):

@@ -248,7 +248,13 @@ NO_PROXY: Final = (
 _NO_DIET = "journals are never compressed or moved"
 
 _ALL = (
-    Setting("port", _integer(0, 65535), 0, "Port; 0 selects a free one.", "--port"),
+    Setting(
+        "port",
+        _integer(0, 65535),
+        0,
+        "Port; 0 selects that of the last server if it is free, or any other.",
+        "--port",
+    ),
     Setting("host", _address, LOOPBACK, "IP address to listen on.", "--host"),
     Setting(
         "publicUrl",

@@ -205,6 +205,11 @@ class Layout:
         return self.state_directory / "server.viewer-token"
 
     @property
+    def server_address(self) -> Path:
+        """The port and the tokens of the last server; the next one uses them again."""
+        return self.state_directory / "server.address"
+
+    @property
     def rollback_intent(self) -> Path:
         """The rollback in progress; needed to complete it, so never delete it by hand."""
         return self.state_directory / "rollback.intent"

@@ -80,7 +80,7 @@ class RunSettings:
     """A state directory that the project takes as its own."""
     executions_root: Path = DEFAULT_ROOT
     port: int = 0
-    """0 lets the system choose."""
+    """0: the port of the execution's last server if it is free, or else any other."""
     host: str = LOOPBACK
     """The IP address to listen on."""
     public_url: str | None = None
@@ -119,6 +119,8 @@ class RunSettings:
     require_confinement: bool = False
     """Refuse to start where codons would run unconfined."""
     no_token: bool = False
+    new_tokens: bool = False
+    """Make new tokens: those of earlier servers of the execution open nothing any more."""
     json_output: bool = False
     plain: bool = False
     """Print lines on a terminal too, instead of the live view."""

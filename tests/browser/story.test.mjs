@@ -287,20 +287,25 @@ test(
 );
 
 test(
-  "what is done while the server is dead is there when it is back, with the new token",
+  "an open page goes on after a restart, and asks for the token when that is a new one",
   { timeout: 90_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     const { page, faults } = await open(browser, daemon.page());
     await shown(page, "I wait for the last table.");
-    const { port } = daemon;
+    const address = daemon.page();
     await daemon.kill();
     await shown(page, "connection lost");
     writeFileSync(gate, "");
-    await daemon.run(["--port", String(port)]);
+    await daemon.run();
+    assert.equal(daemon.page(), address);
+    await shown(page, "The run has completed.");
+    await shown(page, "Iteration 2 of refine ended");
+    await daemon.stop();
+    await daemon.run(["--new-tokens"]);
     await page
       .getByRole("alert")
-      .getByText(/is no longer valid/)
+      .getByText(/does not hold/)
       .waitFor();
     await isAccessible(page, "the question for a token");
     await page.getByLabel(/Token/).fill(daemon.token());

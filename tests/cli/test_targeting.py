@@ -9,12 +9,14 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
+from hankweave_protocol.events import Info
 from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, targeting
 from support.command_line import hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
+from support.watching import told
 
 ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
 
@@ -149,3 +151,43 @@ async def test_a_rollback_in_a_pipe_needs_a_yes_and_says_where(tmp_path: Path) -
         assert "--yes" in await bare("gc", "--max-count", "0", code=2)
         assert tree(served / "agentRoot") == before
         assert f"execution {served}\n" in await bare("checkpoint", "now", code=0)
+
+
+async def test_a_server_outside_of_the_usual_folder_is_found(tmp_path: Path) -> None:
+    """`status` takes the only one with a server, `ls` lists it, and a cleanup of all keeps it."""
+    root, shell, outside = tmp_path / "executions", tmp_path / "shell", tmp_path / "project" / "out"
+    shell.mkdir()
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    async with running_server(hank, None, outside, "--no-autostart"):
+
+        async def bare(*words: str) -> str:
+            done = await anyio.to_thread.run_sync(
+                lambda: hankweave(*words, cwd=shell, code=0, **{ROOT: str(root)})
+            )
+            return done.stdout
+
+        assert str(outside) in await bare("status")
+        (row,) = json.loads(await bare("ls", "--json"))
+        assert (row["path"], row["state"]) == (str(outside), "running")
+        assert row["pageUrl"].startswith("http://127.0.0.1:")
+        await bare("cleanup", "--all", "-y")
+
+    (row,) = json.loads(await bare("ls", "--json"))
+    assert (row["serverPid"], row["pageUrl"]) == (None, None)
+    assert outside.exists()
+
+
+async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_path: Path) -> None:
+    """The journal has a warning, and `ls` lists what is in the usual folder."""
+    (tmp_path / "state").write_text("a file in its place")
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    execution = tmp_path / "executions" / "one"
+    async with running_server(hank, None, execution, "--headless", env=env, may_end=True) as server:
+        assert await server.ended() == 0
+
+    warnings = [each.message for each in told(execution, Info)]
+    assert any("`hankweave ls` may not list this execution" in each for each in warnings)
+    env[ROOT] = str(execution.parent)
+    (row,) = json.loads(hankweave("ls", "--json", code=0, **env).stdout)
+    assert row["state"] == "completed"

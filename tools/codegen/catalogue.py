@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from hankweave_protocol import (
     commands,
     events,
+    executions,
     hank,
     records,
     replies,
@@ -32,7 +33,7 @@ REFERENCE = "#/components/schemas/{name}"
 _SOURCE = re.compile(r" \((?:DESIGN|seed) [^()]*\)")
 """References to design documents, which are for readers of the source only."""
 
-_MODULES = (hank, records, state, events, replies, commands)
+_MODULES = (hank, records, state, events, executions, replies, commands)
 FRAMES = (
     replies.Handshake,
     replies.HandshakeResponse,

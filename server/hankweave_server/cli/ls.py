@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hankweave_protocol import instants
+from hankweave_protocol.executions import ListedExecution
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state_directory import STATE_DIRECTORY
@@ -36,16 +37,10 @@ from hankweave_server.cli.output.text import AGE_IN_DAYS, console, date, moment,
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.catalog import (
-    MANAGED_NAME,
-    ListedExecution,
-    executions_in,
-    listed,
-    measured,
-    state_folder_of,
-)
+from hankweave_server.local.catalog import MANAGED_NAME, Catalog, listed, measured
 from hankweave_server.local.executions import executions_root, nothing_at
 from hankweave_server.local.project_state import forget, remove_place
+from hankweave_server.local.register import executions_in, state_folder_of
 from hankweave_server.local.targeting import attach_line
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
@@ -254,14 +249,17 @@ class CleanupReport(Value, kw_only=True, omit_defaults=False):
 def ls(all_sizes: bool, as_json: bool) -> None:
     """List all executions, most recently used first.
 
-    An execution with a running server shows its pid. Sizes and numbers of checkpoints that take too
-    long to determine are left out; --size waits for them.
+    Those outside of the usual folder are listed as well, by their paths, if a server has served
+    them. Attempts are listed below the execution that they explore. A running server shows its
+    pid. Sizes and numbers of checkpoints that take too long to determine are left out; --size
+    waits for them.
 
     \b
     hankweave ls
     hankweave ls --size
     """
-    found = list(measured(_newest_first(), None if all_sizes else MEASURING_SECONDS))
+    rows = Catalog(executions_root()).rows()
+    found = list(measured(rows, None if all_sizes else MEASURING_SECONDS))
     if as_json:
         print_json(found)
     elif not found:
@@ -273,6 +271,7 @@ def ls(all_sizes: bool, as_json: bool) -> None:
 
 
 def _newest_first() -> list[ListedExecution]:
+    """Return the executions that a cleanup may choose: in the usual folder, and no others."""
     every = [listed(path) for path in executions_in(executions_root())]
     return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
 
@@ -285,9 +284,10 @@ def _table(found: list[ListedExecution]) -> Table:
 
     table.add_column("hank", overflow="ellipsis", no_wrap=True)
     table.add_column("data", overflow="ellipsis", no_wrap=True)
+    paths = {each.path for each in found}
     for each in found:
         table.add_row(
-            Text(one_line(Path(each.path).name)),
+            Text(one_line(_shown_name(each, paths))),
             Text(_state_text(each), _STYLES.get(each.state, "")),
             Text(f"{each.codons_done}/{each.codons_planned}"),
             Text(one_line(each.last_codon or "-")),
@@ -299,6 +299,13 @@ def _table(found: list[ListedExecution]) -> Table:
         )
 
     return table
+
+
+def _shown_name(each: ListedExecution, paths: set[str]) -> str:
+    """Return a name in the usual folder, or else a path; one below its execution is indented."""
+    path, root = Path(each.path), executions_root()
+    name = path.name if path.parent == root else each.path
+    return f"  {name}" if each.attempt_of in paths else name
 
 
 def _state_text(each: ListedExecution) -> str:

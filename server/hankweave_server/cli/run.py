@@ -210,7 +210,11 @@ class Interrupts:
     type=click.Path(path_type=Path, file_okay=False),
     help="Continue the history in this directory: that of a project that was moved, or a copy.",
 )
-@click.option("--port", "-p", type=click.IntRange(0, 65535), help="Port. Default: any free port.")
+@click.option(
+    *("--port", "-p"),
+    type=click.IntRange(0, 65535),
+    help="Port. Default: that of the last server here if it is free, or any other.",
+)
 @click.option(
     "--host",
     metavar="ADDRESS",
@@ -284,6 +288,11 @@ class Interrupts:
 )
 @click.option("--anthropic-base-url", metavar="URL", help="Base URL of Anthropic's API.")
 @click.option("--no-token", is_flag=True, help="Give every local program full access.")
+@click.option(
+    "--new-tokens",
+    is_flag=True,
+    help="Make new tokens; addresses with the previous ones open nothing any more.",
+)
 @click.option(
     "--safe-points",
     metavar="LIST",

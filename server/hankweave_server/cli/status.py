@@ -20,7 +20,6 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import CodonWait, State
 from hankweave_server.cli.output.event_lines import TOLD, RunLines, call_text, event_line
-from hankweave_server.cli.output.page_address import page_in, page_of
 from hankweave_server.cli.output.text import confinement_text, eta_text, moment, size_text, span
 from hankweave_server.cli.remote import (
     ask_running,
@@ -33,6 +32,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import has_past
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.journals import journal_lines, searching_journal
+from hankweave_server.local.page_address import page_in, page_of
 from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import attach_line, require_execution, root_of
 from hankweave_server.paths import Layout

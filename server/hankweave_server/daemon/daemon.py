@@ -10,8 +10,9 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,6 +22,7 @@ import anyio.to_thread
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import (
     ErrorEvent,
+    ExecutionBranched,
     Info,
     ServerIdle,
     ServerReady,
@@ -45,6 +47,7 @@ from hankweave_server.daemon.shutdown import (
     require_lock,
 )
 from hankweave_server.daemon.startup import StartFindings, make_run_folder, recover
+from hankweave_server.domain.budget.allowance import dollar_limit
 from hankweave_server.domain.costs import Prices, total_cost
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.domain.lifecycle import reason_of_stop
@@ -65,6 +68,7 @@ from hankweave_server.local.executions import (
     prepare,
 )
 from hankweave_server.local.redaction import finish_interrupted
+from hankweave_server.local.register import register
 from hankweave_server.local.takeover import (
     disk_stop,
     open_engine,
@@ -202,6 +206,7 @@ class Daemon:
 
             stack.callback(self._log_the_end)
             differences = prepare(self._chosen, self._hank, self._settings, self._clock)
+            unlisted = _registered(layout)
             agents = await sweep_agents(layout)
             engine = await open_engine(layout, watches=settings.watch == "auto")
             stack.callback(engine.close)
@@ -210,7 +215,7 @@ class Daemon:
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             notes = RunNotes(lock, layout)
             stack.enter_context(ledger.subscribe(notes.heed))
-            past = StartFindings(differences, agents, engine.leftovers)
+            past = StartFindings(differences, agents, engine.leftovers, unlisted)
             opened = OpenedExecution(
                 layout,
                 self._clock,
@@ -283,6 +288,9 @@ class Daemon:
             traffic_log=layout.traffic_log,
             exposure=exposure_of(self._settings),
             port=self._settings.port,
+            # A server for one command is at no address that anybody keeps.
+            address=None if self._settings.plan_on_record else layout.server_address,
+            new_tokens=self._settings.new_tokens,
             no_token=self._settings.no_token,
             is_unwelcome=peers.is_confined,
             redactor=opened.ledger.redactor,
@@ -458,17 +466,24 @@ class Daemon:
         log.info("Stopped: %s", self._switch.reason or "an error, shown on the terminal")
 
 
+def _registered(layout: Layout) -> str | None:
+    """Note the execution for `hankweave ls`; return why not, which is no reason not to serve it."""
+    try:
+        register(layout.root)
+    except OSError as error:
+        return f"`hankweave ls` may not list this execution: {fsutil.described(error, layout.root)}"
+
+    return None
+
+
 def _notifier(opened: OpenedExecution, destinations: Sequence[Destination]) -> Notifier:
-    overrides = opened.hank.hank.overrides
-    budget = None if overrides is None else overrides.budget
-    limits = (opened.settings.max_cost, None if budget is None else budget.max_dollars)
     return Notifier(
         destinations,
         opened.clock,
         execution=opened.layout.root.name,
         with_content=opened.settings.notify_content,
         spent=total_cost(opened.ledger.state),
-        max_dollars=min(filter(None, limits), default=None),
+        max_dollars=dollar_limit(opened.hank.hank, opened.settings.max_cost),
     )
 
 
@@ -484,7 +499,7 @@ def _telemetry(opened: OpenedExecution, exporter: Exporter | None) -> Telemetry 
 
 
 class RunNotes:
-    """Keeps the runId in runtime.lock up to date, and creates the folder of each new run.
+    """Keeps the runId in runtime.lock up to date, creates run folders, and registers branches.
 
     The ledger reports a run in its publishing stretch, in which nothing may block or raise. A task
     writes it down, in a worker thread.
@@ -494,6 +509,7 @@ class RunNotes:
         self._lock = lock
         self._layout = layout
         self._new: list[RunId] = []
+        self._branches: list[Path] = []
         self._wake = anyio.Event()
 
     def heed(self, published: Published) -> None:
@@ -501,6 +517,9 @@ class RunNotes:
         if isinstance(data, StateTransition) and data.transition_type == RunStarted.TYPE:
             assert data.run_id is not None
             self._new.append(data.run_id)
+            self._wake.set()
+        elif isinstance(data, ExecutionBranched):
+            self._branches.append(Path(data.execution_path))
             self._wake.set()
 
     async def run(self, *, on_lost: Callable[[LockLost], None]) -> None:
@@ -513,14 +532,21 @@ class RunNotes:
                 await self._wake.wait()
                 self._wake = anyio.Event()
                 new, self._new = self._new, []
-                await anyio.to_thread.run_sync(self._write_down, new)
+                branches, self._branches = self._branches, []
+                await anyio.to_thread.run_sync(self._write_down, new, branches)
         except LockLost as lost:
             on_lost(lost)
         except OSError as error:
             raise lock_stop(self._layout, error) from None
 
-    def _write_down(self, new: list[RunId]) -> None:
-        self._lock.update(run_id=new[-1])
+    def _write_down(self, new: list[RunId], branches: list[Path]) -> None:
+        for branch in branches:
+            with suppress(OSError):  # It is registered when it is served.
+                register(branch)
+
+        if new:
+            self._lock.update(run_id=new[-1])
+
         for run_id in new:
             make_run_folder(self._layout, run_id)
 

@@ -51,6 +51,8 @@ class StartFindings:
     differences: ExecutionChanges
     agents: tuple[int, ...]
     files: tuple[str, ...]
+    unlisted: str | None = None
+    """Why `hankweave ls` may not list the execution."""
 
 
 async def recover(app: App, opened: OpenedExecution, past: StartFindings) -> None:
@@ -112,6 +114,10 @@ async def _announce(opened: OpenedExecution, past: StartFindings) -> None:
 
     found = [item for item in (ledger.repair, ledger.recovery) if item is not None]
     await ledger.record(started, *found)
+    if past.unlisted is not None:
+        log.warning("%s", past.unlisted)
+        await ledger.record(Info(message=f"Warning: {past.unlisted}"))
+
     await _announce_changes(opened, past.differences)
 
 

@@ -9,6 +9,8 @@ Modules, in reading order:
 - `project_state`: the state of a project put in its place, identified and marked
 - `targeting`: which execution a command means if it names none, and what needs consent
 - `living`: whether a server runs in an execution
+- `register`: where the executions of a user are
+- `page_address`: the address of the web page, with its token
 - `catalog`: what the files of an execution tell, for lists
 - `journals`: the journal of an execution, opened without changing it
 - `reader`: answers from the server if one runs, else from its files

@@ -5,86 +5,81 @@ The state of one execution never raises here: an unreadable one is listed with i
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from hankweave_protocol import instants
+from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import Refused
+from hankweave_protocol.events import (
+    AssistantAction,
+    CodonStartedEvent,
+    PermissionRequested,
+    PermissionResolved,
+)
+from hankweave_protocol.executions import ListedExecution, Standing
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_protocol.shapes import Value
 from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
+from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.errors import Stop
 from hankweave_server.ledger import typescript_format
+from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.ledger.typescript_format import decode_state
-from hankweave_server.local.journals import journal_lines
+from hankweave_server.local.journals import journal_lines, searching_journal
 from hankweave_server.local.living import living_server
+from hankweave_server.local.page_address import address_in_lock
+from hankweave_server.local.register import all_executions, state_folder_of
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
 
 MANAGED_NAME = re.compile(r"\d{13}-[0-9a-z]{4}-(?:[0-9a-f]{6}|nodata)")
 
-Standing = Literal[
-    "new",
-    "running",
-    "completed",
-    "failed",
-    "stopped",
-    "crashed",
-    "waiting",
-    "removing",
-    "unreadable",
-]
+LONGEST = 200
+"""Maximum characters of a call or a sentence."""
 
 _BEHIND = ("completed", "skipped")
+_REACH = 1 << 20
+"""Bytes at the end of a journal in which the present work of an agent is looked for."""
+
+_WORK = of_types(
+    kind.TYPE
+    for kind in (AssistantAction, CodonStartedEvent, PermissionRequested, PermissionResolved)
+)
 
 
-class ListedExecution(Value, kw_only=True, omit_defaults=False):
-    """One execution, as `hankweave ls --json` prints it."""
-
-    path: str
-    state: Standing
-    """`stopped`: its server was ended during a codon, and a start resumes there; `waiting`: a
-    branch that has never been served; `removing`: a cleanup was interrupted."""
-    hank: str | None = None
-    data: str | None = None
-    last_codon: str | None = None
-    codons_done: int = 0
-    """Entries of the plan on the current line that have succeeded or were skipped."""
-    codons_planned: int = 0
-    last_used: str | None = None
-    server_pid: int | None = None
-    """The pid of the server that is running there."""
-    checkpoints: int | None = None
-    """Null if counting would take too long."""
-    bytes: int | None = None
-    is_branch: bool = False
-    attempt: str | None = None
-    """The id of the attempt that it is, of an exploration of another execution."""
-    attempt_of: str | None = None
-    """The path of that execution."""
-    in_place: bool = False
-    problem: str | None = None
-    """The reason why it cannot be read."""
+# --- what the files tell --------------------------------------------------------------------------
 
 
 class _Reason(msgspec.Struct, rename="camel"):
+    type: str = "unknown"
     message: str | None = None
+
+
+class _Wait(msgspec.Struct):
+    until: str
 
 
 class _Codon(msgspec.Struct, rename="camel"):
     codon_id: str
     status: str
     failure_reason: _Reason | None = None
+    wait: _Wait | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.status not in ("completed", "failed", "skipped")
 
 
 class _Run(msgspec.Struct, rename="camel"):
@@ -104,94 +99,158 @@ class _State(msgspec.Struct, rename="camel"):
     execution_plan: tuple[_Planned, ...] = ()
 
 
-def executions_in(root: Path) -> list[Path]:
-    """Return the executions in a folder; symbolic links are not followed."""
-    if not root.is_dir():
-        return []
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What execution-meta.json and state.json tell."""
 
-    with os.scandir(root) as entries:
-        folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-
-    return [path for path in folders if state_folder_of(path) is not None]
-
-
-def state_folder_of(execution: Path) -> Path | None:
-    """Return the state folder of an execution; its other name means a removal in progress."""
-    layout = Layout.of_execution(execution)
-    for folder in (layout.state_directory, layout.removed_state):
-        if folder.is_dir() and not folder.is_symlink():
-            return folder
-
-    return None
+    last_used: str
+    meta: ExecutionMeta | None = None
+    run: _Run | None = None
+    """The newest run."""
+    codon: _Codon | None = None
+    """The newest codon, of whatever run."""
+    done: int = 0
+    planned: int = 0
+    cost: float | None = 0.0
+    problem: str | None = None
 
 
-def listed(execution: Path) -> ListedExecution:
-    """Return the facts that are quick to read."""
-    layout = Layout.of_execution(execution)
-    if state_folder_of(execution) == layout.removed_state:
-        return ListedExecution(path=str(execution), state="removing", last_used=_touched(execution))
-
+def _facts_of(layout: Layout) -> _Facts:
     try:
         meta = data_source.read_meta(layout)
-        state = _state_of(layout)
+        content = _content_of(layout.state)
+        state = _State() if content is None else msgspec.json.decode(content, type=_State)
     except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
-        return ListedExecution(
-            path=str(execution),
-            state="unreadable",
-            last_used=_touched(execution),
-            server_pid=living_server(layout),
-            problem=_sentence(problem),
-        )
+        return _Facts(_touched(layout.root), problem=_sentence(problem))
 
-    return _told(layout, meta, state, living_server(layout))
-
-
-def _told(
-    layout: Layout, meta: ExecutionMeta | None, state: _State, server: int | None
-) -> ListedExecution:
-    newest = next((run.codons[-1] for run in state.runs if run.codons), None)
-    origin = None if meta is None else meta.origin
-    attempt = None if meta is None else meta.attempt
-    return ListedExecution(
-        path=str(layout.root),
-        state=_standing(state, server),
-        hank=None if meta is None else meta.hank_path,
-        data=None if meta is None else meta.read_only_source_data_path,
-        last_codon=None if newest is None else newest.codon_id,
-        codons_done=_codons_done(layout, state),
-        codons_planned=len(state.execution_plan),
-        last_used=_last_used(layout, meta),
-        server_pid=server,
-        is_branch=origin is not None,
-        attempt=None if attempt is None else attempt.attempt_id,
-        attempt_of=None if attempt is None or origin is None else origin.execution_path,
-        in_place=meta is not None and meta.in_place,
+    done, cost = (0, 0.0) if content is None else _progress_in(content, state)
+    return _Facts(
+        _last_used(layout, meta),
+        meta,
+        state.runs[0] if state.runs else None,
+        next((run.codons[-1] for run in state.runs if run.codons), None),
+        done,
+        len(state.execution_plan),
+        cost,
     )
 
 
-def _codons_done(layout: Layout, state: _State) -> int:
-    """Count the plan's completed entries; those undone by a rollback do not count."""
+def _content_of(path: Path) -> bytes | None:
     try:
-        whole = decode_state(layout.state.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
-        return 0
-    except (OSError, Refused, ValueError):
+        return None
+
+
+def _progress_in(content: bytes, state: _State) -> tuple[int, float | None]:
+    """Count the plan's completed entries, without those undone by a rollback; return the cost."""
+    try:
+        whole = decode_state(content)
+    except (Refused, ValueError):
         planned = {entry.codon_id for entry in state.execution_plan}
         codons = (codon for run in state.runs for codon in run.codons)
-        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND})
+        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND}), None
 
     plan = whole.execution_plan
     ahead = next_codon(whole)
     planned = {entry.codon_id for entry in plan if entry.codon_id != ahead}
     done = {entry.codon.codon_id for entry in thread(whole) if is_done(entry.codon, plan)}
-    return len(planned & done)
+    return len(planned & done), total_cost(whole)
 
 
-def _standing(state: _State, server: int | None) -> Standing:
-    if not state.runs:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the end of the journal tells of the codon that runs."""
+
+    doing: str | None = None
+    waits_for: str | None = None
+
+
+def _work_of(layout: Layout) -> _Work:
+    doing: str | None = None
+    answered: set[str] = set()
+    waits_for: str | None = None
+    try:
+        with searching_journal(layout) as journal:
+            for _, line in journal.backward(_WORK, max(0, journal.size - _REACH)):
+                match codec.decode_event(line).data:
+                    case CodonStartedEvent():
+                        break
+                    case PermissionResolved(request_id=request):
+                        answered.add(request)
+                    case PermissionRequested(request_id=request) as asked:
+                        if request not in answered:
+                            waits_for = _call(asked.tool_name, asked.tool_input)
+                    case AssistantAction(tool_name=str() as tool, tool_input=given):
+                        doing = doing or _call(tool, given or {})
+                    case _:
+                        pass
+    except (OSError, Stop, Refused):
+        pass  # There is none yet, or a start will report the damage.
+
+    return _Work(doing, waits_for)
+
+
+def _call(tool: str, given: Mapping[str, object]) -> str:
+    found = arguments_of(tool, given)
+    return _brief(tool if found is None else " ".join((tool, *found[1])))
+
+
+def _brief(text: str) -> str:
+    line = one_line(text.strip().partition("\n")[0])
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+# --- one row --------------------------------------------------------------------------------------
+
+
+def listed(execution: Path) -> ListedExecution:
+    """Return the facts that are quick to read."""
+    layout = Layout.of_execution(execution)
+    return _row(layout, _facts_of(layout), lambda: _work_of(layout))
+
+
+def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExecution:
+    if state_folder_of(layout.root) == layout.removed_state:
+        return ListedExecution(
+            path=str(layout.root), state="removing", last_used=_touched(layout.root)
+        )
+
+    server, meta, codon = living_server(layout), facts.meta, facts.codon
+    state = "unreadable" if facts.problem is not None else _standing(facts.run, server)
+    active = codon if codon is not None and codon.is_active else None
+    now = work() if active is not None and server is not None else _Work()
+    return ListedExecution(
+        path=str(layout.root),
+        state=state,
+        hank=None if meta is None else meta.hank_path,
+        data=None if meta is None else meta.read_only_source_data_path,
+        last_codon=None if codon is None else codon.codon_id,
+        codons_done=facts.done,
+        codons_planned=facts.planned,
+        last_used=facts.last_used,
+        server_pid=server,
+        is_branch=meta is not None and meta.origin is not None,
+        attempt=None if meta is None or meta.attempt is None else meta.attempt.attempt_id,
+        in_place=meta is not None and meta.in_place,
+        problem=facts.problem,
+        hank_name=None if meta is None else _name_of(meta),
+        attempt_of=_explored(meta),
+        cost=facts.cost,
+        max_dollars=None if meta is None else meta.max_dollars,
+        last_activity=_latest(facts.last_used, layout.journal),
+        page_url=None if server is None else address_in_lock(layout.root),
+        doing=now.doing,
+        waits_for=now.waits_for,
+        waits_until=None if active is None or active.wait is None else active.wait.until,
+        failure=_failure(state, codon),
+    )
+
+
+def _standing(run: _Run | None, server: int | None) -> Standing:
+    if run is None:
         return "new" if server is None else "running"
 
-    run = state.runs[0]
     match run.status:
         case "running" if server is not None:
             return "running"
@@ -210,24 +269,49 @@ def _was_stopped(run: _Run) -> bool:
     return reason is not None and is_of_stop(reason.message)
 
 
-def _state_of(layout: Layout) -> _State:
-    try:
-        content = layout.state.read_bytes()
-    except FileNotFoundError:
-        return _State()
+def _failure(state: Standing, codon: _Codon | None) -> str | None:
+    match state:
+        case "failed" if codon is not None and codon.failure_reason is not None:
+            reason = codon.failure_reason
+            return _brief(reason.message or f"Codon {codon.codon_id} failed: {reason.type}.")
+        case "failed":
+            return "The run failed."
+        case "crashed":
+            during = "" if codon is None else f" in codon {codon.codon_id}"
+            return f"Its server was killed{during}; a start continues."
+        case _:
+            return None
 
-    return msgspec.json.decode(content, type=_State)
+
+def _name_of(meta: ExecutionMeta) -> str | None:
+    if meta.hank_name is not None or meta.hank_path is None:
+        return meta.hank_name
+
+    path = Path(meta.hank_path)
+    return path.parent.name if path.name == "hank.json" else path.stem
+
+
+def _explored(meta: ExecutionMeta | None) -> str | None:
+    if meta is None or meta.attempt is None or meta.origin is None:
+        return None
+
+    return meta.origin.execution_path
 
 
 def _last_used(layout: Layout, meta: ExecutionMeta | None) -> str:
     """Return when a server was last started there, or when it last saved the state."""
-    try:
-        saved = layout.state.stat().st_mtime
-    except OSError:
-        return _touched(layout.root) if meta is None else meta.last_used
+    if meta is None and not layout.state.exists():
+        return _touched(layout.root)
 
-    text = instants.to_text(instants.from_epoch(saved))
-    return text if meta is None else max(text, meta.last_used)
+    return _latest("" if meta is None else meta.last_used, layout.state)
+
+
+def _latest(known: str, file: Path) -> str:
+    """Return the later one of a time and a file's last change."""
+    try:
+        return max(known, instants.to_text(instants.from_epoch(file.stat().st_mtime)))
+    except OSError:
+        return known
 
 
 def _touched(path: Path) -> str:
@@ -242,6 +326,83 @@ def _sentence(problem: Exception) -> str:
         return f"{problem.strerror}: {problem.filename}"
 
     return problem.message if isinstance(problem, Stop) else f"state.json is damaged: {problem}"
+
+
+# --- all rows -------------------------------------------------------------------------------------
+
+_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+T = TypeVar("T")
+
+
+class Catalog:
+    """The executions of a user; what has not changed since the last time is not read again.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """`root` is the folder in which executions usually are."""
+        self._root = root
+        self._facts: dict[Path, tuple[_Stamp, _Facts]] = {}
+        self._work: dict[Path, tuple[_Stamp, _Work]] = {}
+
+    def rows(self) -> list[ListedExecution]:
+        """List all, most recently used first; attempts follow the execution that they explore."""
+        paths = dict.fromkeys(all_executions(self._root))
+        _forget_others(self._facts, paths)
+        _forget_others(self._work, paths)
+
+        return _in_order([self._row(Layout.of_execution(path)) for path in paths])
+
+    def _row(self, layout: Layout) -> ListedExecution:
+        def work() -> _Work:
+            return _remembered(self._work, layout, _work_of, layout.journal)
+
+        facts = _remembered(self._facts, layout, _facts_of, layout.meta, layout.state)
+        return _row(layout, facts, work)
+
+
+def _forget_others(known: dict[Path, Any], paths: Collection[Path]) -> None:
+    for path in known.keys() - set(paths):
+        del known[path]
+
+
+def _remembered(
+    known: dict[Path, tuple[_Stamp, T]], layout: Layout, read: Callable[[Layout], T], *files: Path
+) -> T:
+    stamp = tuple(map(_stamp, files))  # Before reading: what changes meanwhile is read again.
+    found = known.get(layout.root)
+    if found is None or found[0] != stamp:
+        known[layout.root] = found = (stamp, read(layout))
+
+    return found[1]
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _in_order(rows: list[ListedExecution]) -> list[ListedExecution]:
+    newest = sorted(rows, key=lambda each: (each.last_used or "", each.path), reverse=True)
+    attempts: dict[str | None, list[ListedExecution]] = {row.path: [] for row in rows}
+    firsts = [row for row in newest if row.attempt_of not in attempts]
+    for row in newest:
+        if row.attempt_of in attempts:
+            attempts[row.attempt_of].append(row)
+
+    def with_attempts(row: ListedExecution) -> Iterator[ListedExecution]:
+        yield row
+        for attempt in attempts[row.path]:
+            yield from with_attempts(attempt)
+
+    placed = list(chain.from_iterable(map(with_attempts, firsts)))
+    known = {row.path for row in placed}
+    return placed + [row for row in newest if row.path not in known]  # Attempts of each other.
 
 
 # --- slower facts ---------------------------------------------------------------------------------

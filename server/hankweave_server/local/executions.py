@@ -27,6 +27,7 @@ from hankweave_server import config, fsutil
 from hankweave_server.clock import Clock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.confinement.probe import probe
+from hankweave_server.domain.budget.allowance import dollar_limit
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.project_history import LocatedHistory, locate
 from hankweave_server.local.project_state import SettledHistory, record, settle
@@ -448,6 +449,8 @@ def _founded(
         data_hash=None,
         hank_hash=hank.hank_hash or None,
         hank_path=_path_of(settings),
+        hank_name=_name_of(hank),
+        max_dollars=dollar_limit(hank.hank, settings.max_cost),
         link_type="none",
         created_at=now,
         last_used=now,
@@ -473,11 +476,20 @@ def _linked_to(
 
 
 def _with_hank(meta: ExecutionMeta, hank: LoadedHank, settings: RunSettings) -> ExecutionMeta:
+    if settings.plan_on_record:  # It has neither the name nor the budget of the hank.
+        return meta
+
     return msgspec.structs.replace(
         meta,
         hank_hash=hank.hank_hash or None,
         hank_path=_path_of(settings) or meta.hank_path,
+        hank_name=_name_of(hank),
+        max_dollars=dollar_limit(hank.hank, settings.max_cost),
     )
+
+
+def _name_of(hank: LoadedHank) -> str | None:
+    return None if hank.hank.meta is None else hank.hank.meta.name
 
 
 def _path_of(settings: RunSettings) -> str | None:

@@ -33,10 +33,10 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import load_unchecked
 from hankweave_server.ledger.journal import Journal, JournalCorrupt, LongJournalLine
 from hankweave_server.ledger.moments import saved_state, state_at_end
-from hankweave_server.local.catalog import executions_in
 from hankweave_server.local.executions import executions_root
 from hankweave_server.local.journals import reading_journal
 from hankweave_server.local.living import living_server
+from hankweave_server.local.register import executions_in
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted
 from hankweave_server.worktree.data_source import layout_of, read_meta

@@ -1,10 +1,10 @@
 """Which execution a command means when it names none, and what may be changed without asking.
 
-The order is: the execution or project around the current directory; the only running server; the
-execution used last. Attempts of explorations are meant only by name: a command after an
-exploration means the execution that was explored. A command that changes something prints which one
-it uses. Without a terminal it refuses an ambiguous choice, and moving or removing files needs
-`--yes`.
+The order is: the execution or project around the current directory; the only running server,
+wherever it is; the execution in the usual folder that was used last. Attempts of explorations are
+meant only by name: a command after an exploration means the execution that was explored. A command
+that changes something prints which one it uses. Without a terminal it refuses an ambiguous choice,
+and moving or removing files needs `--yes`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.local.executions import can_ask, executions_root
 from hankweave_server.local.living import living_server
+from hankweave_server.local.register import all_executions, executions_outside
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.lock_file import read_record
@@ -53,7 +54,8 @@ def choose(execution: Path | None) -> Choice:
         return Choice(here, "here")
 
     root = executions_root()
-    known = [path for path in _folders_in(root) if state_directory_of(path).is_dir()]
+    usual = [path for path in _folders_in(root) if state_directory_of(path).is_dir()]
+    known = usual + executions_outside(root)
     if not known:
         raise Stop(
             f"There is no execution in {root}.",
@@ -66,20 +68,20 @@ def choose(execution: Path | None) -> Choice:
     if len(living) == 1:
         return Choice(living[0], "only server")
 
-    candidates = living or known
+    candidates = living or [path for path in known if path in usual] or known
     return Choice(max(candidates, key=_last_used), "used last", len(candidates))
 
 
 def listening_on(port: int) -> Path:
     """Return the execution whose server listens on a port; raise Stop if none does."""
-    for path in _folders_in(executions_root()):
+    for path in all_executions(executions_root()):
         layout = Layout.of_execution(path)
         record = read_record(layout.runtime_lock)
         if record is not None and record.port == port and living_server(layout):
             return path
 
     raise Stop(
-        f"No server of an execution in {executions_root()} listens on port {port}.",
+        f"No server of an execution listens on port {port}.",
         ExitCode.UNAVAILABLE,
         hint="Name the execution with -e; `hankweave ls` shows which have a server.",
     )

@@ -1,8 +1,13 @@
-"""Access control: two tokens and their roles, new at each start, and the role of agents.
+"""Access control: two tokens and their roles, where a server was before, and the role of agents.
 
 The role comes from the token, never from what the client claims. The token files let
-users who can read the execution directory connect. A crash leaves the files behind, but no server
-accepts those tokens any more, and the next start overwrites them.
+users who can read the execution directory connect, while a server runs; a crash leaves them behind,
+and the next start overwrites them.
+
+A server keeps its port and its tokens in `server.address`, and the next one of the same execution
+uses them again. So an address that is bookmarked, shared or open in a browser survives a restart.
+Whoever wants other tokens asks for them at a start; those are durable before a client can use one,
+so no power cut brings the former ones back.
 
 Agents have no token. Each gets a Unix socket of its own while its codon runs, and every connection
 on it has the role `AGENT`.
@@ -18,10 +23,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import assert_never
+from typing import Annotated, assert_never
+
+import msgspec
 
 from hankweave_protocol.replies import Mode
-from hankweave_server.fsutil import make_private_directory, replace
+from hankweave_server.fsutil import make_private_directory, replace, replace_durably
 
 TOKEN_BYTES = 32  # 256 bits: guessing is hopeless, so failures need no counting.
 
@@ -45,12 +52,14 @@ class Role(Enum):
                 assert_never(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Keyring:
-    """The two tokens of one server start."""
+_Token = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9a-f]{{{2 * TOKEN_BYTES}}}\Z")]
 
-    controller: str
-    viewer: str
+
+class Keyring(msgspec.Struct, frozen=True):
+    """The two tokens of a server."""
+
+    controller: _Token
+    viewer: _Token
 
     @classmethod
     def new(cls) -> Keyring:
@@ -118,18 +127,39 @@ class Gate:
         return self._keyring.role_of(token)
 
 
+class KeptAddress(msgspec.Struct, frozen=True):
+    """server.address: what a server leaves for the next one of the same execution."""
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+    """0: there was no server yet."""
+    tokens: Keyring | None = None
+    """None: no server has needed any yet."""
+
+    def keep(self, path: Path) -> None:
+        """Write it, readable by the owner alone; when this returns, it survives a power cut."""
+        make_private_directory(path.parent)
+        replace_durably(path, msgspec.json.encode(self) + b"\n")
+
+
+def kept_address(path: Path) -> KeptAddress:
+    """Read server.address; without a good one, the server is the first."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=KeptAddress)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return KeptAddress()
+
+
 @contextlib.contextmanager
-def issued_tokens(controller: Path, viewer: Path) -> Iterator[Keyring]:
-    """Write new token files, readable by the owner alone; remove them on exit.
+def issued_tokens(keyring: Keyring, controller: Path, viewer: Path) -> Iterator[None]:
+    """Write token files, readable by the owner alone; remove them on exit.
 
     Each file holds the bare token and a newline.
     """
-    keyring = Keyring.new()
     make_private_directory(controller.parent)
     replace(controller, f"{keyring.controller}\n".encode())
     replace(viewer, f"{keyring.viewer}\n".encode())
     try:
-        yield keyring
+        yield
     finally:
         withdraw_tokens(controller, viewer)
 

@@ -14,7 +14,7 @@ import logging
 import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -34,9 +34,11 @@ from hankweave_server.fsutil import bind_private
 from hankweave_server.redaction.redactor import Redactor
 from hankweave_server.transport.auth import (
     Gate,
+    KeptAddress,
     Keyring,
     Role,
     issued_tokens,
+    kept_address,
     withdraw_tokens,
 )
 from hankweave_server.transport.client_session import ClientTimeouts, Conversations
@@ -67,7 +69,11 @@ class ListenerSettings:
     traffic_log: Path
     exposure: Exposure = field(default_factory=Exposure)
     port: int = 0
-    """0: any free port."""
+    """0: the port of the former server if it is free, or else any other one."""
+    address: Path | None = None
+    """Where port and tokens are kept for the next start; None: they are not."""
+    new_tokens: bool = False
+    """True: kept tokens hold no longer."""
     no_token: bool = False
     """True: any process that can reach loopback on this machine is a controller."""
     max_connections: int = 1_100
@@ -133,11 +139,19 @@ async def serve(
     """Listen until the block is left; then close clients with 1001 and remove the tokens.
 
     `port` was returned by `reserve`; without one the port of the settings is bound. Raises Stop if
-    the address is unavailable, or `Exposure.refuse_open_doors` does.
+    the address is unavailable, or `Exposure.refuse_open_doors` does, and OSError if tokens cannot
+    be written.
     """
     settings.exposure.refuse_open_doors(no_token=settings.no_token)
     clock = clock or SystemClock()
-    with _tokens(settings) as keyring:
+    former = KeptAddress() if settings.address is None else kept_address(settings.address)
+    tokens = None if settings.new_tokens else former.tokens
+    keyring = None if settings.no_token else tokens or Keyring.new()
+    with closing(port or _bound(settings, former.port)) as listening, _issued(settings, keyring):
+        address = KeptAddress(listening.getsockname()[1], keyring or tokens)
+        if settings.address is not None and address != former:
+            address.keep(settings.address)
+
         redactor = settings.redactor
         if keyring is not None:
             redactor.add("server-token", keyring.controller)
@@ -148,7 +162,7 @@ async def serve(
             group.start_soon(traffic.run)
             listener = Listener(doors, settings, Gate(keyring), clock, traffic, group)
             try:
-                await listener.open(port)
+                await listener.open(listening)
                 yield listener
             finally:
                 with anyio.CancelScope(shield=True):
@@ -232,12 +246,9 @@ class Listener:
         """The number of bytes queued in all outboxes together."""
         return self._conversations.waiting_bytes
 
-    async def open(self, port: Port | None = None) -> None:
-        """Serve on a reserved port, or bind one; raise Stop if that is not possible."""
+    async def open(self, port: Port) -> None:
+        """Serve on a port that is bound; raise Stop if that is not possible."""
         settings = self._settings
-        if port is None:
-            port = reserve(settings.exposure.host, settings.port)
-
         self._port = port
         port.measure()
         port.on_crowded = self._crowded
@@ -384,9 +395,25 @@ class Listener:
             ended.set()
 
 
-def _tokens(settings: ListenerSettings) -> AbstractContextManager[Keyring | None]:
-    if not settings.no_token:
-        return issued_tokens(settings.controller_token, settings.viewer_token)
+def _bound(settings: ListenerSettings, former: int) -> Port:
+    """Bind the port of the settings, or without one that of the former server if it is free."""
+    if settings.port == 0 and former:
+        with suppress(OSError):
+            port = Port.bound(settings.exposure.host, former)
+            try:
+                port.listen()  # Until then, the kernel lets another server bind the same port.
+            except OSError:
+                port.close()
+                raise
+
+            return port
+
+    return reserve(settings.exposure.host, settings.port)
+
+
+def _issued(settings: ListenerSettings, keyring: Keyring | None) -> AbstractContextManager[None]:
+    if keyring is not None:
+        return issued_tokens(keyring, settings.controller_token, settings.viewer_token)
 
     withdraw_tokens(settings.controller_token, settings.viewer_token)
     return nullcontext()

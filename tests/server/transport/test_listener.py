@@ -7,6 +7,7 @@ import contextlib
 import socket
 from asyncio.trsock import TransportSocket
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -130,6 +131,86 @@ async def test_tokens_are_for_the_owner_and_die_with_the_server(tmp_path: Path) 
         assert not path.exists()
 
     assert len(seen) == 4
+
+
+async def served(folder: Path, **settings: Any) -> tuple[int, str, str]:
+    """Return the port and the tokens of a server that keeps its address."""
+    address = folder / ".hankweave" / "server.address"
+    async with small_server(folder, address=address, **settings) as server:
+        if server.settings.no_token:
+            return server.listener.port, "", ""
+
+        return server.listener.port, server.controller, server.viewer
+
+
+async def test_an_address_survives_a_restart(tmp_path: Path) -> None:
+    """Port and tokens are those of the server before, also after one without tokens."""
+    first = await served(tmp_path)
+    kept = tmp_path / ".hankweave" / "server.address"
+    before = kept.stat()
+    assert before.st_mode & 0o777 == 0o600
+    assert await served(tmp_path) == first
+    assert kept.stat().st_mtime_ns == before.st_mtime_ns
+    assert (await served(tmp_path, no_token=True))[0] == first[0]
+    assert await served(tmp_path) == first
+    assert (await served(tmp_path / "another"))[1:] != first[1:]
+
+
+async def test_new_tokens_hold_from_then_on(tmp_path: Path) -> None:
+    """Both are other ones, the port stays, and later starts have the new ones."""
+    port, *former = await served(tmp_path)
+    renewed = await served(tmp_path, new_tokens=True)
+    assert renewed[0] == port
+    assert not {*former} & {*renewed[1:]}
+    assert await served(tmp_path) == renewed
+
+
+async def test_tokens_are_kept_before_they_open_anything(tmp_path: Path) -> None:
+    """Where they cannot be, the start fails: the former ones would hold again after it."""
+    await served(tmp_path)
+    kept = tmp_path / ".hankweave" / "server.address"
+    kept.with_name("server.address.tmp").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        await served(tmp_path, new_tokens=True)
+
+    assert not kept.with_name("server.token").exists()
+
+
+async def test_a_port_that_is_taken_meanwhile_gives_way_to_another(tmp_path: Path) -> None:
+    """The tokens stay; the next start has the new port. A port that was asked for is required."""
+    port, *tokens = await served(tmp_path)
+    with socket.create_server(("127.0.0.1", port)):
+        moved, *kept = await served(tmp_path)
+        with pytest.raises(Stop):
+            await served(tmp_path, port=port)
+
+    assert moved != port
+    assert kept == tokens
+    assert (await served(tmp_path))[0] == moved
+    assert (await served(tmp_path, port=port))[0] == port
+    assert (await served(tmp_path))[0] == port
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "\xff",
+        '{"port": 70000}',
+        '{"port": 0, "tokens": {"controller": "", "viewer": ""}}',
+        '{"tokens": {"controller": "a", "viewer": "b"}}',
+    ],
+)
+async def test_a_damaged_address_is_that_of_a_first_start(tmp_path: Path, damaged: str) -> None:
+    """No token is taken from it, least of all an empty one, and the file is written anew."""
+    kept = tmp_path / ".hankweave" / "server.address"
+    kept.parent.mkdir()
+    kept.write_bytes(damaged.encode("latin-1"))
+    first = await served(tmp_path)
+    assert all(len(bytes.fromhex(token)) == 32 for token in first[1:])
+    assert await served(tmp_path) == first
 
 
 async def test_without_tokens_everyone_on_loopback_is_a_controller(tmp_path: Path) -> None:

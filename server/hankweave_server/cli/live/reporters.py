@@ -10,7 +10,6 @@ from hankweave_protocol import codec
 from hankweave_protocol.events import ServerReady
 from hankweave_protocol.state import State
 from hankweave_server.cli.output.event_lines import RunLines
-from hankweave_server.cli.output.page_address import page_of, token_in
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock
@@ -18,6 +17,7 @@ from hankweave_server.domain.budget.allowance import Ceilings, allowance
 from hankweave_server.domain.budget.report import figures_of
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Published
+from hankweave_server.local.page_address import page_of, token_in
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.settings import RunSettings

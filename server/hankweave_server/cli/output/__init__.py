@@ -2,7 +2,6 @@
 
 Modules, in reading order:
 
-- `page_address`: the address of the web page, with its token
 - `text`: streams: terminal or pipe; error messages and hints; sizes and times as text
 - `pictures`: trees, tables and diffs: coloured on a terminal, plain in a pipe
 - `rollback_report`: what a rollback did, or would do

@@ -20,7 +20,6 @@ from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.state import Tokens
 from hankweave_server import __version__
 from hankweave_server.cli.output.event_lines import event_line
-from hankweave_server.cli.output.page_address import address_in_lock, viewer_token
 from hankweave_server.cli.output.text import eta_text, moment, span
 from hankweave_server.cli.remote import execution_option, root_of
 from hankweave_server.cli.reports.document import (
@@ -39,6 +38,7 @@ from hankweave_server.cli.reports.document import (
 from hankweave_server.cli.shared import completions
 from hankweave_server.domain.reports.report import ExecutionReport
 from hankweave_server.domain.reports.rows import ReportedMoment, ReportedStep
+from hankweave_server.local.page_address import address_in_lock, viewer_token
 from hankweave_server.local.reports import read_report
 from hankweave_server.local.server_session import command
 from hankweave_server.local.targeting import require_execution

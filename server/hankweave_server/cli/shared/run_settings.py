@@ -313,6 +313,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         yes=given["yes"],
         agent=given["agent"],
         no_token=given["no_token"],
+        new_tokens=given["new_tokens"],
         prices=given["prices"],
         webhooks=given["webhooks"],
         services=given["services"],
@@ -386,6 +387,9 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 
     if given["begin_at"] is not None and given["no_autostart"]:
         raise click.UsageError("--from and --no-autostart exclude each other.")
+
+    if given["new_tokens"] and given["no_token"]:
+        raise click.UsageError("--new-tokens and --no-token exclude each other.")
 
     if given["no_wipe"] and not (given["new"] and given["force"]):
         raise click.UsageError("--no-wipe requires --new and --force.")

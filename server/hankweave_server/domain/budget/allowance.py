@@ -32,6 +32,13 @@ from hankweave_server.domain.budget.spending import NOTHING, Execution, Spending
 from hankweave_server.domain.execution_thread import newest_run
 
 
+def dollar_limit(hank: Hank, of_start: float | None) -> float | None:
+    """Return what an execution may cost in USD: the lower limit of the hank and the start."""
+    budget = None if hank.overrides is None else hank.overrides.budget
+    limits = (of_start, None if budget is None else budget.max_dollars)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def shares_of(budget: ContainerBudget, members: Sequence[str]) -> dict[str, float]:
     """Return each member's part of the whole, from 0 to 1."""
     named = budget.shares or {}

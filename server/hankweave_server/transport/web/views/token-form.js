@@ -1,4 +1,4 @@
-/** Where the token does not hold: a server that was started again has another one. */
+/** Where the token does not hold: new ones were asked for, or another server has the port. */
 import { html, useState } from "../dom.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -10,7 +10,7 @@ export function TokenForm({ session }) {
     <p role="alert">
       ${
         tried
-          ? "The token in this link is no longer valid: a server creates a new one at each start."
+          ? "The token in this link does not hold: the server has new ones, or is another execution's."
           : "This server requires its token."
       }
     </p>

@@ -1,0 +1,100 @@
+"""The executions of a user, as `hankweave ls --json` and `executions.list` tell of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hankweave_protocol.shapes import Value
+
+Standing = Literal[
+    "new",
+    "running",
+    "completed",
+    "failed",
+    "stopped",
+    "crashed",
+    "waiting",
+    "removing",
+    "unreadable",
+]
+
+
+class ListedExecution(Value, kw_only=True, omit_defaults=False):
+    """One execution, as its files tell of it."""
+
+    path: str
+    """The directory of the execution."""
+    state: Standing
+    """`stopped`: its server was ended during a codon, and a start resumes there; `waiting`: a
+    branch that has never been served; `removing`: a cleanup was interrupted."""
+    hank: str | None = None
+    """The path of its hank."""
+    data: str | None = None
+    """Its data, as it was named."""
+    last_codon: str | None = None
+    """The newest codon: the one that runs, if one does."""
+    codons_done: int = 0
+    """Entries of the plan on the current line that have succeeded or were skipped."""
+    codons_planned: int = 0
+    """Entries of the plan."""
+    last_used: str | None = None
+    """When a server was last started there, or last saved the state."""
+    server_pid: int | None = None
+    """The pid of the server that is running there."""
+    checkpoints: int | None = None
+    """Null if counting would take too long."""
+    bytes: int | None = None
+    """Null if measuring would take too long."""
+    is_branch: bool = False
+    """Whether it was made from a checkpoint of another one."""
+    attempt: str | None = None
+    """The id of the attempt that it is, of an exploration of another execution."""
+    in_place: bool = False
+    """Whether it is a project that is served in place."""
+    problem: str | None = None
+    """The reason why it cannot be read."""
+    hank_name: str | None = None
+    """The name that its hank has given itself, or else that of the hank's folder."""
+    attempt_of: str | None = None
+    """The execution that is explored, if it is an attempt."""
+    cost: float | None = None
+    """USD, over all runs; null if the state cannot be read."""
+    max_dollars: float | None = None
+    """The budget of its last start, in USD; null if there was none."""
+    last_activity: str | None = None
+    """When its journal or its state last changed."""
+    page_url: str | None = None
+    """The address of its server's page, without a token; null if no server listens."""
+    doing: str | None = None
+    """The newest tool call of the codon that runs."""
+    waits_for: str | None = None
+    """The oldest tool call that waits for a person's permission."""
+    waits_until: str | None = None
+    """When the codon continues that waits for the end of a provider's limit."""
+    failure: str | None = None
+    """Why it failed or crashed, in a sentence."""
+
+
+class ExecutionPage(Value):
+    """The reply to `executions.list`.
+
+    Those that need a person come first, then those that run, then by their last activity.
+    """
+
+    executions: tuple[ListedExecution, ...]
+    """The executions of this page, without sizes and numbers of checkpoints."""
+    total: int
+    """How many match, on all pages."""
+    needing: int
+    """How many of them need a person: they wait for permission, or have failed."""
+    cursor: str | None = None
+    """Send it to get the next page; absent on the last one."""
+
+
+class ExecutionAddress(Value):
+    """The reply to `executions.address`."""
+
+    page_url: str
+    """The address of the page, without a token."""
+    token: str | None
+    """The token of controllers; null if the server needs none."""
