@@ -3259,6 +3259,8 @@ export interface RollbackReport {
   warnings?: RestoreWarning[];
   /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
   cannotRestore?: UnrestoredPath[];
+  /** The steps that run again; null if only files are restored. */
+  runsAgain?: RunsAgain;
 }
 
 /** The directories of the rig of an undone codon are removed. */
@@ -3502,6 +3504,18 @@ export interface RunningCodon {
   extensionCount?: number;
   /** The wait for the end of a limit; null while the agent works. */
   wait?: CodonWait;
+}
+
+/** The steps that run again after a rollback, and what they used the last time. */
+export interface RunsAgain {
+  /** In the order of the plan, from the target to the position before; at most the first 200. */
+  codonIds: string[];
+  /** The number of these steps. */
+  total: number;
+  /** USD, the last time; null if one of them has never begun. */
+  estimatedCost: number | null;
+  /** Milliseconds, the last time, without waits; null if one of them has never begun. */
+  estimatedMs: number | null;
 }
 
 /** runtime.lock: the server of this directory. For information; it does not grant ownership. */

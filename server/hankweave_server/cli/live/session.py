@@ -63,6 +63,7 @@ from hankweave_server.cli.live.model import NOTHING, Heard, hear
 from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
+from hankweave_server.cli.output.rollback_report import again_text
 from hankweave_server.cli.output.text import section_on, size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon, next_codon
@@ -436,6 +437,7 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
         *([f"  and {more} more"] if more else []),
         *([f"  {counts.conflicts} of these were edited by people"] * bool(counts.conflicts)),
         *([f"  {counts.cannot_restore} paths cannot be restored"] * bool(counts.cannot_restore)),
+        *([f"  {again}"] if (again := again_text(report)) else []),
     )
 
 

@@ -147,6 +147,13 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
+def money_and_time(cost: float | None, milliseconds: int | None) -> str:
+    """Return `$0.40 and 12 min`, without what is unknown or too little to be counted."""
+    money = f"${cost:.2f}" if cost is not None and cost >= 0.005 else ""
+    time = span(milliseconds / 1000) if milliseconds is not None and milliseconds >= 500 else ""
+    return " and ".join(filter(None, (money, time)))
+
+
 def eta_text(eta: Eta | None) -> str:
     """Return how long a plan still takes: `12 min to 25 min, probably 18 min`."""
     if eta is None:
