@@ -3852,7 +3852,7 @@ export interface ServerStatus {
   isRollingBack: boolean;
   /** The `seq` of the newest event that it includes. */
   lastEventSeq: number;
-  /** USD, over all runs. */
+  /** USD, all that was paid, over all runs. */
   totalCost: number;
   /** The number of checkpoints. */
   checkpoints: number;
@@ -3892,6 +3892,13 @@ export interface ServerStatus {
   confinement?: ConfinementStatus;
   /** What the server still has to do for earlier commands, the oldest first. */
   background?: BackgroundWork[];
+  /** USD, the part of `totalCost` for work that rollbacks discarded; budgets do not count it. */
+  rolledBackCost?: number;
+  /**
+   * USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither sets
+   * a limit.
+   */
+  budgetUsd?: number;
 }
 
 /** The server begins to stop in order. */

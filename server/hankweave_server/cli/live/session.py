@@ -96,6 +96,8 @@ class AttachSession:
         self._mode: Mode = Watching()
         self._allowed: dict[CodonId, BudgetFigures] = {}
         """The budget of the running codon; only the server knows the budgets of the hank."""
+        self.budget: float | None = None
+        """What the hank may use, in USD."""
         self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
         """Long operations by id, with their connection; those of a lost one are ignored."""
 
@@ -146,6 +148,7 @@ class AttachSession:
             self._note_budget(await self._client.status())
 
     def _note_budget(self, status: ServerStatus) -> None:
+        self.budget = status.budget_usd
         codon, allowed = status.active_codon_id, status.active_allowance
         self._allowed = {} if codon is None or allowed is None else {codon: allowed}
 
@@ -230,6 +233,7 @@ class _Watch:
             lambda entry, _state: session.allowed(entry.codon_id),
             console,
             foot=lambda: session.foot(console.width),
+            budget=lambda: session.budget,
         )
 
     async def live(self, root: Path) -> int:
