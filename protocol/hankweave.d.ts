@@ -3263,6 +3263,8 @@ export interface RollbackReport {
   warnings?: RestoreWarning[];
   /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
   cannotRestore?: UnrestoredPath[];
+  /** The steps that run again; null if only files are restored. */
+  runsAgain?: RunsAgain;
 }
 
 /** The directories of the rig of an undone codon are removed. */
@@ -3506,6 +3508,18 @@ export interface RunningCodon {
   extensionCount?: number;
   /** The wait for the end of a limit; null while the agent works. */
   wait?: CodonWait;
+}
+
+/** The steps that run again after a rollback, and what they used the last time. */
+export interface RunsAgain {
+  /** In the order of the plan, from the target to the position before; at most the first 200. */
+  codonIds: string[];
+  /** The number of these steps. */
+  total: number;
+  /** USD, the last time; null if one of them has never begun. */
+  estimatedCost: number | null;
+  /** Milliseconds, the last time, without waits; null if one of them has never begun. */
+  estimatedMs: number | null;
 }
 
 /** runtime.lock: the server of this directory. For information; it does not grant ownership. */
@@ -3842,7 +3856,7 @@ export interface ServerStatus {
   isRollingBack: boolean;
   /** The `seq` of the newest event that it includes. */
   lastEventSeq: number;
-  /** USD, over all runs. */
+  /** USD, all that was paid, over all runs. */
   totalCost: number;
   /** The number of checkpoints. */
   checkpoints: number;
@@ -3882,6 +3896,13 @@ export interface ServerStatus {
   confinement?: ConfinementStatus;
   /** What the server still has to do for earlier commands, the oldest first. */
   background?: BackgroundWork[];
+  /** USD, the part of `totalCost` for work that rollbacks discarded; budgets do not count it. */
+  rolledBackCost?: number;
+  /**
+   * USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither sets
+   * a limit.
+   */
+  budgetUsd?: number;
 }
 
 /** The server begins to stop in order. */

@@ -311,6 +311,19 @@ class UnrestoredPath(Value):
     """False if only permissions are not as in the checkpoint."""
 
 
+class RunsAgain(Value):
+    """The steps that run again after a rollback, and what they used the last time."""
+
+    codon_ids: tuple[CodonId, ...]
+    """In the order of the plan, from the target to the position before; at most the first 200."""
+    total: int
+    """The number of these steps."""
+    estimated_cost: float | None
+    """USD, the last time; null if one of them has never begun."""
+    estimated_ms: int | None
+    """Milliseconds, the last time, without waits; null if one of them has never begun."""
+
+
 class RollbackReport(Value):
     """The changes that a rollback made or, in a preview, would make.
 
@@ -351,6 +364,8 @@ class RollbackReport(Value):
     """What the rollback does not take care of."""
     cannot_restore: tuple[UnrestoredPath, ...] = ()
     """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
+    runs_again: RunsAgain | None = None
+    """The steps that run again; null if only files are restored."""
 
     @property
     def leaves_files_different(self) -> bool:

@@ -324,7 +324,7 @@ class ServerStatus(Value):
     is_rolling_back: bool
     last_event_seq: int
     total_cost: float
-    """USD, over all runs."""
+    """USD, all that was paid, over all runs."""
     checkpoints: int
     """The number of checkpoints."""
     clients: int
@@ -359,6 +359,11 @@ class ServerStatus(Value):
     """How agents can be confined on this machine."""
     background: tuple[BackgroundWork, ...] = ()
     """What the server still has to do for earlier commands, the oldest first."""
+    rolled_back_cost: float = 0.0
+    """USD, the part of `totalCost` for work that rollbacks discarded; budgets do not count it."""
+    budget_usd: float | None = None
+    """USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither
+    sets a limit."""
 
 
 class Consolidation(Value):

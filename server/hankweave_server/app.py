@@ -42,9 +42,10 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.clock import Clock
 from hankweave_server.confinement.policy import Level, Probe
 from hankweave_server.confinement.probe import prepare_ports, probe
-from hankweave_server.domain.budget.allowance import Ceilings
+from hankweave_server.domain.budget.allowance import Ceilings, capped
 from hankweave_server.domain.budget.report import in_force
-from hankweave_server.domain.costs import Prices, total_cost
+from hankweave_server.domain.budget.spending import costs
+from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.lifecycle import tokens_of, wait_of
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
@@ -340,7 +341,8 @@ class App:
     def status(self) -> ServerStatus:
         """Return the status without the size of the store, which needs disk access."""
         state = self._opened.ledger.durable_state
-        active = active_codon(state)
+        active, hank = active_codon(state), self.ctx.hank.hank
+        paid = costs(state, capped(hank, self.ctx.ceilings).max_dollars)
         return ServerStatus(
             server_version=__version__,
             pid=os.getpid(),
@@ -352,7 +354,9 @@ class App:
             next_codon_id=next_codon(state),
             is_rolling_back=self.ctx.guard.is_rolling_back,
             last_event_seq=state.last_event_seq,
-            total_cost=total_cost(state),
+            total_cost=paid.total,
+            rolled_back_cost=paid.rolled_back,
+            budget_usd=paid.budget,
             checkpoints=len(self.checkpointer.known),
             clients=self._live_clients,
             lock=self._opened.lock.record,
@@ -363,7 +367,7 @@ class App:
             problems=self.bulletin.health.problems,
             pending_permissions=self.ctx.desk.pending,
             agent_tools=granted(self.ctx),
-            active_allowance=in_force(self.ctx.hank.hank, state, self.ctx.ceilings),
+            active_allowance=in_force(hank, state, self.ctx.ceilings),
             waiting=None if active is None else wait_of(active),
             data_path=self._data_path(),
             watch=self._watch_status(),

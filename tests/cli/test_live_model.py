@@ -71,7 +71,7 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
     )
     assert seen.rows[2] == StepRow("three", "")
     assert (seen.done, seen.total, seen.seconds) == (1, 3, 90.0)
-    assert seen.cost == pytest.approx(0.25 + seen.rows[0].cost)
+    assert seen.paid.total == pytest.approx(0.25 + seen.rows[0].cost)
 
 
 def test_the_last_words_are_those_of_the_codon_that_runs() -> None:

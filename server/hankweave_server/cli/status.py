@@ -20,7 +20,14 @@ from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
 from hankweave_protocol.state import CodonWait, State
 from hankweave_server.cli.output.event_lines import TOLD, RunLines, call_text, event_line
-from hankweave_server.cli.output.text import confinement_text, eta_text, moment, size_text, span
+from hankweave_server.cli.output.text import (
+    confinement_text,
+    costs_text,
+    eta_text,
+    moment,
+    size_text,
+    span,
+)
 from hankweave_server.cli.remote import (
     ask_running,
     execution_option,
@@ -28,6 +35,7 @@ from hankweave_server.cli.remote import (
     json_option,
     print_json,
 )
+from hankweave_server.domain.budget.spending import Costs
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import has_past
 from hankweave_server.ledger.searched_journal import of_types
@@ -91,7 +99,8 @@ def _print_status(answer: ServerStatus, state: State) -> None:
     packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
-    click.echo(f"  cost        ${answer.total_cost:.4f}")
+    paid = Costs(answer.total_cost, answer.rolled_back_cost, answer.budget_usd)
+    click.echo(f"  cost        {costs_text(paid)}")
     if answer.data_path is not None:
         click.echo(f"  data        {answer.data_path}")
 

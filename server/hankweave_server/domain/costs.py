@@ -70,7 +70,7 @@ def sentinels_of(codon: CodonExecution) -> tuple[SentinelState, ...]:
 
 def run_cost(run: Run) -> float:
     """Return the cost of a run in USD: its codons and their sentinels."""
-    return _earlier_codons.of(run.codons[:-1]) + sum(map(_dollars, run.codons[-1:]))
+    return _earlier_codons.of(run.codons[:-1]) + sum(map(dollars_of, run.codons[-1:]))
 
 
 def total_cost(state: State) -> float:
@@ -78,15 +78,16 @@ def total_cost(state: State) -> float:
     return _earlier_runs.of(state.runs[:0:-1]) + sum(map(run_cost, state.runs[:1]))
 
 
-def _dollars(codon: CodonExecution) -> float:
+def dollars_of(codon: CodonExecution) -> float:
+    """Return the cost of an execution in USD, with its sentinels."""
     return cost_of(codon) + sentinel_cost_of(codon)
 
 
 def _full_cost(run: Run) -> float:
-    return sum(map(_dollars, run.codons))
+    return sum(map(dollars_of, run.codons))
 
 
-_earlier_codons = _Sum(_dollars)
+_earlier_codons = _Sum(dollars_of)
 _earlier_runs = _Sum(_full_cost)
 
 

@@ -15,12 +15,15 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.budget.spending import (
     NOTHING,
+    Costs,
     Spending,
     context_of,
+    costs,
     counted,
     spent_by,
     total,
 )
+from hankweave_server.domain.costs import total_cost
 from support.budgets import a_codon, a_hank, a_state, spent, state_of
 from support.histories import a_run, running, sha
 
@@ -97,6 +100,23 @@ def test_what_a_person_took_back_does_not_count() -> None:
     )
     state = state_of(first, going_on("run-2", "run-1", "one", 2, "rollback"))
     assert names(state) == ["run-1/one"]
+
+
+def test_what_was_paid_includes_what_was_rolled_back_and_says_so() -> None:
+    """A failed attempt that was replaced, and the codon that works, are not rolled back."""
+    failed = spent(HANK, "one", 0.25, status="failed", number=9)
+    first = a_run(
+        "run-1", codons=(failed, spent(HANK, "one", 1, number=2), spent(HANK, "two", 2, number=3))
+    )
+    works = replace(running("two"), current_cost=0.5)
+    state = state_of(
+        first,
+        going_on("run-2", "run-1", "one", 2, "rollback"),
+    )
+    assert costs(state, 5.0) == Costs(total=3.25, rolled_back=2.0, budget=5.0)
+    going = replace(state, runs=(replace(state.runs[0], codons=(works,)), *state.runs[1:]))
+    assert costs(going) == Costs(total=3.75, rolled_back=2.0, budget=None)
+    assert costs(going).total == total_cost(going)
 
 
 def test_a_crash_grants_no_new_budget() -> None:

@@ -190,11 +190,14 @@ async def test_a_preview_is_the_report_that_follows_and_touches_nothing(tmp_path
         preview = await client.send(RollbackPreview())
         assert (tree(agent_root), git.run("for-each-ref"), git.run("rev-parse", "HEAD")) == before
         assert (await client.status()).last_event_seq == seq
+        further = await client.send(RollbackPreview(codon_id=CodonId("one"), checkpoint_type="end"))
         done = await client.send(RollbackToLastSuccess())
 
-    same = ("target", "added", "updated", "removed", "kept", "conflicts", "skipped")
+    assert further["runsAgain"]["codonIds"] == ["two", "three"]
+    same = ("target", "added", "updated", "removed", "kept", "conflicts", "skipped", "runsAgain")
     assert {key: preview.get(key) for key in same} == {key: done.get(key) for key in same}
     assert [file["path"] for file in done["added"]] == ["b.txt"]
+    assert done["runsAgain"]["total"] == 0
     assert [file["path"] for file in done["skipped"]] == ["c.txt", "c.txt/pipe"]
     assert preview.get("safety") is None
 

@@ -26,7 +26,7 @@ from hankweave_server.cli.live.keys import (
     Watching,
 )
 from hankweave_server.cli.live.model import LiveState, StepRow
-from hankweave_server.cli.output.text import clock
+from hankweave_server.cli.output.text import clock, costs_text
 from hankweave_server.plain_text import counted, one_line
 
 
@@ -82,7 +82,7 @@ def frame(seen: LiveState, width: int, address: str, foot: tuple[StyledText, ...
     totals = (
         f"{seen.done} of {counted(seen.total, 'codon')}",
         duration(seen.seconds),
-        f"${seen.cost:.4f}",
+        costs_text(seen.paid),
         f"{amount(seen.tokens)} tokens",
     )
     parts.append(line("  ".join(totals), "bold"))

@@ -41,12 +41,11 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.cli.output.event_lines import asking_line
 from hankweave_server.cli.output.text import span
-from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.budget.spending import Costs, costs
+from hankweave_server.domain.costs import dollars_of
 from hankweave_server.domain.execution_thread import active_codon, is_done, next_codon, thread
 from hankweave_server.domain.lifecycle import (
-    cost_of,
     is_active,
-    sentinel_cost_of,
     status_of,
     tokens_of,
     wait_of,
@@ -161,7 +160,7 @@ class LiveState:
     below: int
     done: int
     total: int
-    cost: float
+    paid: Costs
     tokens: int
     seconds: float
     words: str
@@ -176,8 +175,12 @@ def view(
     now: datetime,
     room: int,
     allowance_of: AllowanceOf = lambda _entry, _state: BudgetFigures(),
+    budget: float | None = None,
 ) -> LiveState:
-    """Return the view, with at most `room` rows around the codon that runs or comes next."""
+    """Return the view, with at most `room` rows around the codon that runs or comes next.
+
+    `budget` is what the hank may use, in USD.
+    """
     plan = state.execution_plan
     ran = {entry.codon.codon_id: entry.codon for entry in thread(state)}
     start = first_row(len(plan), _place(state), room)
@@ -188,7 +191,7 @@ def view(
         below=len(plan) - start - len(shown),
         done=sum(is_done(codon, plan) for codon in ran.values() if not is_active(codon)),
         total=len(plan),
-        cost=total_cost(state),
+        paid=costs(state, budget),
         tokens=_count(sum((_tokens_of_run(run.codons) for run in state.runs), NO_TOKENS)),
         seconds=_seconds_of_run(state, now),
         words=heard.words,
@@ -223,7 +226,7 @@ def _row(
         return StepRow(name, "")
 
     seconds = _seconds(codon, now)
-    cost = cost_of(codon) + sentinel_cost_of(codon)
+    cost = dollars_of(codon)
     return StepRow(
         name,
         _state_text(codon, heard.retry, now),

@@ -13,7 +13,7 @@ from hankweave_server.cli.output.event_lines import RunLines
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock
-from hankweave_server.domain.budget.allowance import Ceilings, allowance
+from hankweave_server.domain.budget.allowance import Ceilings, allowance, capped
 from hankweave_server.domain.budget.report import figures_of
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Published
@@ -65,10 +65,12 @@ def teller_for(
     from hankweave_server.cli.live.view import LiveVoice
 
     ceilings = Ceilings(settings.max_cost, settings.max_time)
+    budget = capped(hank.hank, ceilings).max_dollars
     voice = LiveVoice(
         clock,
         lambda entry, state: figures_of(allowance(hank.hank, entry, state, ceilings)),
         foot=foot,
+        budget=lambda: budget,
     )
     return LiveTeller(voice)
 

@@ -63,6 +63,7 @@ from hankweave_server.cli.live.model import NOTHING, Heard, hear
 from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
+from hankweave_server.cli.output.rollback_report import again_text
 from hankweave_server.cli.output.text import section_on, size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon, next_codon
@@ -95,6 +96,8 @@ class AttachSession:
         self._mode: Mode = Watching()
         self._allowed: dict[CodonId, BudgetFigures] = {}
         """The budget of the running codon; only the server knows the budgets of the hank."""
+        self.budget: float | None = None
+        """What the hank may use, in USD."""
         self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
         """Long operations by id, with their connection; those of a lost one are ignored."""
 
@@ -145,6 +148,7 @@ class AttachSession:
             self._note_budget(await self._client.status())
 
     def _note_budget(self, status: ServerStatus) -> None:
+        self.budget = status.budget_usd
         codon, allowed = status.active_codon_id, status.active_allowance
         self._allowed = {} if codon is None or allowed is None else {codon: allowed}
 
@@ -229,6 +233,7 @@ class _Watch:
             lambda entry, _state: session.allowed(entry.codon_id),
             console,
             foot=lambda: session.foot(console.width),
+            budget=lambda: session.budget,
         )
 
     async def live(self, root: Path) -> int:
@@ -438,6 +443,7 @@ def _lines_of(report: RollbackReport) -> tuple[str, ...]:
         *([f"  and {more} more"] if more else []),
         *([f"  {edited} edited by people"] * bool(counts.conflicts)),
         *([f"  {unrestored} cannot be restored"] * bool(counts.cannot_restore)),
+        *([f"  {again}"] if (again := again_text(report)) else []),
     )
 
 

@@ -56,11 +56,16 @@ class LiveVoice:
         allowance_of: AllowanceOf,
         console: Console | None = None,
         foot: Foot = lambda: (),
+        budget: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Draw with `foot` as the last lines; the drawing thread calls it."""
+        """Draw with `foot` as the last lines, and with the hank's budget in USD.
+
+        The drawing thread calls both.
+        """
         self._clock = clock
         self._allowance_of = allowance_of
         self._foot = foot
+        self._budget = budget
         self._console = console or Terminal(highlight=False)
         self._waiting: deque[str | Event] = deque()
         self._story = RunLines()
@@ -185,4 +190,11 @@ class LiveVoice:
             self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def _view(self, room: int) -> LiveState:
-        return view(self._state(), self._heard, self._clock.now(), room, self._allowance_of)
+        return view(
+            self._state(),
+            self._heard,
+            self._clock.now(),
+            room,
+            self._allowance_of,
+            self._budget(),
+        )

@@ -9,9 +9,12 @@ from functools import partial
 import click
 
 from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
-from hankweave_server.cli.output.text import say, size_text
+from hankweave_server.cli.output.text import money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.plain_text import acted_on, counted, printable
+from hankweave_server.plain_text import acted_on, counted, one_line, printable
+
+_NAMED = 5
+"""Steps that a line names."""
 
 
 def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
@@ -43,6 +46,9 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
         about = "" if warning.path is None else f"{printable(warning.path)}: "
         say(f"note: {about}{printable(warning.sentence)}", "yellow")
 
+    if again := again_text(report):
+        click.echo(again)
+
     total = counts.added + counts.updated + counts.removed
     click.echo(f"{counted(total, 'file')}, {size_text(counts.bytes)} in all")
     if report.safety is not None:
@@ -51,6 +57,19 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
 
     if report.diffs:
         _print_diffs(report.diffs)
+
+
+def again_text(report: RollbackReport) -> str:
+    """Return `Runs again: 3 steps (two, three, four), about $0.40 and 12 min`; empty for none."""
+    again = report.runs_again
+    if again is None or not again.total:
+        return ""
+
+    names = [one_line(name) for name in again.codon_ids[:_NAMED]]
+    more = f" and {again.total - len(names)} more" if again.total > len(names) else ""
+    steps = "1 step" if again.total == 1 else f"{again.total} steps"
+    costs = money_and_time(again.estimated_cost, again.estimated_ms)
+    return f"Runs again: {steps} ({', '.join(names)}{more}){costs and f', about {costs}'}"
 
 
 def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hankweave_protocol.replies import ConfinementStatus
+    from hankweave_server.domain.budget.spending import Costs
     from hankweave_server.domain.reports.eta import Eta
     from hankweave_server.hank.problems import HankInvalid
 
@@ -146,6 +147,20 @@ def span(seconds: float) -> str:
 
     hours = minutes // 60
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def money_and_time(cost: float | None, milliseconds: int | None) -> str:
+    """Return `$0.40 and 12 min`, without what is unknown or too little to be counted."""
+    money = f"${cost:.2f}" if cost is not None and cost >= 0.005 else ""
+    time = span(milliseconds / 1000) if milliseconds is not None and milliseconds >= 500 else ""
+    return " and ".join(filter(None, (money, time)))
+
+
+def costs_text(paid: Costs) -> str:
+    """Return `$0.1029 of $5.00, of it $0.0181 rolled back`."""
+    budget = "" if paid.budget is None else f" of ${paid.budget:.2f}"
+    gone = f", of it ${paid.rolled_back:.4f} rolled back" if paid.rolled_back > 0 else ""
+    return f"${paid.total:.4f}{budget}{gone}"
 
 
 def eta_text(eta: Eta | None) -> str:

@@ -21,8 +21,9 @@ from hankweave_protocol.state import (
     TerminalCodon,
     Tokens,
 )
+from hankweave_server.domain.costs import dollars_of, total_cost
 from hankweave_server.domain.execution_thread import thread
-from hankweave_server.domain.lifecycle import cost_of, sentinel_cost_of, tokens_of
+from hankweave_server.domain.lifecycle import is_active, tokens_of
 from hankweave_server.domain.timelines import attempt_runs
 
 
@@ -74,7 +75,7 @@ def context_of(tokens: Tokens) -> int:
 def spent_by(codon: CodonExecution, *, seconds: float, context_tokens: int = 0) -> Spending:
     """Return what an execution has used; the caller knows its time and its fullest turn."""
     return Spending(
-        dollars=cost_of(codon) + sentinel_cost_of(codon),
+        dollars=dollars_of(codon),
         seconds=seconds,
         output_tokens=tokens_of(codon).output_tokens,
         context_tokens=context_tokens,
@@ -104,6 +105,26 @@ def ended(state: State) -> Iterator[Execution]:
         for codon in run.codons:
             if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
                 yield Execution(run, codon)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What an execution has cost, in USD: the numbers that every view of it shows."""
+
+    total: float
+    """All that was paid: every codon of every run, with sentinels."""
+    rolled_back: float
+    """The part of it for work that rollbacks discarded, and that budgets no longer count."""
+    budget: float | None
+    """The most that the hank may use; None if it has no limit."""
+
+
+def costs(state: State, budget: float | None = None) -> Costs:
+    """Return what an execution has cost; `budget` is the limit of its hank."""
+    paid = total_cost(state)
+    active = sum(dollars_of(entry.codon) for entry in thread(state) if is_active(entry.codon))
+    kept = sum(dollars_of(each.codon) for each in counted(state)) + active
+    return Costs(paid, max(0.0, round(paid - kept, 9)), budget)
 
 
 def total(executions: Iterable[Execution]) -> Spending:

@@ -27,7 +27,8 @@ from hankweave_protocol.state import (
     State,
     Tokens,
 )
-from hankweave_server.domain.budget.spending import counted, ended
+from hankweave_server.domain.budget.spending import costs, counted, ended
+from hankweave_server.domain.costs import dollars_of
 from hankweave_server.domain.execution_thread import (
     active_codon,
     end_state,
@@ -38,7 +39,6 @@ from hankweave_server.domain.execution_thread import (
     thread,
 )
 from hankweave_server.domain.lifecycle import (
-    cost_of,
     sentinel_cost_of,
     tokens_of,
     wait_of,
@@ -156,7 +156,6 @@ def report_of(state: State, summary: EventSummary, facts: ReportFacts) -> Execut
     runs = state.runs if run is None else (run,)
     codons = [codon for each in runs for codon in each.codons]
     rows = steps.of_plan() if run is None else steps.of_run(run)
-    cost = sum(map(_cost, codons))
     status = _status(state, has_server=facts.has_server) if run is None else run.status
     start = min((each.start_time for each in runs), default=None)
     end = None if _is_going_on(status) else _end(runs, codons)
@@ -174,9 +173,9 @@ def report_of(state: State, summary: EventSummary, facts: ReportFacts) -> Execut
         duration_ms=spent,
         worked_ms=sum(map(steps.worked_ms, codons)),
         waited_ms=sum(map(steps.waited_ms, codons)),
-        cost=cost,
+        cost=sum(map(dollars_of, codons)),
         sentinel_cost=sum(map(sentinel_cost_of, codons)),
-        abandoned_cost=max(0.0, round(cost - sum(row.cost for row in rows), 9)),
+        abandoned_cost=costs(state).rolled_back if run is None else 0.0,
         tokens=sum(map(tokens_of, codons), NO_TOKENS),
         eta=facts.eta,
         steps=rows,
@@ -191,10 +190,6 @@ def report_of(state: State, summary: EventSummary, facts: ReportFacts) -> Execut
         incidents=summary.incidents.listed,
         totals=_totals(summary),
     )
-
-
-def _cost(codon: CodonExecution) -> float:
-    return cost_of(codon) + sentinel_cost_of(codon)
 
 
 def _between(start: str, end: str) -> int:
@@ -298,7 +293,7 @@ class _Steps:
             end_time=_end((), counting) if has_ended else None,
             duration_ms=sum(map(self.worked_ms, everything)),
             waited_ms=sum(map(self.waited_ms, everything)),
-            cost=sum(map(_cost, everything)),
+            cost=sum(map(dollars_of, everything)),
             tokens=sum(map(tokens_of, everything), NO_TOKENS),
             file_changes=self.summary.file_changes[name] if everything else 0,
             checks_passed=sum(checks),
@@ -343,7 +338,7 @@ def _steps_of(state: State, summary: EventSummary, facts: ReportFacts) -> _Steps
 
 
 def _runs(state: State, wanted: Sequence[Run]) -> tuple[ReportedRun, ...]:
-    costs = {run.run_id: sum(map(_cost, run.codons)) for run in wanted}
+    paid = {run.run_id: sum(map(dollars_of, run.codons)) for run in wanted}
     return tuple(
         ReportedRun(
             run_id=line.run_id,
@@ -353,10 +348,10 @@ def _runs(state: State, wanted: Sequence[Run]) -> tuple[ReportedRun, ...]:
             end_time=line.end_time,
             codons=len(line.codons),
             on_thread=line.on_thread,
-            cost=costs[line.run_id],
+            cost=paid[line.run_id],
         )
         for line in timelines(state, ())
-        if line.run_id in costs
+        if line.run_id in paid
     )
 
 

@@ -40,6 +40,7 @@ from hankweave_protocol.records import (
     RestoreWarning,
     RollbackIntent,
     RollbackReport,
+    RunsAgain,
     TouchedFile,
     Travel,
 )
@@ -303,6 +304,7 @@ def report_of(
     conflicts: Iterable[KeptFile] = (),
     effects: tuple[str, ...] = (),
     warnings: tuple[RestoreWarning, ...] = (),
+    again: RunsAgain | None = None,
     recovered: bool,
 ) -> RollbackReport:
     """Return the report of a restore; `skipped` are the paths that its plan had excluded."""
@@ -323,6 +325,7 @@ def report_of(
             note=intent.note,
             warnings=warnings,
             cannot_restore=exceptions_of(restored.unrestored),
+            runs_again=again,
             in_words=people_in_words(intent),
         )
     )
@@ -364,11 +367,19 @@ def shortened(report: RollbackReport) -> RollbackReport:
         conflicts=first_of(report.conflicts),
         skipped=first_of(report.skipped),
         cannot_restore=first_of(report.cannot_restore),
+        runs_again=_shortened(report.runs_again),
     )
     if short.counts == report.counts:
         return report
 
     return msgspec.structs.replace(short, totals=report.counts)
+
+
+def _shortened(again: RunsAgain | None) -> RunsAgain | None:
+    if again is None:
+        return None
+
+    return msgspec.structs.replace(again, codon_ids=first_of(again.codon_ids))
 
 
 def foreseen(diff: FileDiff) -> ForeseenDiff:

@@ -15,12 +15,19 @@ import msgspec
 from hankweave_protocol import codec
 from hankweave_protocol.commands import OnRunning
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.ids import Sha
-from hankweave_protocol.records import Coordinate, ForeseenDiff, Movement, RollbackReport
+from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.records import (
+    Coordinate,
+    ForeseenDiff,
+    Movement,
+    RollbackReport,
+    RunsAgain,
+)
 from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
 from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
+from hankweave_server.domain.estimates.runs_again import runs_again
 from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     is_done,
@@ -139,6 +146,9 @@ class RollbackPlanner:
                     *warnings.of_attributes(each for each in losses if each.path not in kept),
                 ),
                 cannot_restore=exceptions_of(in_the_way),
+                runs_again=None
+                if request.moves_files_only
+                else self.runs_again(request.target.after_codon),
             )
         )
         if not patch:
@@ -243,6 +253,10 @@ class RollbackPlanner:
             return now
 
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
+
+    def runs_again(self, after_codon: CodonId | None) -> RunsAgain | None:
+        """Return the steps that run again if work continues after a codon."""
+        return runs_again(self._ctx.state, after_codon, self._ctx.clock.now())
 
     async def contested(
         self, request: RollbackRequest, plan: RestorePlan, held: frozenset[bytes]

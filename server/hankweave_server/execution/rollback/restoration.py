@@ -355,6 +355,7 @@ class Restoration:
             conflicts=user_edits.listed(conflicts),
             effects=effects,
             warnings=(*warned, *warnings.of_attributes(restored.lost_attributes)),
+            again=None if intent.to_run is None else self._planner.runs_again(intent.after_codon),
             recovered=recovered,
         )
         if report.leaves_files_different:

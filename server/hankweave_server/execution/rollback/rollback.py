@@ -221,6 +221,7 @@ class Rollback:
             report_of(intent, NOTHING, skipped=plan.kept, recovered=False),
             safety=None,
             note=intent.note or "The execution is already there; nothing was changed.",
+            runs_again=self._planner.runs_again(intent.after_codon),
         )
         await self._ctx.ledger.record(
             *self._story.unchanged(intent, report), run_id=intent.from_run, causes=causes

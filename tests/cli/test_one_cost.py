@@ -1,0 +1,49 @@
+"""The cost of an execution is one number, whoever shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import anyio
+from rich.console import Console
+
+from hankweave_protocol.commands import RollbackToCodon
+from hankweave_protocol.ids import CodonId
+from hankweave_server.cli.live.frame import frame
+from hankweave_server.cli.live.model import NOTHING, view
+from support.command_line import hankweave
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.showing import NOW
+from support.watching import idle
+
+
+async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) -> None:
+    """All that was paid, what of it was rolled back, and the budget of the hank."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "a"), {"cost": 0.25}),
+        codon("two", writes("b.txt", "b"), {"cost": 0.5}),
+    )
+    execution = tmp_path / "execution"
+    async with (
+        running_server(hank, None, execution, "--max-cost", "5") as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client)
+        await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
+        told = await client.status()
+        seen = view(await client.state(), NOTHING, NOW, 10, budget=told.budget_usd)
+        shown = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
+        report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
+
+    assert (told.total_cost, told.rolled_back_cost, told.budget_usd) == (0.75, 0.5, 5.0)
+    words = "$0.7500 of $5.00, of it $0.5000 rolled back"
+    assert f"  cost        {words}\n" in shown.stdout
+    out = io.StringIO()
+    Console(file=out, width=100).print(frame(seen, 100, ""))
+    assert words in out.getvalue()
+    found = json.loads(report.stdout)
+    assert (found["cost"], found["abandonedCost"]) == (0.75, 0.5)
