@@ -67,7 +67,7 @@ def again_text(report: RollbackReport) -> str:
 
     names = [one_line(name) for name in again.codon_ids[:_NAMED]]
     more = f" and {again.total - len(names)} more" if again.total > len(names) else ""
-    steps = "1 step" if again.total == 1 else f"{again.total} steps"
+    steps = counted(again.total, "step")
     costs = money_and_time(again.estimated_cost, again.estimated_ms)
     return f"Runs again: {steps} ({', '.join(names)}{more}){costs and f', about {costs}'}"
 
