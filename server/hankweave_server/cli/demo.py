@@ -43,7 +43,10 @@ def demo(directory: Path) -> None:
 
     hank = directory / HANK
     starter_files.write(hank, starter_files.files_of(EXAMPLE))
-    click.echo(f"Wrote the example to {hank}. Its agents are programs, so nothing is spent.")
+    click.echo(
+        f"Wrote the example to {hank}. "
+        "Its agents are programs: nothing is spent, and their costs are estimates."
+    )
     # The example calls `python3`: the one that runs this has the right version.
     os.environ["PATH"] = os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
