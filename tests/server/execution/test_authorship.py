@@ -178,13 +178,25 @@ def test_a_program_that_reports_no_calls_may_have_changed_anything() -> None:
     assert calls.reach == ANYTHING
 
 
-def test_the_next_call_of_an_agent_that_does_not_wait_may_have_begun_before_it_was_read() -> None:
-    """What was credited to people before it is the agent's, as far as the call reaches."""
+def test_calls_of_an_agent_that_does_not_wait_may_have_begun_before_they_were_read() -> None:
+    """However many calls it is ahead, what they name and was credited to people is the agent's."""
     calls = AgentCalls(waits=False)
     calls.spoke()
-    calls.credit([b"a.txt", b"b.txt"])
+    calls.credit([b"a.txt", b"b.txt", b"c.txt"])
     assert calls.called("1", "Write", {}, A) == {b"a.txt"}
-    assert calls.called("2", "Bash", {}, ANYTHING) == frozenset()
+    assert calls.called("2", "Write", {}, A) == frozenset()
+    assert calls.called("3", "Write", {}, B) == {b"b.txt"}
+
+
+def test_a_call_that_may_change_anything_takes_only_what_changed_since_the_call_before() -> None:
+    """Otherwise every edit that a person ever made beside the agent would be the agent's."""
+    calls = AgentCalls(waits=False)
+    calls.spoke()
+    calls.credit([b"a.txt"])
+    assert calls.called("1", "Read", {}, NOTHING) == frozenset()
+    assert calls.called("2", "Write", {}, B) == frozenset()
+    calls.credit([b"c.txt"])
+    assert calls.called("3", "Bash", {}, ANYTHING) == {b"c.txt"}
 
 
 # --- after a crash --------------------------------------------------------------------------------

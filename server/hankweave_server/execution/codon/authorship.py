@@ -12,8 +12,9 @@ back, but saves it first and names it. Four cases need care:
   changed while the model was thinking is known.
 - Such an agent may call a tool without asking. This is known when the call returns. What was
   credited to people since the call began is then the agent's, as far as the call reaches.
-- Any other agent may have begun a call that has not been read. What is credited to people between
-  two calls is the agent's after all if the next call reaches it, or if the server dies.
+- Any other agent may have begun calls that have not been read. What was credited to people is the
+  agent's after all if a later call names it, or if the server dies. A later call that may change
+  anything takes only what was credited since the call before it.
 - A program that prints plain text reports no calls, and a command that a shell leaves running in
   the background outlives its call. Both may change any file at any time.
 
@@ -130,6 +131,8 @@ class AgentCalls:
         """The reach of the calls that ended since the last scan."""
         self._credited: set[bytes] = set()
         """Paths that were credited to people and may turn out to be the agent's."""
+        self._newly_credited: set[bytes] = set()
+        """Those of them that were credited since the last call."""
 
     @property
     def reach(self) -> Reach:
@@ -160,7 +163,8 @@ class AgentCalls:
     def credit(self, paths: Iterable[bytes]) -> None:
         """Note which changes a scan has credited to people."""
         if not self._waits or not self._have_all_begun:
-            self._credited.update(paths)
+            self._newly_credited.update(paths)
+            self._credited |= self._newly_credited
 
     def called(
         self,
@@ -188,7 +192,14 @@ class AgentCalls:
         if _outlives_its_call(given):
             self._lasting = ANYTHING
 
-        return frozenset() if self._waits else self._taken_from_people(reach)
+        if self._waits:
+            return frozenset()
+
+        candidates = self._newly_credited if reach.anything else self._credited
+        taken = frozenset(path for path in candidates if reach.covers(path))
+        self._credited -= taken
+        self._newly_credited.clear()
+        return taken
 
     def asked(self, tool: str, reach: Reach) -> None:
         """Note that a call is about to begin."""
@@ -215,16 +226,16 @@ class AgentCalls:
             return frozenset()
 
         self._ended |= call.reach
-        return frozenset() if call.has_begun else self._taken_from_people(call.reach)
+        if call.has_begun:
+            return frozenset()
+
+        taken = frozenset(path for path in self._credited if call.reach.covers(path))
+        self._credited.clear()
+        return taken
 
     @property
     def _have_all_begun(self) -> bool:
         return all(call.has_begun for call in self._open.values())
-
-    def _taken_from_people(self, reach: Reach) -> frozenset[bytes]:
-        taken = frozenset(path for path in self._credited if reach.covers(path))
-        self._credited.clear()
-        return taken
 
 
 def left_running(
