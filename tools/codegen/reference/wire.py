@@ -41,7 +41,7 @@ def commands() -> Iterator[Command]:
             _text(member),
             of_page("wire").fields(member.__name__),
             [*examples_of("command", name), *examples_of("reply", name)],
-            member.MUTATES,
+            member.MUTATES or member.BEYOND,
             member.DURING_ROLLBACK,
             _reply(member),
         )
