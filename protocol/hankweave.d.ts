@@ -95,6 +95,8 @@ export interface Commands {
   "events.query": EventsQuery;
   "state.get": GetState;
   "server.status": GetServerStatus;
+  "executions.list": ExecutionsList;
+  "executions.address": GetExecutionAddress;
   "server.shutdown": ServerShutdown;
   "server.force_shutdown": ServerForceShutdown;
 }
@@ -134,6 +136,8 @@ export interface Replies {
   "events.query": EventsPage;
   "state.get": State;
   "server.status": ServerStatus;
+  "executions.list": ExecutionPage;
+  "executions.address": ExecutionAddress;
   "server.shutdown": null;
   "server.force_shutdown": null;
 }
@@ -1773,6 +1777,14 @@ export interface ExecutedSentinels {
   totalCost: number;
 }
 
+/** The reply to `executions.address`. */
+export interface ExecutionAddress {
+  /** The address of the page, without a token. */
+  pageUrl: string;
+  /** The token of controllers; null if the server needs none. */
+  token: string | null;
+}
+
 /** Create a new execution from a checkpoint; this one is not changed. */
 export interface ExecutionBranch {
   /** A full sha, or a prefix that is unique among all checkpoints. */
@@ -1835,6 +1847,36 @@ export interface ExecutionOrigin {
   coordinate: Coordinate;
   /** The first run of the branch itself. */
   runId: string;
+}
+
+/**
+ * The reply to `executions.list`.
+ *
+ * Those that need a person come first, then those that run, then by their last activity.
+ */
+export interface ExecutionPage {
+  /** The executions of this page, without sizes and numbers of checkpoints. */
+  executions: ListedExecution[];
+  /** How many match, on all pages. */
+  total: number;
+  /** How many of them need a person: they wait for permission, or have failed. */
+  needing: number;
+  /** Send it to get the next page; absent on the last one. */
+  cursor?: string;
+}
+
+/**
+ * List the executions of the user whom the server belongs to.
+ *
+ * Only a client with mode `readandwrite` may send it, and no client of a server without tokens.
+ */
+export interface ExecutionsList {
+  /** Only those with each of these words in their hank, path, data or codon. */
+  search?: string;
+  /** The maximum number of entries on a page. */
+  limit?: number;
+  /** Where the next page begins: send it with the same command. Absent on the last page. */
+  cursor?: string;
 }
 
 /** How the process of an agent ended. */
@@ -2294,6 +2336,17 @@ export interface GcReport {
   unreadable?: string;
 }
 
+/**
+ * Return the address of another execution's page with its token, as the terminal prints it.
+ *
+ * Only a client with mode `readandwrite` may send it, to a server with tokens that is open on
+ * loopback alone.
+ */
+export interface GetExecutionAddress {
+  /** A path that `executions.list` has returned. */
+  executionPath: string;
+}
+
 /** Return the server's problems, lock, sizes and settings. */
 export type GetServerStatus = Record<string, never>;
 
@@ -2555,6 +2608,63 @@ export interface ListedCheckpoint {
   partial?: boolean;
   /** The moment that it belongs to. */
   coordinate?: Coordinate;
+}
+
+/** One execution, as its files tell of it. */
+export interface ListedExecution {
+  /** The directory of the execution. */
+  path: string;
+  /**
+   * `stopped`: its server was ended during a codon, and a start resumes there; `waiting`: a branch
+   * that has never been served; `removing`: a cleanup was interrupted.
+   */
+  state: Standing;
+  /** The path of its hank. */
+  hank?: string;
+  /** Its data, as it was named. */
+  data?: string;
+  /** The newest codon: the one that runs, if one does. */
+  lastCodon?: string;
+  /** Entries of the plan on the current line that have succeeded or were skipped. */
+  codonsDone?: number;
+  /** Entries of the plan. */
+  codonsPlanned?: number;
+  /** When a server was last started there, or last saved the state. */
+  lastUsed?: string;
+  /** The pid of the server that is running there. */
+  serverPid?: number;
+  /** Null if counting would take too long. */
+  checkpoints?: number;
+  /** Null if measuring would take too long. */
+  bytes?: number;
+  /** Whether it was made from a checkpoint of another one. */
+  isBranch?: boolean;
+  /** The id of the attempt that it is, of an exploration of another execution. */
+  attempt?: string;
+  /** Whether it is a project that is served in place. */
+  inPlace?: boolean;
+  /** The reason why it cannot be read. */
+  problem?: string;
+  /** The name that its hank has given itself, or else that of the hank's folder. */
+  hankName?: string;
+  /** The execution that is explored, if it is an attempt. */
+  attemptOf?: string;
+  /** USD, over all runs; null if the state cannot be read. */
+  cost?: number;
+  /** The budget of its last start, in USD; null if there was none. */
+  maxDollars?: number;
+  /** When its journal or its state last changed. */
+  lastActivity?: string;
+  /** The address of its server's page, without a token; null if no server listens. */
+  pageUrl?: string;
+  /** The newest tool call of the codon that runs. */
+  doing?: string;
+  /** The oldest tool call that waits for a person's permission. */
+  waitsFor?: string;
+  /** When the codon continues that waits for the end of a provider's limit. */
+  waitsUntil?: string;
+  /** Why it failed or crashed, in a sentence. */
+  failure?: string;
 }
 
 /** Sentinels of a codon that is still active. */

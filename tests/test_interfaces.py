@@ -104,7 +104,8 @@ def test_names_and_fields_of_the_protocol(golden: GoldenFiles) -> None:
 def protocol() -> Iterator[str]:
     yield f"error codes: {' '.join(code.value for code in ErrorCode)}"
     for name, command in COMMANDS.members.items():
-        marks = " changes" * command.MUTATES + " during-rollback" * command.DURING_ROLLBACK
+        marks = " changes" * command.MUTATES + " beyond" * command.BEYOND
+        marks += " during-rollback" * command.DURING_ROLLBACK
         reply = "null" if command.REPLY is None else command.REPLY.__name__
         yield f"command {name}: {fields(command)} -> {reply}{marks}"
 

@@ -21,6 +21,8 @@ from hankweave_protocol.commands import (
     Comparison,
     EventsQuery,
     ExecutionBranch,
+    ExecutionsList,
+    GetExecutionAddress,
     GetServerStatus,
     GetState,
     HistorySync,
@@ -283,6 +285,8 @@ class Calls(ABC):
     state = _call(GetState)
 
     status = _call(GetServerStatus)
+    list_executions = _call(ExecutionsList)
+    execution_address = _call(GetExecutionAddress)
 
     async def shut_down(self, reason: str = "client request") -> None:
         await self.send(ServerShutdown(reason=reason))

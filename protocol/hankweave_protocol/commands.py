@@ -1,8 +1,8 @@
 """The commands that a client may send: the fourteen of Hankweave, and those of this server.
 
-Class variables describe a command: `MUTATES` (only a `readandwrite` client may send it),
-`DURING_ROLLBACK` (it is executed even during a rollback) and `REPLY`, which an `AnsweredCommand[R]`
-takes from R.
+Class variables describe a command: `MUTATES` (only a `readandwrite` client may send it), `BEYOND`
+(the same, although it changes nothing: it tells of other executions), `DURING_ROLLBACK` (it is
+executed even during a rollback) and `REPLY`, which an `AnsweredCommand[R]` takes from R.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
 from msgspec import Meta, field
 
 from hankweave_protocol.attempts import Exploration
+from hankweave_protocol.executions import ExecutionAddress, ExecutionPage
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, CommandId, RunId
 from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
@@ -48,6 +49,7 @@ class CommandData(Typed):
     """The `data` of a command."""
 
     MUTATES: ClassVar[bool] = True
+    BEYOND: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = False
     REPLY: ClassVar[type[Any] | None] = None
     """The type of the reply's data; None if the reply has none."""
@@ -536,6 +538,33 @@ class GetServerStatus(AnsweredCommand[ServerStatus]):
     DURING_ROLLBACK: ClassVar[bool] = True
 
 
+class ExecutionsList(LookCommand[ExecutionPage]):
+    """List the executions of the user whom the server belongs to.
+
+    Only a client with mode `readandwrite` may send it, and no client of a server without tokens.
+    """
+
+    TYPE: ClassVar[str] = "executions.list"
+    BEYOND: ClassVar[bool] = True
+    search: Annotated[str, Meta(max_length=200)] = ""
+    """Only those with each of these words in their hank, path, data or codon."""
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    cursor: str | None = None
+
+
+class GetExecutionAddress(LookCommand[ExecutionAddress], kw_only=True):
+    """Return the address of another execution's page with its token, as the terminal prints it.
+
+    Only a client with mode `readandwrite` may send it, to a server with tokens that is open on
+    loopback alone.
+    """
+
+    TYPE: ClassVar[str] = "executions.address"
+    BEYOND: ClassVar[bool] = True
+    execution_path: str
+    """A path that `executions.list` has returned."""
+
+
 class ServerShutdown(CommandData):
     """Stop the server: end agents, take an `exit` checkpoint, save the state, release the lock."""
 
@@ -588,6 +617,8 @@ COMMANDS: Registry[CommandData] = Registry(
     EventsQuery,
     GetState,
     GetServerStatus,
+    ExecutionsList,
+    GetExecutionAddress,
     ServerShutdown,
     ServerForceShutdown,
 )

@@ -19,7 +19,7 @@ Standing = Literal[
 ]
 
 
-class ListedExecution(Value, kw_only=True, omit_defaults=False):
+class ListedExecution(Value, kw_only=True):
     """One execution, as its files tell of it."""
 
     path: str

@@ -147,8 +147,11 @@ def marker_of(project: Path) -> Identity | None:
 
 def private_projects() -> Path:
     """Return the folder that holds the states of this user's projects; it may not exist."""
-    state_home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(os.path.realpath(Path(state_home).expanduser())) / "hankweave" / "projects"
+    return Path(os.path.realpath(_state_home()), "hankweave", "projects")
+
+
+def _state_home() -> str:
+    return os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
 
 
 def private_folder_of(project: Path) -> Path:
@@ -162,6 +165,9 @@ def private_folder_of(project: Path) -> Path:
 
 def existing_private_folder(root: Path) -> Path | None:
     """Return the folder there, if there is one and it is this project's."""
+    if not os.path.isdir(os.path.join(_state_home(), "hankweave", "projects")):
+        return None  # As for most users; there may be many executions to look at.
+
     place = private_folder_of(root)
     if not os.path.isdir(place) or not os.listdir(place):
         return None

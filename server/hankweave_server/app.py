@@ -32,6 +32,7 @@ from hankweave_server.agents.registry import Roster
 from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
+from hankweave_server.api.executions import Executions
 from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.inspect import Inspect, Queries
 from hankweave_server.api.lookup import Sources
@@ -76,10 +77,13 @@ from hankweave_server.execution.runner import Outcome, Runner
 from hankweave_server.execution.session_files import SessionFiles
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger, Published
+from hankweave_server.local.catalog import Catalog
+from hankweave_server.local.page_address import address_of
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
 from hankweave_server.settings import RunSettings
+from hankweave_server.transport.auth import is_loopback
 from hankweave_server.transport.http import metrics_text
 from hankweave_server.transport.listener import Listener
 from hankweave_server.transport.server_api import HealthAnswer, ServerApi
@@ -233,9 +237,21 @@ class App:
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
             explorer=Explorer(self.ctx, self.runner, self.explorations, rollbacks, looks),
+            executions=self._executions(),
             space=ledger.space,
             quiet=self.quiet,
             broadcast=self._broadcast,
+        )
+
+    def _executions(self) -> Executions:
+        settings = self._opened.settings
+        is_local = is_loopback(settings.host) and settings.public_url is None
+        return Executions(
+            Catalog(settings.executions_root).rows,
+            address_of,
+            self._opened.clock,
+            tells_rows=not settings.no_token,
+            tells_tokens=is_local,
         )
 
     def _looks(self) -> Looks:

@@ -40,8 +40,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    found = tree(root)
-    return {name: text for name, text in found.items() if not name.startswith(".hankweave/")}
+    """Return the files of a project; the server's own may go while they are read."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and path.relative_to(root).parts[0] != ".hankweave"
+    }
 
 
 def is_served(root: Path) -> bool:

@@ -44,7 +44,7 @@ def test_what_is_no_age_is_refused(text: str) -> None:
     ("count", "text"),
     [
         (0, "0 bytes"),
-        (1023, "1023 bytes"),
+        (1023, "1,023 bytes"),
         (1536, "1.5 KiB"),
         (5 << 30, "5.0 GiB"),
         (3 << 40, "3.0 TiB"),

@@ -7,9 +7,16 @@ import os
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 import pytest
 
+from hankweave_client.client import connect
+from hankweave_client.discovery import discover
+from hankweave_client.errors import CommandRefused
+from hankweave_protocol import codec
+from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
 from hankweave_protocol.events import Info
+from hankweave_protocol.executions import ListedExecution
 from hankweave_server.cli import remote
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import catalog, targeting
@@ -191,3 +198,38 @@ async def test_a_register_that_cannot_be_written_keeps_nobody_from_starting(tmp_
     env[ROOT] = str(execution.parent)
     (row,) = json.loads(hankweave("ls", "--json", code=0, **env).stdout)
     assert row["state"] == "completed"
+
+
+async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_are(
+    tmp_path: Path,
+) -> None:
+    """The same rows as of `ls --json`, and an address that opens; a viewer is told nothing."""
+    hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
+    one, other = tmp_path / "one", tmp_path / "elsewhere" / "other"
+    env = {ROOT: str(tmp_path / "executions")}
+    async with (
+        running_server(hank, None, one, "--no-autostart", env=env) as server,
+        running_server(hank, None, other, "--no-autostart", env=env),
+        server.client() as client,
+    ):
+        page = await client.list_executions(search="elsewhere")
+        (row,) = page.executions
+        ls = await anyio.to_thread.run_sync(lambda: hankweave("ls", "--json", code=0, **env))
+        (listed,) = [each for each in json.loads(ls.stdout) if each["path"] == str(other)]
+        assert codec.encode(row) == codec.encode(
+            msgspec.convert(listed | {"bytes": None, "checkpoints": None}, ListedExecution)
+        )
+        address = await client.execution_address(execution_path=str(other))
+        assert address.page_url == row.page_url
+        url = f"{address.page_url.replace('http', 'ws')}ws"
+        async with connect(url, token=address.token) as there:
+            assert (await there.status()).execution_path == str(other)
+
+        token = (one / ".hankweave" / "server.viewer-token").read_text().strip()
+        async with connect(discover(one).url, token=token, mode="readonly") as viewer:
+            for command in (ExecutionsList(), GetExecutionAddress(execution_path=str(other))):
+                with pytest.raises(CommandRefused, match="readonly"):
+                    await viewer.send(command)
+
+        secret = str(address.token)
+        assert secret not in (one / ".hankweave" / "logs" / "websocket.log").read_text()

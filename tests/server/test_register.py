@@ -201,6 +201,7 @@ def test_a_row_says_what_a_running_codon_does_and_waits_for(
 ) -> None:
     """The oldest request without an answer, and the newest call; nothing without a server."""
     one = CodonId("one")
+    root = execution(usual / "a", a_state(a_run(codons=(running("one"),)), plan=a_plan("one")))
     asks = [
         PermissionRequested(
             codon_id=one,
@@ -212,7 +213,6 @@ def test_a_row_says_what_a_running_codon_does_and_waits_for(
         )
         for name in ("first", "second", "third")
     ]
-    root = execution(usual / "a", a_state(a_run(codons=(running("one"),)), plan=a_plan("one")))
     journal(
         root,
         CodonStartedEvent(codon_id=one, codon_name="One", session_id="s", start_time=MOMENT),

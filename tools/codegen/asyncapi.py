@@ -113,6 +113,7 @@ def _command(member: type[CommandData]) -> dict[str, Any]:
         "reply": _reply(*answers),
         "x-changes": member.MUTATES,
         "x-during-rollback": member.DURING_ROLLBACK,
+        **({"x-beyond": True} if member.BEYOND else {}),
     }
 
 

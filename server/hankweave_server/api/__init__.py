@@ -9,6 +9,7 @@ Modules, in reading order:
 - `control`: codons, checkpoints on request, permission answers, branches, shutdown
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
 - `explorations`: attempts of a codon: start, compare, adopt, discard
+- `executions`: the executions of the user, and where their pages are
 - `inspect`: state, status and `events.query`
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left

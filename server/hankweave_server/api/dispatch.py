@@ -24,12 +24,14 @@ from hankweave_protocol.commands import (
     CommandData,
     EventsQuery,
     ExecutionBranch,
+    ExecutionsList,
     ExplorationAdopt,
     ExplorationCompare,
     ExplorationDiscard,
     ExplorationList,
     ExplorationShow,
     ExplorationStart,
+    GetExecutionAddress,
     GetServerStatus,
     GetState,
     HistorySync,
@@ -57,6 +59,7 @@ from hankweave_protocol.reference import LISTED_KINDS
 from hankweave_protocol.replies import CodonChosen, PastView
 from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
+from hankweave_server.api.executions import Executions
 from hankweave_server.api.explorations import Explorer
 from hankweave_server.api.inspect import Inspect, Queries, listed
 from hankweave_server.api.lookup import faults_refused
@@ -103,6 +106,7 @@ class Dispatch:
         store: Store,
         branches: Branches,
         explorer: Explorer,
+        executions: Executions,
         space: Space,
         quiet: Quiet,
         broadcast: Callable[[EventData], None],
@@ -118,6 +122,7 @@ class Dispatch:
         self._store = store
         self._branches = branches
         self._explorer = explorer
+        self._executions = executions
         self._broadcast = broadcast
 
     async def handle(self, command: Command, caller: Caller) -> CommandAnswer:
@@ -225,6 +230,10 @@ class Dispatch:
                 return CommandAnswer(self._inspect.state())
             case GetServerStatus():
                 return CommandAnswer(await self._inspect.status())
+            case ExecutionsList():
+                return CommandAnswer(await self._executions.list(command))
+            case GetExecutionAddress():
+                return CommandAnswer(await self._executions.address(command))
             case HistorySync():
                 return CommandAnswer(history_since=command.since_seq)
             case Ping():

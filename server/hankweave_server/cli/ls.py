@@ -261,13 +261,17 @@ def ls(all_sizes: bool, as_json: bool) -> None:
     rows = Catalog(executions_root()).rows()
     found = list(measured(rows, None if all_sizes else MEASURING_SECONDS))
     if as_json:
-        print_json(found)
+        print_json([_WholeRow(**msgspec.structs.asdict(each)) for each in found])
     elif not found:
         click.echo(f"There is no execution in {executions_root()}.")
     else:
         console().print(_table(found))
         for each in [each for each in found if each.server_pid is not None][:1]:
             click.echo(one_line(f"The server that runs, live: {attach_line(Path(each.path))}"))
+
+
+class _WholeRow(ListedExecution, kw_only=True, omit_defaults=False):
+    """A row of `ls --json`, which has every field."""
 
 
 def _newest_first() -> list[ListedExecution]:

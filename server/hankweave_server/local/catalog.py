@@ -38,7 +38,7 @@ from hankweave_server.ledger.typescript_format import decode_state
 from hankweave_server.local.journals import journal_lines, searching_journal
 from hankweave_server.local.living import living_server
 from hankweave_server.local.page_address import address_in_lock
-from hankweave_server.local.register import all_executions, state_folder_of
+from hankweave_server.local.register import all_executions
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree import data_source
@@ -180,9 +180,9 @@ def _work_of(layout: Layout) -> _Work:
                         answered.add(request)
                     case PermissionRequested(request_id=request) as asked:
                         if request not in answered:
-                            waits_for = _call(asked.tool_name, asked.tool_input)
+                            waits_for = _call(layout, asked.tool_name, asked.tool_input)
                     case AssistantAction(tool_name=str() as tool, tool_input=given):
-                        doing = doing or _call(tool, given or {})
+                        doing = doing or _call(layout, tool, given or {})
                     case _:
                         pass
     except (OSError, Stop, Refused):
@@ -191,9 +191,14 @@ def _work_of(layout: Layout) -> _Work:
     return _Work(doing, waits_for)
 
 
-def _call(tool: str, given: Mapping[str, object]) -> str:
+def _call(layout: Layout, tool: str, given: Mapping[str, object]) -> str:
+    """Return a call as people read it, with paths of the work tree as they are in it."""
     found = arguments_of(tool, given)
-    return _brief(tool if found is None else " ".join((tool, *found[1])))
+    texts = () if found is None else found[1]
+    for folder in (f"{layout.work_tree}/", f"{layout.root}/"):  # The latter in place.
+        texts = tuple(text.removeprefix(folder) for text in texts)
+
+    return _brief(" ".join((tool, *texts)))
 
 
 def _brief(text: str) -> str:
@@ -211,7 +216,7 @@ def listed(execution: Path) -> ListedExecution:
 
 
 def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExecution:
-    if state_folder_of(layout.root) == layout.removed_state:
+    if not layout.state_directory.is_dir() and layout.removed_state.is_dir():
         return ListedExecution(
             path=str(layout.root), state="removing", last_used=_touched(layout.root)
         )

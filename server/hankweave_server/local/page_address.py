@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hankweave_protocol.executions import ExecutionAddress
 from hankweave_protocol.records import RuntimeLock
+from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.settings import LOOPBACK
@@ -29,6 +31,17 @@ def page_in(record: RuntimeLock) -> str | None:
         return None
 
     return f"{record.page_url or f'http://{LOOPBACK}:{record.port}'}/"
+
+
+def address_of(root: str) -> ExecutionAddress | None:
+    """Return where the page of a running server is, and the token of controllers if it has one."""
+    layout = Layout.of_execution(Path(root))
+    page = None if living_server(layout) is None else address_in_lock(layout.root)
+    if page is None:
+        return None
+
+    token = token_in(layout.controller_token).removeprefix("#token=")
+    return ExecutionAddress(page_url=page, token=token or None)
 
 
 def viewer_token(root: Path) -> str:

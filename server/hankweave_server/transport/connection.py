@@ -371,7 +371,7 @@ class Connection:
 
     async def _obey(self, command: Command, frame: str | bytes, caller: Caller) -> None:
         mutates = command.data.MUTATES
-        if mutates and caller.mode == "readonly":
+        if (mutates or command.data.BEYOND) and caller.mode == "readonly":
             raise Refused(
                 ErrorCode.INSUFFICIENT_PERMISSIONS,
                 f"A readonly client may not send {command.type}.",

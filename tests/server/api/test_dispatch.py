@@ -26,6 +26,7 @@ from hankweave_protocol.commands import (
     ExplorationAdopt,
     ExplorationCompare,
     ExplorationDiscard,
+    GetExecutionAddress,
     HistorySync,
     ListCheckpoints,
     PermissionAnswer,
@@ -213,6 +214,19 @@ class Explorations:
         return self._rooms.next()
 
 
+class Executions:
+    """Stand-in for the handler of executions."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    async def list(self, command: CommandData) -> str:
+        return await self._rooms.diff(command)
+
+    async def address(self, command: CommandData) -> str:
+        return await self._rooms.diff(command)
+
+
 class Desk:
     """A dispatcher with stand-in handlers."""
 
@@ -244,6 +258,7 @@ class Desk:
             store=room,
             branches=room,
             explorer=cast("Any", Explorations(self.rooms)),
+            executions=cast("Any", Executions(self.rooms)),
             space=space,
             quiet=Quiet(),
             broadcast=self.broadcast.append,
@@ -278,6 +293,8 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return CheckpointDiff(from_sha="abcdef")
         case CheckpointReadFile.TYPE:
             return CheckpointReadFile(checkpoint_sha="abcdef", path="a.txt")
+        case GetExecutionAddress.TYPE:
+            return GetExecutionAddress(execution_path="/an/execution")
         case RollbackToCodon.TYPE:
             return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
         case _:
@@ -318,6 +335,8 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
         "checkpoint.list",
         "checkpoint.diff",
         "checkpoint.readFile",
+        "executions.address",
+        "executions.list",
         "exploration.compare",
         "exploration.list",
         "exploration.show",

@@ -36,6 +36,8 @@ const LOOKS = new Set([
   "checkpoint.list",
   "checkpoint.readFile",
   "events.query",
+  "executions.address",
+  "executions.list",
   "ping",
   "replay.view",
   "rollback.preview",

@@ -1,0 +1,148 @@
+"""List the executions of the user, and tell where the page of one is.
+
+Whoever holds this server's token of controllers may see the others, because that is what the
+terminal shows to the same user. Viewers may not: their link is to one execution. A server without
+tokens tells nothing, because anybody on the machine may ask it. Tokens of other servers are told
+only while this one is open on loopback alone: from elsewhere, their addresses lead nowhere.
+
+Reading is done in a worker thread, by one request at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol import instants
+from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.executions import ExecutionAddress, ExecutionPage, ListedExecution
+from hankweave_server.clock import Clock
+
+PAGE = 200
+"""Executions in one answer, unless the command asks for fewer."""
+
+RECENT = timedelta(days=7)
+"""How long a failure waits for a person; later, it is one of the past."""
+
+
+class Executions:
+    """The handler of `executions.*`."""
+
+    def __init__(
+        self,
+        rows: Callable[[], Sequence[ListedExecution]],
+        address_of: Callable[[str], ExecutionAddress | None],
+        clock: Clock,
+        *,
+        tells_rows: bool,
+        tells_tokens: bool,
+    ) -> None:
+        """Both callables read files, and are called in a worker thread."""
+        self._rows = rows
+        self._address_of = address_of
+        self._clock = clock
+        self._tells_rows = tells_rows
+        self._tells_tokens = tells_tokens
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def list(self, command: ExecutionsList) -> ExecutionPage:
+        """Return a page of the executions that match."""
+        return page_of_executions(command, await self._known(), self._clock.now())
+
+    async def address(self, command: GetExecutionAddress) -> ExecutionAddress:
+        """Return the address of a server's page; raise Refused if no server is there."""
+        if self._tells_rows and not self._tells_tokens:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_PERMISSIONS,
+                "A server that is open beyond loopback tells no tokens of others.",
+                path="$.type",
+                hint="On its machine, `hankweave status -e PATH` prints the address.",
+            )
+
+        path, found = command.execution_path, None
+        if path in {row.path for row in await self._known()}:
+            found = await anyio.to_thread.run_sync(self._address_of, path, limiter=self._thread)
+
+        if found is None:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "No server of an execution is there.",
+                path="$.data.executionPath",
+                hint="Start one with `hankweave run -e PATH`; `executions.list` has the paths.",
+            )
+
+        return found
+
+    async def _known(self) -> Sequence[ListedExecution]:
+        if not self._tells_rows:
+            raise Refused(
+                ErrorCode.INSUFFICIENT_PERMISSIONS,
+                "A server without tokens tells nothing of other executions.",
+                path="$.type",
+                hint="Start it without --no-token; `hankweave ls` lists them in a terminal.",
+            )
+
+        return await anyio.to_thread.run_sync(self._rows, limiter=self._thread)
+
+
+def page_of_executions(
+    command: ExecutionsList, rows: Sequence[ListedExecution], now: datetime
+) -> ExecutionPage:
+    """Return the page that a command asks for; raise Refused for a cursor that is none."""
+    words = command.search.casefold().split()
+    found = [row for row in rows if all(word in _text_of(row) for word in words)]
+    found.sort(key=lambda row: row.last_activity or row.last_used or "", reverse=True)
+    found.sort(key=lambda row: _rank(row, now))
+    begin = _offset(command.cursor)
+    end = begin + min(command.limit or PAGE, PAGE)
+    return ExecutionPage(
+        executions=tuple(found[begin:end]),
+        total=len(found),
+        needing=sum(needs_a_person(row, now) for row in found),
+        cursor=str(end) if end < len(found) else None,
+    )
+
+
+def needs_a_person(row: ListedExecution, now: datetime) -> bool:
+    """Return whether nothing goes on there without a person.
+
+    Whoever explores decides about a failed attempt, and a failure of long ago waits for nobody.
+    """
+    if row.waits_for is not None:
+        return True
+
+    if row.state not in ("failed", "crashed") or row.attempt is not None:
+        return False
+
+    since = instants.to_text(now - RECENT)
+    return row.server_pid is not None or (row.last_activity or "") > since
+
+
+def _rank(row: ListedExecution, now: datetime) -> int:
+    if needs_a_person(row, now):
+        return 0 if row.waits_for is not None else 1
+
+    return 2 if row.state == "running" else 3
+
+
+def _text_of(row: ListedExecution) -> str:
+    parts = (row.hank_name, row.hank, row.path, row.data, row.last_codon)
+    return "\n".join(filter(None, parts)).casefold()
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 9):
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "The cursor is not one of a page of executions.",
+            path="$.data.cursor",
+        )
+
+    return int(cursor)
