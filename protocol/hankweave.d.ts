@@ -815,6 +815,11 @@ export interface CheckpointRecord {
   operationId: string;
   /** The description that it was given. */
   label?: string;
+  /**
+   * What has changed since the checkpoint before, in a few words, with the tools that changed it.
+   * Null in checkpoints of older versions.
+   */
+  summary?: string;
   /** True if some files could not be captured; `skipped` lists them. */
   partial?: boolean;
   /** The first of them: at most 200, and fewer if paths are long. */
@@ -1627,6 +1632,10 @@ export interface DiffPage {
   from: string;
   /** Null for the work tree. */
   to: string | null;
+  /** What the checkpoint before is called. */
+  fromTitle?: string;
+  /** What the other one is called; null for the work tree. */
+  toTitle?: string;
   /** The files. */
   files: FileDifference[];
   /** The sums over all files. */
@@ -2547,6 +2556,8 @@ export interface ListedCheckpoint {
   timestamp: string;
   /** The description that it was given. */
   label?: string;
+  /** What has changed since the checkpoint before, in a few words. */
+  summary?: string;
   /** Whether some files could not be captured. */
   partial?: boolean;
   /** The moment that it belongs to. */
@@ -3259,6 +3270,8 @@ export interface RollbackReport {
   warnings?: RestoreWarning[];
   /** Exceptions: paths left as they were, while all others are done. In a preview, those known. */
   cannotRestore?: UnrestoredPath[];
+  /** What the target is called; null in reports of older versions. */
+  targetTitle?: string;
 }
 
 /** The directories of the rig of an undone codon are removed. */

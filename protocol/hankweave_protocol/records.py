@@ -176,6 +176,11 @@ class CheckpointRecord(Value):
     timestamp: str
     operation_id: str
     label: str | None = None
+    summary: str | None = None
+    """What has changed since the checkpoint before, in a few words, with the tools that changed it.
+
+    Null in checkpoints of older versions.
+    """
     partial: bool = False
     """True if some files could not be captured; `skipped` lists them."""
     skipped: tuple[SkippedFile, ...] = ()
@@ -347,6 +352,8 @@ class RollbackReport(Value):
     """What the rollback does not take care of."""
     cannot_restore: tuple[UnrestoredPath, ...] = ()
     """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
+    target_title: str | None = None
+    """What the target is called; null in reports of older versions."""
 
     @property
     def leaves_files_different(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
-from hankweave_server.cli.output.text import say, size_text
+from hankweave_server.cli.output.text import encodable, say, size_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.plain_text import printable
 
@@ -18,7 +18,8 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     verb = "would be" if foreseen else "were"
     at = report.target
     of = f" of {printable(at.codon_id)}" if at.codon_id else ""
-    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}", "bold")
+    called = "" if report.target_title is None else f": {encodable(report.target_title)}"
+    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}{called}", "bold")
     if report.note is not None:
         click.echo(printable(report.note))
 
