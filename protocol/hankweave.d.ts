@@ -819,6 +819,11 @@ export interface CheckpointRecord {
   operationId: string;
   /** The description that it was given. */
   label?: string;
+  /**
+   * What has changed since the checkpoint before, in a few words, with the tools that changed it.
+   * Null in checkpoints of older versions.
+   */
+  summary?: string;
   /** True if some files could not be captured; `skipped` lists them. */
   partial?: boolean;
   /** The first of them: at most 200, and fewer if paths are long. */
@@ -1631,6 +1636,10 @@ export interface DiffPage {
   from: string;
   /** Null for the work tree. */
   to: string | null;
+  /** What the checkpoint before is called. */
+  fromTitle?: string;
+  /** What the other one is called; null for the work tree. */
+  toTitle?: string;
   /** The files. */
   files: FileDifference[];
   /** The sums over all files. */
@@ -2604,6 +2613,8 @@ export interface ListedCheckpoint {
   timestamp: string;
   /** The description that it was given. */
   label?: string;
+  /** What has changed since the checkpoint before, in a few words. */
+  summary?: string;
   /** Whether some files could not be captured. */
   partial?: boolean;
   /** The moment that it belongs to. */
@@ -3375,6 +3386,8 @@ export interface RollbackReport {
   cannotRestore?: UnrestoredPath[];
   /** The steps that run again; null if only files are restored. */
   runsAgain?: RunsAgain;
+  /** What the target is called; null in reports of older versions. */
+  targetTitle?: string;
 }
 
 /** The directories of the rig of an undone codon are removed. */

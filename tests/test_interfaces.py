@@ -268,17 +268,13 @@ def refs(execution: Path, plain: Normaliser) -> list[str]:
     return [f"HEAD: {head}", *dict.fromkeys(map(plain, found))]
 
 
-BY_CHANCE = "while the agent works"
-"""The label of checkpoints that depend on how fast the machine is."""
-
-
 def commits(execution: Path) -> Iterator[str]:
     """Yield authors, messages and notes of the checkpoints in the order of their Event-Seq."""
     git = GitWitness(execution)
     told = "--format=commit by %an <%ae>, committed by %cn <%ce>%n%B%nnote: %N"
     shas = git.run("rev-list", "--all").split()
     texts = [git.run("log", "-1", "--notes=refs/notes/hankweave", told, sha) for sha in shas]
-    yield from (text.rstrip() for text in sorted(texts, key=event_seq) if BY_CHANCE not in text)
+    yield from (text.rstrip() for text in sorted(texts, key=event_seq))
 
 
 def event_seq(message: str) -> int:
@@ -290,8 +286,7 @@ def event_seq(message: str) -> int:
 def log_lines(execution: Path) -> Iterator[tuple[str, str]]:
     for line in lines_of(execution / ".hankweave" / "logs" / "server.log"):
         head, _, text = line.partition("] ")
-        if BY_CHANCE not in text:
-            yield head.partition(" [")[2], text
+        yield head.partition(" [")[2], text
 
 
 def lines_of(path: Path) -> list[str]:

@@ -995,6 +995,8 @@ class ListedCheckpoint(Value):
     status: str | None
     timestamp: str
     label: str | None = None
+    summary: str | None = None
+    """What has changed since the checkpoint before, in a few words."""
     partial: bool = False
     """Whether some files could not be captured."""
     coordinate: Coordinate | None = None

@@ -180,6 +180,11 @@ class CheckpointRecord(Value):
     timestamp: str
     operation_id: str
     label: str | None = None
+    summary: str | None = None
+    """What has changed since the checkpoint before, in a few words, with the tools that changed it.
+
+    Null in checkpoints of older versions.
+    """
     partial: bool = False
     """True if some files could not be captured; `skipped` lists them."""
     skipped: tuple[SkippedFile, ...] = ()
@@ -366,6 +371,8 @@ class RollbackReport(Value):
     """Exceptions: paths left as they were, while all others are done. In a preview, those known."""
     runs_again: RunsAgain | None = None
     """The steps that run again; null if only files are restored."""
+    target_title: str | None = None
+    """What the target is called; null in reports of older versions."""
 
     @property
     def leaves_files_different(self) -> bool:

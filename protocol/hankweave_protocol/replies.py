@@ -152,6 +152,10 @@ class DiffPage(Value, kw_only=True):
     """The checkpoint before."""
     to_sha: Sha | None = msgspec.field(name="to")
     """Null for the work tree."""
+    from_title: str | None = None
+    """What the checkpoint before is called."""
+    to_title: str | None = None
+    """What the other one is called; null for the work tree."""
     files: tuple[FileDifference, ...]
     """The files."""
     stats: DiffStats

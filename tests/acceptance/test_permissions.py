@@ -334,7 +334,7 @@ async def test_before_what_is_asked_the_files_are_saved_whatever_the_settings(
         git = GitWitness(server.execution)
 
     (before,) = [each for each in page.checkpoints if each.kind == "tool"]
-    assert (before.label, git.files(before.sha)) == ("before Write", {"a.txt": b"a"})
+    assert (before.summary, git.files(before.sha)) == ("Write a.txt +1", {"a.txt": b"a"})
     first, second = (
         event.seq
         for event in journal(tmp_path / "execution")

@@ -52,13 +52,14 @@ async def test_before_a_tool_what_there_is_is_saved_and_what_it_does_is_not(tmp_
         asking("one", writes("a.txt", "a"), writes("b.txt", "b"), writes("a.txt", "c")),
     )
     git, records = await all_taken(tmp_path, hank, "--safe-points", "before-tool")
-    found = [(each.kind, each.label, git.files(each.sha)) for each in records]
+    found = [(each.kind, each.summary, git.files(each.sha)) for each in records]
     assert found == [
-        ("initial", None, {}),
-        ("tool", "before Write", {"a.txt": b"a"}),
-        ("tool", "before Write", {"a.txt": b"a", "b.txt": b"b"}),
-        ("completed", None, {"a.txt": b"c", "b.txt": b"b"}),
+        ("initial", "the beginning", {}),
+        ("tool", "Write a.txt +1", {"a.txt": b"a"}),
+        ("tool", "Write b.txt +1", {"a.txt": b"a", "b.txt": b"b"}),
+        ("completed", "codon completed · a.txt +1 −1", {"a.txt": b"c", "b.txt": b"b"}),
     ]
+    assert {each.label for each in records} == {None}
 
 
 async def test_before_a_tool_nothing_is_taken_that_there_is_already(tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ async def test_what_a_person_did_meanwhile_is_saved_before_a_tool_can_overwrite_
         await idle(client)
         page = await client.list_checkpoints()
 
-    (before,) = [record for record in page.checkpoints if record.label == "before Write"]
+    (before,) = [record for record in page.checkpoints if record.summary == "a.txt +1 −1"]
     assert GitWitness(execution).files(before.sha) == {"a.txt": b"a person's"}
     assert tree(execution / "agentRoot") == {"a.txt": b"agent again"}
 
@@ -106,7 +107,7 @@ async def test_a_tool_that_only_reads_needs_no_checkpoint(tmp_path: Path) -> Non
         asking("one", writes("a.txt", "a"), {"ask": {"tool": "Read"}}, {"ask": {"tool": "Edit"}}),
     )
     _, records = await all_taken(tmp_path, hank, "--safe-points", "before-tool")
-    assert [each.label for each in records if each.kind == "tool"] == ["before Edit"]
+    assert [each.summary for each in records if each.kind == "tool"] == ["Write a.txt +1"]
 
 
 # --- on and off -----------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ EVERY_POINT = asking("one", writes("a.txt", "a"), {"ask": {"tool": "Edit"}}, rig
         ("none", []),
         ("rig-setup", ["rig-setup"]),
         ("tool", ["tool"]),
-        ("before-tool", ["tool:before Write", "tool:before Edit"]),
+        ("before-tool", ["tool", "tool"]),
         ("turn", ["turn"]),
         ("rig-setup, tool", ["rig-setup", "tool"]),
     ],
@@ -140,8 +141,7 @@ async def test_each_safe_point_is_on_or_off_by_setting(
     env = {"HANKWEAVE_RUNTIME_SAFE_POINTS": points} if how == "environment" else {}
     git, records = await all_taken(tmp_path, hank, *options, **env)
     unasked = [each for each in records if each.kind in ("rig-setup", "tool", "turn")]
-    named = [each.kind if each.label is None else f"{each.kind}:{each.label}" for each in unasked]
-    assert named == expected
+    assert [each.kind for each in unasked] == expected
     (end,) = [each for each in records if each.kind == "completed"]
     assert git.files(end.sha) == {"a.txt": b"a", "rig.txt": b"rig\n"}
     (told_of_rig,) = told(git.execution, RigSetupCompleted)

@@ -80,7 +80,6 @@ async def saves_a_persons_edits(
     assert {"a.txt": b"of a person\n"} in [files for _, files in found]
     before = [record for record, files in found if files == {"a.txt": b"of a person again\n"}]
     assert [record.kind for record in before] == ["tool"]
-    assert (before[0].label or "").startswith("before ")
     assert grounds.endpoint.script.is_done
     assert violations(grounds.execution, Told()) == []
 

@@ -56,7 +56,7 @@ async def test_without_a_server_the_files_answer_the_same(tmp_path: Path) -> Non
 
     counts = [len(words.stdout.splitlines()) for words, _ in without]
     assert counts == [5, 4, 2, 0, 5]
-    assert "[pinned: the good one]" in without[0][0].stdout
+    assert "the good one  [pinned]" in without[0][0].stdout
 
 
 def test_what_is_no_run_or_no_kind_is_said(tmp_path: Path) -> None:

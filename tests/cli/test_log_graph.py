@@ -95,7 +95,7 @@ async def test_the_lines_are_those_of_the_repository(tmp_path: Path) -> None:
     (now,) = [line for line in lines if "← now" in line]
     assert shas([now]) == [git.run("rev-parse", "--short=12", "HEAD").strip()]
     (pinned,) = [line for line in lines if past.manual[0][:12] in line]
-    assert "[the good one]" in pinned
+    assert "the good one  [pinned]" in pinned
     (branched,) = [line for line in lines if past.manual[1][:12] in line]
     assert f"(branched to {made.execution_path})" in branched
     assert sum("begins after a rollback" in line for line in lines) >= 1

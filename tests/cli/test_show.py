@@ -127,11 +127,11 @@ async def test_with_a_server_and_without_the_answers_are_the_same(tmp_path: Path
         ]
         with_server = [await shell(*question) for question in questions]
 
-    assert b"pinned: before I forget" in with_server[-1]
+    assert b"before I forget  [pinned]" in with_server[-1]
     before = everything(shell.execution)
     with_files = [shell.run(*question).stdout for question in questions]
     assert with_files[:-1] == with_server[:-1]
-    assert b"pinned: before I forget" in with_files[-1]
+    assert b"before I forget  [pinned]" in with_files[-1]
     assert everything(shell.execution) == before
 
 
@@ -183,7 +183,9 @@ async def test_a_diff_is_gits(left: Shell) -> None:
     theirs = left.git.run("diff", one, two, "--", "notes/a.txt")
     assert patch.split("@@")[1:] == theirs.split("@@")[1:]
     stat = (await left("diff", one, two, "--stat")).decode().splitlines()
-    assert [line.split()[:2] for line in stat[:-1]] == [
+    assert stat[0].startswith(f"from  {one[:12]}  codon completed")
+    assert stat[1].startswith(f"to    {two[:12]}  codon completed")
+    assert [line.split()[:2] for line in stat[2:-1]] == [
         ["A", "b.txt"],
         ["A", "bin"],
         ["M", "notes/a.txt"],

@@ -76,7 +76,7 @@ async def test_a_pin_is_set_shown_and_removed(tmp_path: Path) -> None:
         assert done.stdout == f"{sha[:12]} is pinned as 'the good one'\n"
         listed = (await aside("checkpoints", *here)).stdout
         (line,) = [line for line in listed.splitlines() if line.startswith(sha[:12])]
-        assert line.endswith("[pinned: the good one]")
+        assert line.endswith("  the good one  [pinned]")
         await aside("gc", "--yes", *here, "--max-count", "0")
         assert sha in await past.known()
         assert (await aside("pin", sha, *here, "--remove")).stdout == f"{sha[:12]} is not pinned\n"

@@ -87,6 +87,7 @@ def _listed(record: CheckpointRecord) -> ListedCheckpoint:
         status=record.coordinate.codon_state,
         timestamp=record.timestamp,
         label=record.label,
+        summary=record.summary,
         partial=record.partial,
         coordinate=record.coordinate,
     )

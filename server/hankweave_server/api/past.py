@@ -54,6 +54,7 @@ from hankweave_server.api.lookup import (
     the_path,
 )
 from hankweave_server.checkpoints.model import ContentRange, FileDiff
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.ledger.moments import Moment
 from hankweave_server.worktree.names import shown
 
@@ -133,6 +134,8 @@ class Diffs:
         return DiffPage(
             from_sha=sides.old.sha,
             to_sha=None if sides.new is None else sides.new.sha,
+            from_title=title_of(sides.old),
+            to_title=None if sides.new is None else title_of(sides.new),
             files=files,
             stats=found.stats,
             cursor=following,

@@ -18,13 +18,14 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hankweave_protocol.ids import Sha, branch_of
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.detach import QUARANTINE, set_aside
+from hankweave_server.checkpoints.diff import Extents, extent_of
 from hankweave_server.checkpoints.file_reader import (
     CapturedFile,
     FileReader,
@@ -36,11 +37,11 @@ from hankweave_server.checkpoints.merge import TreeMerge
 from hankweave_server.checkpoints.model import (
     CAPTURED_ANYWAY,
     REASONS_THAT_LOSE_CONTENT,
-    ChangeKind,
     CheckpointMade,
     CheckpointRequest,
     Skipped,
     WorkTreeChange,
+    kind_of_change,
 )
 from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
@@ -86,26 +87,29 @@ def read_all(
     staging: ObjectStaging,
     size_limit: int | None,
     digests: Digests | None = None,
+    extents: Extents | None = None,
 ) -> Iterator[Seen]:
     """Read the files in turn, store their content, and yield what was at each path.
 
     `digests` receives the digests of files that are read at once; those of large ones are left out.
+    `extents` notes the content of few files.
     Raises StoreFailed when content cannot be stored, OSError for errors of the work tree's disk.
     """
     if len(files) <= FEW:
-        few = _DigestingReader(descent, staging, size_limit, digests)
+        sink = staging if extents is None else _NotingSink(staging, extents)
+        few = _DigestingReader(descent, sink, size_limit, digests)
         for file in files:
             yield file, few.read(file.path)
 
         return
 
     with ThreadPoolExecutor(THREADS, "checkpoint") as pool:
-        sink = _Deflating(staging, pool)
-        reader = _DigestingReader(descent, sink, size_limit, digests)
+        deflating = _Deflating(staging, pool)
+        reader = _DigestingReader(descent, deflating, size_limit, digests)
         for file in files:
             yield file, reader.read(file.path)
 
-        sink.finish()
+        deflating.finish()
 
 
 class _DigestingReader:
@@ -132,6 +136,25 @@ class _DigestingReader:
     def blob(self, data: bytes) -> bytes:
         self._digest = hashlib.sha256(data).hexdigest()
         return self._sink.blob(data)
+
+    def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
+        return self._sink.streamed_blob(descriptor, size)
+
+    def withdraw(self, digest: bytes) -> None:
+        self._sink.withdraw(digest)
+
+
+class _NotingSink:
+    """A sink that notes small contents for the summary of the checkpoint."""
+
+    def __init__(self, sink: Sink, extents: Extents) -> None:
+        self._sink = sink
+        self._extents = extents
+
+    def blob(self, data: bytes) -> bytes:
+        digest = self._sink.blob(data)
+        self._extents.note(digest, data)
+        return digest
 
     def streamed_blob(self, descriptor: int, size: int) -> bytes | None:
         return self._sink.streamed_blob(descriptor, size)
@@ -213,7 +236,7 @@ class Capture:
     """Sizes of the unstable files."""
     digests: Digests | None = None
     is_reported: bool = False
-    """True if its changes were reported, so that nobody needs the changes against the parent."""
+    """True if its changes were reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +269,7 @@ class Recording:
         self._memory = memory
         self._size_limit = size_limit
         self._outline: _Outline | None = None
+        self._extents = Extents(repo)
 
     def capture(
         self,
@@ -292,7 +316,9 @@ class Recording:
         try:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             manifest = self._outlined(skipped).manifest
-            commit, notes = self._write_commit(request, parent, tree, manifest, staging)
+            changed = self._changes(parent)
+            summary = self._summary(request, changed)
+            commit, notes = self._write_commit(request, parent, tree, manifest, summary, staging)
             made = CheckpointMade(
                 sha=commit,
                 tree=Sha(tree.hex()),
@@ -300,7 +326,8 @@ class Recording:
                 skipped=tuple(skipped),
                 partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
                 files=self._outlined(skipped).files,
-                changed=(),
+                changed=tuple(_described(each, capture.sizes) for each in changed),
+                summary=summary,
             )
             meter.begin("flushing", "files")
             files = []
@@ -314,9 +341,8 @@ class Recording:
             staging.abandon()
             raise
 
-        changed = () if capture.is_reported else self._changes(parent, capture.sizes)
         self._memory.is_recorded(commit, tree)
-        return replace(made, changed=changed)
+        return made
 
     def commit_merge(self, request: CheckpointRequest, merged: TreeMerge) -> CheckpointMade:
         """Make a checkpoint of a merge, beside the branches; its parent is the checkpoint `ours`.
@@ -325,17 +351,23 @@ class Recording:
         of the other repository cannot be read, and as `ShadowRepo.publish`.
         """
         assert merged.manifest is not None, "a merge with conflicts has no result"
+        changes = tuple(_changes_of(merged))
+        summary = None
+        if request.summarized is not None:
+            summary = request.summarized(extent_of([(each.path, each.kind) for each in changes]))
+
         staging = self._repo.staging()
         try:
             tree = merged.store(staging)
-            commit, notes = self._write_commit(request, merged.ours, tree, merged.manifest, staging)
+            commit, notes = self._write_commit(
+                request, merged.ours, tree, merged.manifest, summary, staging
+            )
             moves = {SAFETY + commit: str(commit)}
             self._repo.publish(staging, moves if notes is None else {NOTES_REF: notes, **moves})
         except BaseException:
             staging.abandon()
             raise
 
-        changes = tuple(_changes_of(merged))
         kinds = [change.kind for change in changes]
         return CheckpointMade(
             sha=commit,
@@ -347,6 +379,7 @@ class Recording:
             ),
             files=self._files_in(merged.our_tree) + kinds.count("created") - kinds.count("deleted"),
             changed=changes,
+            summary=summary,
         )
 
     def _files_in(self, tree: bytes) -> int:
@@ -370,7 +403,12 @@ class Recording:
         memory, skipped, sizes = self._memory, capture.skipped, capture.sizes
         with memory.descent.fresh() as descent:
             for file, seen in read_all(
-                pending, descent, capture.staging, self._size_limit, capture.digests
+                pending,
+                descent,
+                capture.staging,
+                self._size_limit,
+                capture.digests,
+                self._extents,
             ):
                 match seen:
                     case CapturedFile(digest, git_mode, signature, permissions, size) as found:
@@ -488,11 +526,12 @@ class Recording:
         parent: Sha | None,
         tree: bytes,
         manifest: manifests.Manifest,
+        summary: str | None,
         staging: ObjectStaging,
     ) -> tuple[Sha, Sha | None]:
         """Write commit and manifest; return the commit, and the notes tree if there is a note."""
         parents = () if parent is None else (parent,)
-        message = commit_message.written(request)
+        message = commit_message.written(request, summary)
         body = commit_message.commit_object(tree, parents, request.timestamp, message)
         commit = Sha(staging.add("commit", body).hex())
         if manifest.is_plain:
@@ -530,26 +569,25 @@ class Recording:
         assert top is not None, "there is a note to add"
         return Sha(top.hex())
 
-    def _changes(
-        self, parent: Sha | None, sizes: Mapping[bytes, int]
-    ) -> tuple[WorkTreeChange, ...]:
-        """Compare the stat index with the parent; unreadable parts of the parent count as absent.
+    def _summary(self, request: CheckpointRequest, changed: Sequence[Difference]) -> str | None:
+        return None if request.summarized is None else request.summarized(self._extents.of(changed))
 
-        A file's size is in its stat data, except for unstable files, whose sizes are passed.
-        """
-
-        def described(difference: Difference) -> WorkTreeChange:
-            path, before, after, signature = difference
-            size = signature.size if after and signature else sizes.get(path, 0)
-            return WorkTreeChange(path, kind_of_change(before, after), size)
-
+    def _changes(self, parent: Sha | None) -> list[Difference]:
+        """Compare the stat index with the parent; what is unreadable there counts as absent."""
         table, read = self._memory.table, self._repo.recent_tree
         try:
             commit = None if parent is None else self._repo.commit(parent)
             before = None if commit is None else bytes.fromhex(commit.tree)
-            return tuple(map(described, changes(table, read, before)))
+            return list(changes(table, read, before))
         except (KeyError, ValueError):
-            return tuple(map(described, changes(table, read, None)))
+            return list(changes(table, read, None))
+
+
+def _described(difference: Difference, sizes: Mapping[bytes, int]) -> WorkTreeChange:
+    """Describe a change; `sizes` are those of unstable files, which have no stat data."""
+    path, before, after, signature = difference
+    size = signature.size if after and signature else sizes.get(path, 0)
+    return WorkTreeChange(path, kind_of_change(before, after), size)
 
 
 def _is_of_a_database(file: TrackedFile) -> bool:
@@ -564,13 +602,6 @@ def _changes_of(merged: TreeMerge) -> Iterator[WorkTreeChange]:
             kind = kind_of_change(each.ours, each.result)
             size = 0 if each.result is None else merged.objects.size(each.result[1])
             yield WorkTreeChange(each.path, kind, size)
-
-
-def kind_of_change(old: tuple[int, bytes] | None, new: tuple[int, bytes] | None) -> ChangeKind:
-    if old is None:
-        return "created"
-
-    return "deleted" if new is None else "modified"
 
 
 class PendingChanges:

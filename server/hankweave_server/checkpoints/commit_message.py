@@ -27,7 +27,7 @@ class NotACheckpoint(ValueError):
     """A commit whose message is not that of a checkpoint."""
 
 
-def written(request: CheckpointRequest) -> bytes:
+def written(request: CheckpointRequest, summary: str | None = None) -> bytes:
     """Return the message of a checkpoint."""
     codon = _one_line(request.codon_id or NO_CODON)
     name = _one_line(request.codon_name)
@@ -52,6 +52,9 @@ def written(request: CheckpointRequest) -> bytes:
 
     if request.label is not None:
         trailers.append(f"Label: {_one_line(request.label)}")
+
+    if summary is not None:
+        trailers.append(f"Summary: {_one_line(summary)}")
 
     subject = f"{request.kind}:{codon} [run:{_one_line(request.run_id)}] {name}".rstrip()
     return "\n".join([subject, "", *body, "", *trailers, ""]).encode("utf-8", "replace")
@@ -102,6 +105,7 @@ def read_back(
         memory_epoch=_number(values.get("Memory-Epoch")) or 0,
         label=values.get("Label"),
         codon_state=values.get("Codon-State"),
+        summary=values.get("Summary"),
     )
 
 

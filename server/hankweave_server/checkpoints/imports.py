@@ -84,7 +84,7 @@ def import_checkpoint(
             tree = bytes.fromhex(commit.tree)
             copied = _copy_tree(source, tree, known, repo, staging.add)
             body = commit_message.commit_object(
-                tree, (parent,), request.timestamp, commit_message.written(request)
+                tree, (parent,), request.timestamp, commit_message.written(request, facts.summary)
             )
             sha = Sha(staging.add("commit", body).hex())
             moves: dict[str, str] = {}
@@ -106,6 +106,7 @@ def import_checkpoint(
         partial=any(item.reason in REASONS_THAT_LOSE_CONTENT for item in skipped),
         files=copied,
         changed=(),
+        summary=facts.summary,
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from hankweave_protocol.ids import CodonId, RunId, Sha
+from hankweave_server.domain.checkpoints.titles import Extent
 from hankweave_server.worktree.open_files import OpenFiles
 
 L = TypeVar("L", bound="PathEntry | Skipped | LostAttributes")
@@ -61,6 +62,8 @@ class CheckpointRequest:
 
     They come before `event_seq`, or are its own line. Needs a write-ahead log.
     """
+    summarized: Callable[[Extent], str] | None = None
+    """Return the summary of what has changed since the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,13 @@ class WorkTreeChange:
     """Present size in bytes; 0 for a deleted file."""
 
 
+def kind_of_change(old: tuple[int, bytes] | None, new: tuple[int, bytes] | None) -> ChangeKind:
+    if old is None:
+        return "created"
+
+    return "deleted" if new is None else "modified"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointMade:
     sha: Sha
@@ -102,6 +112,7 @@ class CheckpointMade:
     files: int
     changed: tuple[WorkTreeChange, ...]
     """Changes against the parent commit."""
+    summary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
-from hankweave_server.cli.output.text import precise_moment
+from hankweave_server.cli.output.text import precise_moment, title_text
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
@@ -104,8 +104,8 @@ def line_of_checkpoint(record: CheckpointRecord) -> str:
     codon = record.coordinate.codon_id or "-"
     when = precise_moment(record.timestamp)
     what = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {when}"
-    pin = f"  [pinned{f': {record.name}' if record.name else ''}]" if record.pinned else ""
-    return one_line(f"{what}  {record.codon_name}{pin}")
+    pin = "  [pinned]" if record.pinned else ""
+    return f"{one_line(what)}  {title_text(record)}{pin}"
 
 
 @click.command()

@@ -172,6 +172,7 @@ def diff(
     elif patch:
         pictures.print_patches(page)
     else:
+        pictures.draw_sides(page)
         pictures.draw_stat(page)
 
 

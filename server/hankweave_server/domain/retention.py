@@ -312,3 +312,4 @@ class CommitFacts:
     codon_state: str | None = None
     """The codon's status at that moment; None also in commits of the first version."""
     message_id: str | None = None
+    summary: str | None = None

@@ -28,6 +28,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.execution_thread import (
     ThreadEntry,
     beginnings,
@@ -453,4 +454,5 @@ def _types_of(codon: CodonExecution, known: Checkpoints) -> list[str]:
 
 
 def _described(record: CheckpointRecord) -> str:
-    return f"{record.sha[:12]} {record.kind}:{record.coordinate.codon_id or '-'}"
+    of = f"{record.kind}:{record.coordinate.codon_id or '-'}"
+    return f"{record.sha[:12]} {of} ({title_of(record)})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from hankweave_server.checkpoints.store import (
     SessionPlaces,
 )
 from hankweave_server.clock import Clock
+from hankweave_server.domain.checkpoints.titles import Extent, summary_of
 from hankweave_server.domain.execution_thread import session_of
 from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.execution.maintenance.progress import ProgressWatch
@@ -140,6 +141,7 @@ class Checkpointer(CheckpointStore):
         patterns: Iterable[str],
         message_id: str | None = None,
         label: str | None = None,
+        tools: Sequence[str] = (),
         before: RestorePlan | None = None,
         duration_ms: int | None = None,
         causes: tuple[int | str, ...] = (),
@@ -152,8 +154,10 @@ class Checkpointer(CheckpointStore):
         All earlier decisions become durable before it or with it. If the disk is full, it waits for
         space, or raises InsufficientSpace. With `intent_of`, the intent of a restore is durable
         with the commit, and the journal line comes with what the caller records next. `report`
-        queues events about what changed since the last report; they precede the checkpoint.
+        queues events about what changed since the last report; they precede the checkpoint. `tools`
+        are those whose calls have changed files, for the summary.
         """
+        label = None if label is None else self.clean(label)
         event_seq, tail = await self._position(insists=waits_for_room)
         request = CheckpointRequest(
             kind=kind,
@@ -167,12 +171,13 @@ class Checkpointer(CheckpointStore):
             session_id=None if codon is None else session_of(codon),
             message_id=message_id,
             memory_epoch=0,
-            label=None if label is None else self.clean(label),
+            label=label,
             patterns=tuple(patterns),
             before=before,
             open_files=self._open_files,
             codon_state=STATE_OF_KIND.get(kind, _status_of(codon)),
             journal_tail=tail,
+            summarized=functools.partial(self._summarized, kind, label, tools),
         )
         reporting = None
         if report is not None:
@@ -254,6 +259,7 @@ class Checkpointer(CheckpointStore):
     ) -> MergeOutcome:
         """Merge `theirs` into `ours`, and record the result; raises as `merged`."""
         event_seq = await self._ledger.catch_up(insists=False)
+        label = self.clean(label)
         request = CheckpointRequest(
             kind=kind,
             codon_id=ours.coordinate.codon_id,
@@ -266,9 +272,10 @@ class Checkpointer(CheckpointStore):
             session_id=None if ours.conversation is None else ours.conversation.session_id,
             message_id=None,
             memory_epoch=ours.coordinate.memory_epoch,
-            label=self.clean(label),
+            label=label,
             patterns=(),
             codon_state=ours.coordinate.codon_state,
+            summarized=functools.partial(self._summarized, kind, label, ()),
         )
         outcome = await self.merged(
             origin,
@@ -288,6 +295,14 @@ class Checkpointer(CheckpointStore):
             )
 
         return outcome
+
+    def _summarized(
+        self, kind: CheckpointKind, label: str | None, tools: Sequence[str], extent: Extent
+    ) -> str:
+        """Return a summary without secrets; it shortens names, so these are removed first."""
+        path = None if extent.path is None else self.clean(extent.path)
+        names = tuple(map(self.clean, tools))
+        return summary_of(kind, replace(extent, path=path), label=label, tools=names)
 
     async def _report_first(
         self,

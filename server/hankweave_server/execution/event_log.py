@@ -23,6 +23,7 @@ from hankweave_protocol.codec import decode_transition_body
 from hankweave_protocol.events import Event, EventData, FilesChanged, FileUpdated, TransitionBody
 from hankweave_protocol.records import CheckpointRecord, RollbackReport
 from hankweave_server.clock import Clock
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.ledger.batch import Published
 from hankweave_server.logs import FILES
 from hankweave_server.paths import Layout
@@ -89,9 +90,8 @@ def _of_transition(body: TransitionBody) -> LogLine:
 
 def _checkpoint(made: CheckpointRecord) -> LogLine:
     of = made.coordinate.codon_id or made.coordinate.run_id
-    label = f" ({made.label})" if made.label else ""
-    text = f"Checkpoint created: {made.kind}:{of} {made.sha[:12]}{label}"
-    return _debug(text) if made.kind in _STEPS and not label else _info(text)
+    text = f"Checkpoint created: {made.kind}:{of} {made.sha[:12]} ({title_of(made)})"
+    return _debug(text) if made.kind in _STEPS and not made.label else _info(text)
 
 
 def _of_codon(data: EventData) -> LogLine | None:

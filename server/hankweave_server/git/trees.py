@@ -111,9 +111,11 @@ def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[
     Trees of the stat index are never read: their entries are in memory. Raises KeyError when a
     differing tree cannot be read.
     """
-    waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = [
-        (b"", _as_folder(before), _as_folder(table.top.tree), table.top)
-    ]
+    tops = _as_folder(before), _as_folder(table.top.tree)
+    waiting: list[tuple[bytes, Entry | None, Entry | None, Folder | int | None]] = []
+    if tops[0] != tops[1]:
+        waiting.append((b"", *tops, table.top))
+
     while waiting:
         path, old, new, there = waiting.pop()
         if FOLDER not in (old and old.mode, new and new.mode):

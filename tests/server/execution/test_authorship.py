@@ -118,6 +118,24 @@ def test_of_two_calls_the_one_that_asks_begins() -> None:
     assert calls.reach == B
 
 
+def test_the_tools_since_a_scan_are_those_that_have_begun() -> None:
+    """A change is never told to be of a call that still waits, or of one before the last scan."""
+    calls = waiting()
+    calls.called("1", "Write", {}, A)
+    calls.called("2", "Bash", {}, ANYTHING)
+    assert calls.tools == ()
+    calls.asked("Bash", ANYTHING)
+    assert calls.tools == ("Bash",)
+    calls.asked("Write", A)
+    calls.returned("1")
+    assert calls.tools == ("Write", "Bash")
+    calls.scans()
+    assert calls.tools == ("Bash",)
+    calls.returned("2")
+    calls.scans()
+    assert calls.tools == ()
+
+
 def test_a_call_may_ask_before_it_is_reported() -> None:
     """Hooks come on another channel than messages; a call counts once."""
     calls = waiting()

@@ -26,7 +26,7 @@ from hankweave_server.cli.live.keys import (
     Watching,
 )
 from hankweave_server.cli.live.model import LiveState, StepRow
-from hankweave_server.cli.output.text import clock, costs_text
+from hankweave_server.cli.output.text import clock, costs_text, title_text
 from hankweave_server.plain_text import counted, one_line
 
 
@@ -200,9 +200,9 @@ def _choices(mode: Choosing) -> Iterator[StyledText]:
 
 def _line_of(record: CheckpointRecord) -> str:
     codon = record.coordinate.codon_id or "-"
-    pin = f"  [{record.name or 'pinned'}]" if record.pinned else ""
+    pin = "  [pinned]" if record.pinned else ""
     told = f"{record.sha[:12]}  {clock(record.timestamp)}  {record.kind:<10} {codon}{pin}"
-    return one_line(f"{told}  {record.label or record.codon_name}")
+    return f"{one_line(told)}  {title_text(record)}"
 
 
 def _connection(sight: Sight, is_connected: bool) -> StyledText:

@@ -29,6 +29,7 @@ from hankweave_protocol.replies import DiffPage, FileDifference, FileRange, Past
 from hankweave_protocol.state import State
 from hankweave_server import __version__
 from hankweave_server.cli.mcp.daemon import DaemonProxy, one_line
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.lifecycle import status_of
 
@@ -47,6 +48,7 @@ class Checkpoint(BaseModel):
 
     sha: str
     kind: str = Field(description="initial, rig-setup, completed, error, tool, turn, manual, …")
+    title: str = Field(description="What it holds, as: Edit notes.md +12 −3")
     label: str | None = None
     codon: str | None = Field(None, description="The pipeline step that it belongs to.")
     timestamp: str
@@ -58,6 +60,7 @@ class Checkpoint(BaseModel):
         return cls(
             sha=record.sha,
             kind=record.kind,
+            title=one_line(title_of(record), LONGEST_TEXT),
             label=record.label,
             codon=record.coordinate.codon_id,
             timestamp=record.timestamp,
@@ -86,7 +89,9 @@ class Differences(BaseModel):
     """The differences between two moments."""
 
     from_sha: str
+    from_title: str | None = None
     to_sha: str | None = Field(description="Null: the working directory as it is now.")
+    to_title: str | None = None
     files: list[FileChange]
     files_in_all: int
     lines_added: int
@@ -97,7 +102,9 @@ class Differences(BaseModel):
     def of(cls, page: DiffPage, *, patch: bool) -> Differences:
         return cls(
             from_sha=page.from_sha,
+            from_title=page.from_title,
             to_sha=page.to_sha,
+            to_title=page.to_title,
             files=list(_changes(page.files, patch=patch)),
             files_in_all=page.stats.files,
             lines_added=page.stats.added,
@@ -206,6 +213,7 @@ class RolledBack(BaseModel):
     """The restored files. Read them again before you rely on what you remember of them."""
 
     to_sha: str
+    to_title: str | None = None
     safety_sha: str | None = Field(description="The checkpoint of the state before the rollback.")
     updated: Files
     added: Files
@@ -222,6 +230,7 @@ class RolledBack(BaseModel):
         counts = report.counts
         return cls(
             to_sha=report.target.checkpoint_sha,
+            to_title=report.target_title,
             safety_sha=None if report.safety is None else report.safety.checkpoint_sha,
             updated=Files.of(report.updated, counts.updated),
             added=Files.of(report.added, counts.added),

@@ -259,7 +259,8 @@ def _rolled_back(what: str, report: RollbackReport | None) -> EventLine:
     if report is None:
         return EventLine(what)
 
-    text = f"{what}: {_counts(report)}"
+    to = "" if report.target_title is None else f" to {report.target_title}"
+    text = f"{what}{to}: {_counts(report)}"
     if not report.cannot_restore:
         return EventLine(text)
 

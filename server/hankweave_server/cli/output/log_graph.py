@@ -20,7 +20,7 @@ from rich.text import Text
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
-from hankweave_server.cli.output.text import PIPE_WIDTH, clock, moment
+from hankweave_server.cli.output.text import PIPE_WIDTH, clock, moment, title_text
 from hankweave_server.cli.show import OutputLines, lines_of
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK, RunLine
 from hankweave_server.plain_text import one_line
@@ -300,9 +300,9 @@ def _told(node: GraphNode, branches: Mapping[Sha, list[str]], width: int, *, fan
         when = moment if width >= _DATE_FROM else clock
         text.append(f"  {when(record.timestamp)}", "dim")
 
-    text.append(f"  {one_line(record.label or record.codon_name)}", "" if node.on_thread else "dim")
+    text.append(f"  {title_text(record)}", "" if node.on_thread else "dim")
     if record.pinned:
-        text.append(f"  [{'pinned' if record.name is None else one_line(record.name)}]", "magenta")
+        text.append("  [pinned]", "magenta")
 
     for told, style in _of_runs(node):
         text.append(f"  {told}", style)

@@ -19,7 +19,7 @@ from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.checkpoints import line_of_checkpoint
-from hankweave_server.cli.output.text import console, size_text
+from hankweave_server.cli.output.text import console, encodable, size_text
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, TimelineStep, tree_of
 from hankweave_server.plain_text import counted, harmless, printable
@@ -61,6 +61,12 @@ _LETTERS = {"created": ("A", "green"), "modified": ("M", "yellow"), "deleted": (
 
 
 # --- differences ----------------------------------------------------------------------------------
+
+
+def draw_sides(page: DiffPage) -> None:
+    click.echo(f"from  {page.from_sha[:12]}  {encodable(page.from_title or '')}".rstrip())
+    to = "the work tree" if page.to_sha is None else page.to_sha[:12]
+    click.echo(f"to    {to}  {encodable(page.to_title or '')}".rstrip())
 
 
 def draw_stat(page: DiffPage) -> None:

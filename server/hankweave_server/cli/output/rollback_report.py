@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
-from hankweave_server.cli.output.text import money_and_time, say, size_text
+from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
 from hankweave_server.plain_text import acted_on, counted, one_line, printable
 
@@ -21,7 +21,8 @@ def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
     """Print the report of a rollback, or of a preview if `foreseen`."""
     at = report.target
     of = f" of {printable(at.codon_id)}" if at.codon_id else ""
-    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}", "bold")
+    called = "" if report.target_title is None else f": {encodable(report.target_title)}"
+    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}{called}", "bold")
     if report.note is not None:
         click.echo(printable(report.note))
 

@@ -17,11 +17,13 @@ import click
 
 from hankweave_protocol import instants
 from hankweave_protocol.errors import ErrorCode
-from hankweave_server.plain_text import counted
+from hankweave_server.domain.checkpoints.titles import title_of
+from hankweave_server.plain_text import counted, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hankweave_protocol.records import CheckpointRecord
     from hankweave_protocol.replies import ConfinementStatus
     from hankweave_server.domain.budget.spending import Costs
     from hankweave_server.domain.reports.eta import Eta
@@ -53,6 +55,26 @@ def say(text: str, style: str = "") -> None:
         console().print(Text(text, style), soft_wrap=True)
     else:
         click.echo(text)
+
+
+def title_text(record: CheckpointRecord) -> str:
+    """Return the title of a checkpoint as `encodable` does."""
+    return encodable(title_of(record))
+
+
+def encodable(title: str) -> str:
+    """Return a title on one line, in signs that stdout can encode and a terminal may get."""
+    text, encoding = one_line(title), sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.translate(_PLAIN_SIGNS)
+        return plain.encode(encoding, "backslashreplace").decode(encoding)
+
+    return text
+
+
+_PLAIN_SIGNS = str.maketrans({"−": "-", "·": ":", "…": "..."})
 
 
 def complain(message: str, hint: str | None = None, code: str | None = None) -> None:

@@ -458,7 +458,7 @@ def _checkpoints(found: ExecutionReport, linked: Linked) -> Section:
             moment(each.timestamp),
             each.kind,
             each.codon_id or "",
-            each.label or "",
+            each.title,
             "incomplete" if each.partial else "",
         )
         for each in found.checkpoints
@@ -467,7 +467,7 @@ def _checkpoints(found: ExecutionReport, linked: Linked) -> Section:
     counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
     all_kept = command("checkpoints", Path(found.execution))
     note = f"In all: {counts}. {all_kept} lists those that are kept." if counts else ""
-    columns = ("checkpoint", "when", "kind", "codon", "label", "remark")
+    columns = ("checkpoint", "when", "kind", "codon", "title", "remark")
     return Section("Checkpoints", Table(columns, rows), note)
 
 

@@ -15,8 +15,10 @@ import msgspec
 
 from hankweave_protocol.ids import Sha
 from hankweave_server.cli.output.text import moment
+from hankweave_server.domain.checkpoints.titles import title
 from hankweave_server.errors import Stop
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -52,6 +54,8 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
     kind: str
     timestamp: str
     coordinate: _Coordinate
+    label: str | None = None
+    summary: str | None = None
 
 
 class _Created(msgspec.Struct):
@@ -86,7 +90,7 @@ def runs(context: click.Context, _parameter: click.Parameter, typed: str) -> lis
 def checkpoints(
     context: click.Context, _parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """Complete the newest checkpoints, with kind, codon and time; older ones are not offered."""
+    """Complete the newest checkpoints, with kind, codon, time and title, but no older ones."""
     return _items(_newest(_tail_of(context)), typed)
 
 
@@ -148,8 +152,10 @@ def _newest(lines: list[bytes]) -> Iterator[tuple[str, str]]:
             continue  # The first line of the tail may be incomplete.
 
         if made is not None:
-            codon = made.coordinate.codon_id or "-"
-            yield made.sha[:SHOWN], f"{made.kind} {codon} {moment(made.timestamp)}"
+            codon = made.coordinate.codon_id
+            called = title(made.kind, codon, label=made.label, summary=made.summary)
+            told = f"{made.kind} {codon or '-'} {moment(made.timestamp)}"
+            yield made.sha[:SHOWN], f"{told} {one_line(called)}"
 
 
 def _created(line: bytes) -> _Checkpoint | None:

@@ -111,6 +111,7 @@ class ReportedCheckpoint(ReportedMoment, kw_only=True, omit_defaults=False):
     sha: Sha
     kind: CheckpointKind
     label: str | None
+    title: str
     partial: bool
 
 

@@ -18,6 +18,7 @@ from hankweave_protocol.events import Event, EventData
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointRecord, RollbackReport, TouchedFile
 from hankweave_protocol.shapes import Value
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.reports.rows import (
     Author,
@@ -178,6 +179,7 @@ class EventSummary:
                     sha=made.sha,
                     kind=made.kind,
                     label=made.label,
+                    title=title_of(made),
                     partial=made.partial,
                 )
             )

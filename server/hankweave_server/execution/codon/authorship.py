@@ -129,6 +129,7 @@ class AgentCalls:
         self._lasting = NOTHING
         self._ended = NOTHING
         """The reach of the calls that ended since the last scan."""
+        self._ended_tools: list[str] = []
         self._credited: set[bytes] = set()
         """Paths that were credited to people and may turn out to be the agent's."""
         self._newly_credited: set[bytes] = set()
@@ -147,6 +148,12 @@ class AgentCalls:
 
         return reach
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools whose calls may have changed files since the last scan, in order."""
+        begun = (call for call in (*self._open.values(), *self._asked_ahead) if call.has_begun)
+        return (*self._ended_tools, *(call.tool for call in begun))
+
     def spoke(self) -> None:
         """Note a message of the model: a program that prints such messages reports its calls."""
         self._reports_calls = True
@@ -158,6 +165,7 @@ class AgentCalls:
     def scans(self) -> Reach:
         """Note that a scan begins, and return what the agent may have changed until now."""
         reach, self._ended = self.reach, NOTHING
+        self._ended_tools.clear()
         return reach
 
     def credit(self, paths: Iterable[bytes]) -> None:
@@ -226,6 +234,7 @@ class AgentCalls:
             return frozenset()
 
         self._ended |= call.reach
+        self._ended_tools.append(call.tool)
         if call.has_begun:
             return frozenset()
 

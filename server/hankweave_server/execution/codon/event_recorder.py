@@ -230,6 +230,8 @@ class EventRecorder:
         """The call that caused the last scan ahead of a tool."""
         self._is_unsaved = False
         """Files changed since the last checkpoint of this codon."""
+        self._tools: dict[str, None] = {}
+        """The tools whose calls changed them, in order."""
         self._has_changed = False
         """Files changed since the last checkpoint of its steps."""
         self._fruitless_looks = 0
@@ -355,6 +357,7 @@ class EventRecorder:
         self, source: FileSource, first: tuple[Entry, ...] = (), *, is_frequent: bool = False
     ) -> News:
         calls = self._calls
+        tools = calls.tools
         before = calls.scans() | Reach(paths=self._written_by_sentinels())
 
         async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
@@ -371,6 +374,9 @@ class EventRecorder:
             is_frequent=is_frequent,
         )
         calls.credit(news.people)
+        if news.agents:
+            self._tools |= dict.fromkeys(tools)
+
         self._scanned_ticks = ticks_now()
         return news
 
@@ -408,9 +414,15 @@ class EventRecorder:
             self._is_tree_told, self._tree_told_at = True, now
             await self._post(await picture(self._ctx))
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools whose calls have changed files since the last checkpoint."""
+        return tuple(self._tools)
+
     def has_saved(self) -> None:
         """Note that a checkpoint holds everything recorded until now."""
         self._is_unsaved = False
+        self._tools.clear()
 
     def has_unsaved(self) -> None:
         """Note changes that no checkpoint holds: the agent must not overwrite them unsaved."""
@@ -453,18 +465,18 @@ class EventRecorder:
             elif self._waits and not self._called_at:
                 await anyio.sleep(shortest)
             else:
-                await self._look("while the agent works")
+                await self._look()
 
     async def _look_between_lines(self) -> None:
         due_in = self._pace.due_in(anyio.current_time(), SHORTEST_BETWEEN_LINES)
         if not self._waits and due_in <= 0:
-            await self._look("while the agent works")
+            await self._look()
 
     async def _tool_asked(self, asked: PermissionAsked) -> None:
         """Handle an agent that waits: nothing that this tool will do has been done."""
         if asked.name not in READ_ONLY_TOOLS:
             self._asked_ahead += 1
-            await self._look(f"before {asked.name}")
+            await self._look()
             reach = await self._reach_of(asked.name, asked.input)
             await self._note_first_processes(reach)
             self._calls.asked(asked.name, reach)
@@ -481,15 +493,15 @@ class EventRecorder:
 
         if not self._waits or name in self._unasked:
             self._announced = tool_use_id
-            await self._look(f"before {name}")
+            await self._look()
 
-    async def _look(self, label: str) -> None:
+    async def _look(self) -> None:
         """Save the present files, if anything has changed, before an agent changes more."""
         if "before-tool" in self._points:
             started = anyio.current_time()
             await self.announce_work(FileSource(kind="tool_use"), is_frequent=True)
             cost = anyio.current_time() - started
-            await self._reach("before-tool", label)
+            await self._reach("before-tool")
             self._pace.looked(anyio.current_time(), cost)
 
     def _note_whether_it_waited(self, done: ToolReturned) -> None:
@@ -502,10 +514,10 @@ class EventRecorder:
         elif self._waits and not done.is_error:
             self._unasked.add(done.name)
 
-    async def _reach(self, point: SafePoint, label: str | None = None) -> None:
+    async def _reach(self, point: SafePoint) -> None:
         async with self._saving:
             if self._is_unsaved and point in self._points:
-                await self._on_safe_point(point, label)
+                await self._on_safe_point(point, None)
 
     async def _reach_of(self, tool: str, given: Mapping[str, object]) -> Reach:
         """Return what a call may change; links in its paths are resolved."""

@@ -77,6 +77,8 @@ class News:
     """Files were added or removed, so that the tree looks different."""
     people: frozenset[bytes] = frozenset()
     """The changes that were credited to people although an agent was at work."""
+    agents: bool = False
+    """Others than those were found."""
 
 
 class FileChangeReporter:
@@ -122,6 +124,7 @@ class FileChangeReporter:
             any=bool(changes),
             moved=any(change.kind != "modified" for change in changes),
             people=people,
+            agents=bool(own),
         )
 
     async def report_people(self, run_id: RunId, by_people: ByPeople) -> frozenset[bytes]:

@@ -6,7 +6,7 @@ finish, its checkpoint is taken, its terminal state is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn, TypeVar
 
 from hankweave_protocol.errors import ErrorCode, Refused
@@ -117,7 +117,12 @@ class CodonRecord:
         await self._ctx.ledger.record(*entries, run_id=self.run_id, codon_id=self.entry.codon_id)
 
     async def take(
-        self, kind: CheckpointKind, label: str | None = None, *, message_id: str | None = None
+        self,
+        kind: CheckpointKind,
+        label: str | None = None,
+        *,
+        message_id: str | None = None,
+        tools: Sequence[str] = (),
     ) -> Sha:
         """Take a checkpoint of the codon; the caller ensures that the files stand still."""
         record = await self._ctx.checkpointer.take(
@@ -129,6 +134,7 @@ class CodonRecord:
             duration_ms=self.elapsed_ms,
             message_id=message_id,
             label=label,
+            tools=tools,
         )
         return record.sha
 

@@ -499,8 +499,11 @@ class CodonRun:
             return await self._take(kind, label)
 
     async def _take(self, kind: CheckpointKind, label: str | None = None) -> Sha:
-        sha = await self._record.take(kind, label, message_id=self._narrator.message_id)
-        self._narrator.has_saved()
+        narrator = self._narrator
+        sha = await self._record.take(
+            kind, label, message_id=narrator.message_id, tools=narrator.tools
+        )
+        narrator.has_saved()
         return sha
 
 

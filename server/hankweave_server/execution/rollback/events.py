@@ -48,6 +48,7 @@ from hankweave_protocol.state import CodonExecution, Continuation, ContinuationS
 from hankweave_protocol.transitions import PlanSet, RunStarted, TimeTravelled
 from hankweave_server.checkpoints.model import FileDiff, PathEntry, RestoreReport, Skipped
 from hankweave_server.domain import undo
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     open_run,
@@ -312,6 +313,7 @@ def report_of(
     return shortened(
         RollbackReport(
             target=intent.target.coordinate,
+            target_title=title_of(intent.target),
             source=intent.source,
             safety=None if intent.safety.sha == intent.target.sha else intent.safety.coordinate,
             added=touched(restored.added),

@@ -26,6 +26,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
 from hankweave_server.domain.estimates.runs_again import runs_again
 from hankweave_server.domain.execution_thread import (
@@ -130,6 +131,7 @@ class RollbackPlanner:
         report = shortened(
             RollbackReport(
                 target=request.target.checkpoint.coordinate,
+                target_title=title_of(request.target.checkpoint),
                 source=self.now(),
                 safety=None,
                 added=touched(entry for entry in plan.added if entry.path not in stays),

@@ -136,6 +136,7 @@ const SEARCHED = [
   "data.label",
   "data.transition.type",
   "data.transition.data.checkpoint.label",
+  "data.transition.data.checkpoint.summary",
 ];
 
 /**

@@ -24,7 +24,7 @@ export const KINDS = {
     title: "taken by hand",
     path: "M8 1l2 5h5l-4 3.3 1.5 5.2L8 11.4 3.5 14.5 5 9.3 1 6h5z",
   },
-  safety: { title: "before a rollback", path: "M8 1l6 2v5c0 3.5-2.5 6-6 7-3.500-1-6-3.500-6-7V3z" },
+  safety: { title: "saved for safety", path: "M8 1l6 2v5c0 3.5-2.5 6-6 7-3.500-1-6-3.500-6-7V3z" },
 };
 
 const UNKNOWN = { title: "checkpoint", path: RING };
@@ -48,9 +48,20 @@ export function Legend() {
   </ul>`;
 }
 
-/** @param {any} checkpoint */
-export function titleOf(checkpoint) {
-  if (checkpoint.name) return checkpoint.name;
-  if (checkpoint.label) return checkpoint.label;
-  return checkpoint.codonId ?? checkpoint.codonName ?? kindOf(checkpoint.kind).title;
+const LABELLED_BY_PEOPLE = ["manual", "completed"];
+
+/**
+ * What a checkpoint is called: the rule of `domain/checkpoints/titles.py`.
+ * @param {any} checkpoint
+ */
+export function titleOf({ kind, name, label, summary, codonId, coordinate }) {
+  if (name) return name;
+  if (label && LABELLED_BY_PEOPLE.includes(kind)) return label;
+  return summary || [occasionOf(kind, label), codonId ?? coordinate?.codonId].filter(Boolean).join(" · ");
+}
+
+/** Why one of an older version was taken; those of tools were labelled with the call after them. */
+function occasionOf(kind, label) {
+  if (!label || kind === "tool" || LABELLED_BY_PEOPLE.includes(kind)) return kindOf(kind).title;
+  return label.split(";")[0].replace(/^architect:checkpoint:/, "");
 }

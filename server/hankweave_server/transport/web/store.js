@@ -335,7 +335,7 @@ export class Store {
  * What lists and pictures need of a record; ten thousand of them are kept.
  * @param {import("hankweave").CheckpointRecord} record
  */
-function slim({ sha, kind, coordinate, codonName, timestamp, label, partial, pinned, name }) {
+function slim({ sha, kind, coordinate, codonName, timestamp, label, summary, partial, pinned, name }) {
   const { runId, codonId, codonState, eventSeq } = coordinate;
   return {
     sha,
@@ -347,6 +347,7 @@ function slim({ sha, kind, coordinate, codonName, timestamp, label, partial, pin
     codonName,
     timestamp,
     label,
+    summary,
     partial,
     pinned,
     name,
