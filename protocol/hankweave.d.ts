@@ -245,6 +245,7 @@ export interface Transitions {
   "AgentTold": AgentTold;
   "ExplorationSet": ExplorationSet;
   "RunImported": RunImported;
+  "PermissionRuleAdded": PermissionRuleAdded;
 }
 
 /** Any program that speaks the Agent Client Protocol on its stdin and stdout. */
@@ -2806,6 +2807,10 @@ export interface PendingPermission {
   expiresAt: string;
   /** Why a client is asked. */
   reason: string;
+  /** The narrowest useful rule for `always` of `permission.answer`; null if there is none. */
+  suggestion?: string;
+  /** What is decided at `expiresAt`: `deny` or `allow`. */
+  onExpiry?: "allow" | "deny";
 }
 
 /**
@@ -2820,6 +2825,11 @@ export interface PermissionAnswer {
   decision: "allow" | "deny";
   /** Sent to the agent if the call is denied. */
   message?: string;
+  /**
+   * A rule, as in `permissions.allow`, that allows this call and from now on, in this execution,
+   * every one that it fits; it names one tool. Only with `allow`.
+   */
+  always?: string;
   /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
 }
@@ -2838,6 +2848,10 @@ export interface PermissionRequested {
   expiresAt: string;
   /** Why permission is required. */
   reason: string;
+  /** The narrowest useful rule for `always` of `permission.answer`; null if there is none. */
+  suggestion?: string;
+  /** What is decided at `expiresAt`: `deny` or `allow`. */
+  onExpiry?: "allow" | "deny";
 }
 
 /**
@@ -2859,10 +2873,28 @@ export interface PermissionResolved {
   by: "client" | "ended" | "policy" | "timeout";
   /** The client. */
   clientId?: string;
-  /** The pattern or the name of the field that decided. */
+  /** The pattern (of the hank, or added by an answer) or the name of the field that decided. */
   rule?: string;
   /** The message to the agent, or the reason for the missing answer. */
   message?: string;
+  /** The rule that the answer has added: it allows calls like this one from now on. */
+  always?: string;
+}
+
+/** A rule that an answer to a permission request has added; it holds for this execution. */
+export interface PermissionRule {
+  /** A pattern, as in `permissions.allow`. */
+  rule: string;
+  /** The codon whose agent asked. */
+  codonId: string;
+  /** The request that was answered. */
+  requestId: string;
+}
+
+/** The answer to a permission request has allowed further calls, too. */
+export interface PermissionRuleAdded {
+  /** The rule; it replaces an equal one. */
+  rule: PermissionRule;
 }
 
 /** The permissions of an agent, checked before each tool call with effects. Deny wins. */
@@ -4156,6 +4188,8 @@ export interface State {
   notice?: Notice;
   /** The newest last. */
   explorations?: Exploration[];
+  /** Rules that answers to permission requests have added, the newest last. */
+  permissionRules?: PermissionRule[];
 }
 
 /**

@@ -119,14 +119,19 @@ class Calls(ABC):
         decision: Literal["allow", "deny"],
         message: str | None = None,
         *,
+        always: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> None:
-        """Allow or deny the call that an agent waits to make; `message` is for the agent."""
+        """Allow or deny the call that an agent waits to make; `message` is for the agent.
+
+        `always` is a rule that allows further calls, too.
+        """
         await self.send(
             PermissionAnswer(
                 request_id=request_id,
                 decision=decision,
                 message=message,
+                always=always,
                 expected_run_id=expected_run_id,
             )
         )

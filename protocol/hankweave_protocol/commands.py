@@ -140,6 +140,9 @@ class PermissionAnswer(CommandData, kw_only=True):
     """`allow` or `deny`."""
     message: Annotated[str, Meta(max_length=2000)] | None = None
     """Sent to the agent if the call is denied."""
+    always: Annotated[str, Meta(min_length=1, max_length=2000)] | None = None
+    """A rule, as in `permissions.allow`, that allows this call and from now on, in this execution,
+    every one that it fits; it names one tool. Only with `allow`."""
     expected_run_id: RunId | None = None
 
 

@@ -584,6 +584,10 @@ class PermissionRequested(EventData):
     """The time at which it is decided without an answer."""
     reason: str
     """Why permission is required."""
+    suggestion: str | None = None
+    """The narrowest useful rule for `always` of `permission.answer`; null if there is none."""
+    on_expiry: Literal["deny", "allow"] = "deny"
+    """What is decided at `expiresAt`: `deny` or `allow`."""
 
 
 class PermissionResolved(EventData, kw_only=True):
@@ -603,9 +607,11 @@ class PermissionResolved(EventData, kw_only=True):
     """`ended`: the agent, its codon or the server ended, or the agent withdrew the request."""
     client_id: ClientId | None = None
     rule: str | None = None
-    """The pattern or the name of the field that decided."""
+    """The pattern (of the hank, or added by an answer) or the name of the field that decided."""
     message: str | None = None
     """The message to the agent, or the reason for the missing answer."""
+    always: str | None = None
+    """The rule that the answer has added: it allows calls like this one from now on."""
 
 
 class TokenUsage(EventData):

@@ -39,6 +39,10 @@ class PendingPermission(Value):
     """When `onTimeout` decides."""
     reason: str
     """Why a client is asked."""
+    suggestion: str | None = None
+    """The narrowest useful rule for `always` of `permission.answer`; null if there is none."""
+    on_expiry: Literal["deny", "allow"] = "deny"
+    """What is decided at `expiresAt`: `deny` or `allow`."""
 
 
 class RuntimeLock(Value):

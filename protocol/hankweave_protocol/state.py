@@ -376,6 +376,17 @@ class PlanEntry(Value):
     loop_context: LoopContext | None = None
 
 
+class PermissionRule(Value):
+    """A rule that an answer to a permission request has added; it holds for this execution."""
+
+    rule: str
+    """A pattern, as in `permissions.allow`."""
+    codon_id: CodonId
+    """The codon whose agent asked."""
+    request_id: str
+    """The request that was answered."""
+
+
 class State(Value):
     """The content of state.json: the fold of the journal."""
 
@@ -403,6 +414,8 @@ class State(Value):
     """The last rollback, until an agent has got the message about it."""
     explorations: tuple[Exploration, ...] = ()
     """The newest last."""
+    permission_rules: tuple[PermissionRule, ...] = ()
+    """Rules that answers to permission requests have added, the newest last."""
 
 
 EMPTY_STATE = State(runs=(), current_run_id=None, execution_plan=(), schema_version=SCHEMA_VERSION)

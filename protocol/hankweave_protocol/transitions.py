@@ -21,6 +21,7 @@ from hankweave_protocol.state import (
     CodonWait,
     LoadedSentinels,
     LoopContext,
+    PermissionRule,
     PlanEntry,
     Run,
     Tokens,
@@ -255,6 +256,14 @@ class ExplorationSet(Transition):
     """The whole record; it replaces the former one."""
 
 
+class PermissionRuleAdded(Transition):
+    """The answer to a permission request has allowed further calls, too."""
+
+    TYPE: ClassVar[str] = "PermissionRuleAdded"
+    rule: PermissionRule
+    """The rule; it replaces an equal one."""
+
+
 class RunImported(Transition):
     """A run of an attempt has become a timeline of this execution; it does not become current."""
 
@@ -286,6 +295,7 @@ AnyTransition = (
     | AgentTold
     | ExplorationSet
     | RunImported
+    | PermissionRuleAdded
 )
 
 TRANSITIONS: Registry[Transition] = Registry(
@@ -312,4 +322,5 @@ TRANSITIONS: Registry[Transition] = Registry(
     AgentTold,
     ExplorationSet,
     RunImported,
+    PermissionRuleAdded,
 )

@@ -19,6 +19,7 @@ import pytest
 from hankweave_client.client import Client, connect
 from hankweave_client.discovery import discover
 from hankweave_client.errors import CommandRefused
+from hankweave_protocol.commands import CodonRedo
 from hankweave_protocol.events import (
     AssistantAction,
     CodonCompletedEvent,
@@ -269,6 +270,64 @@ async def test_a_viewer_sees_requests_and_answers_none(tmp_path: Path) -> None:
         await idle(client)
 
 
+async def test_an_answer_for_always_spares_the_next_question_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    """The rule is in the journal and the state; it has to fit the call, and a viewer adds none.
+
+    A rollback does not take it back.
+    """
+    steps = (writes("out/a.txt", "a"), writes("out/b.txt", "b"), writes("other.txt", "c"))
+    async with asking(tmp_path, *steps, onTimeout="allow") as (server, client):
+        request = await asked(client)
+        assert (request.suggestion, request.on_expiry) == ("Write(out/*)", "allow")
+        (pending,) = (await client.status()).pending_permissions
+        assert (pending.suggestion, pending.on_expiry) == ("Write(out/*)", "allow")
+        token = (server.execution / ".hankweave" / "server.viewer-token").read_text().strip()
+        address = discover(server.execution)
+        async with connect(address.url, token=token) as viewer:
+            with pytest.raises(CommandRefused) as from_viewer:
+                await viewer.answer_permission(request.request_id, "allow", always="Write(out/*)")
+
+        refused = []
+        for decision, rule in (("allow", "*"), ("allow", "Write(src/**)"), ("deny", "Write")):
+            with pytest.raises(CommandRefused) as caught:
+                await client.answer_permission(request.request_id, decision, always=rule)  # type: ignore[arg-type]
+
+            refused.append((caught.value.code, caught.value.path))
+
+        assert from_viewer.value.code == "INSUFFICIENT_PERMISSIONS"
+        assert refused == [("INVALID_COMMAND", "$.data.always")] * 3
+        assert (await client.status()).pending_permissions == (pending,)
+        await client.answer_permission(request.request_id, "allow", always="Write(out/*)")
+        other = await asked(client)
+        assert str(other.tool_input["file_path"]).endswith("other.txt")
+        await client.answer_permission(other.request_id, "deny")
+        await idle(client)
+
+    execution = tmp_path / "execution"
+    found = [(each.decision, each.by, each.rule, each.always) for each in resolved(execution)]
+    assert found == [
+        ("allow", "client", None, "Write(out/*)"),
+        ("allow", "policy", "Write(out/*)", None),
+        ("deny", "client", None, None),
+    ]
+    assert [each.rule for each in state(execution).permission_rules] == ["Write(out/*)"]
+    async with (
+        running_server(tmp_path / "hank", None, execution, "--no-autostart") as server,
+        server.client(since_seq=0) as client,
+    ):
+        shown = await anyio.to_thread.run_sync(cli, "permissions", "--execution", str(execution))
+        assert "  Write(out/*)  (request " in shown.stdout
+        await client.roll_back_to_last_success()
+        assert (await client.state()).permission_rules[0].rule == "Write(out/*)"
+        last = (await client.status()).last_event_seq
+        await client.send(CodonRedo())
+        event = await client.until(PermissionRequested, lambda each: each.seq > last, LIMIT)
+        assert isinstance(event.data, PermissionRequested)
+        assert str(event.data.tool_input["file_path"]).endswith("other.txt")
+
+
 async def test_an_answer_that_was_meant_for_another_run_is_refused(tmp_path: Path) -> None:
     """expectedRunId guards an answer as it guards a rollback."""
     async with asking(tmp_path, RUN) as (_, client):
@@ -298,6 +357,7 @@ async def test_a_client_that_comes_later_sees_what_waits(tmp_path: Path) -> None
                 tool_input={"command": "touch ran.txt"},
                 expires_at=request.expires_at,
                 reason=request.reason,
+                suggestion=request.suggestion,
             )
             await later.answer_permission(pending.request_id, "allow")
 
@@ -614,15 +674,20 @@ async def test_a_person_answers_from_the_command_line(tmp_path: Path) -> None:
         listed = await thread(cli, "permissions", *at)
         assert request.request_id in listed.stdout
         assert "Bash(touch ran.txt)" in listed.stdout
+        assert ", then denied" in listed.stdout
+        assert "--always would allow every Bash(touch ran.txt)" in listed.stdout
         as_json = await thread(cli, "permissions", "--json", *at)
         (pending,) = json.loads(as_json.stdout)
         assert pending["toolInput"] == {"command": "touch ran.txt"}
         wrong = await thread(cli, "allow", "nothing", *at)
         assert (wrong.returncode, "UNKNOWN_PERMISSION" in wrong.stderr) == (1, True)
-        allowed = await thread(cli, "allow", *at)
+        unfit = await thread(cli, "allow", request.request_id, "--always", "Write", *at)
+        assert (unfit.returncode, "does not allow the call" in unfit.stderr) == (1, True)
+        allowed = await thread(cli, "allow", request.request_id, *at, "--always")
         assert allowed.returncode == 0, allowed.stderr
+        assert "is allowed, and every Bash(touch ran.txt) from now on." in allowed.stdout
         request = await asked(client)
-        denied = await thread(cli, "deny", request.request_id, "--message", "No.", *at)
+        denied = await thread(cli, "deny", request.request_id, "--reason", "No.", *at)
         assert denied.returncode == 0, denied.stderr
         await idle(client)
         nothing = await thread(cli, "deny", *at)

@@ -62,12 +62,21 @@ class Control:
         self, command: PermissionAnswer, client_id: ClientId, causes: tuple[int | str, ...]
     ) -> None:
         """Allow or deny a call that an agent waits to make."""
+        if command.always is not None and command.decision != "allow":
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "A rule is added only by an answer that allows the call.",
+                path="$.data.always",
+                hint="Leave out always. To deny such calls, add the rule to permissions.deny.",
+            )
+
         answer = PermissionVerdict(
             command.decision,
             "client",
             client_id=client_id,
             message=command.message,
             causes=causes,
+            always=command.always,
         )
         await self._ctx.desk.answer(command.request_id, answer)
 

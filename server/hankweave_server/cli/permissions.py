@@ -9,6 +9,7 @@ import click
 
 from hankweave_client.client import Client
 from hankweave_protocol.records import PendingPermission
+from hankweave_protocol.state import PermissionRule
 from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.text import clock_with_zone
 from hankweave_server.cli.remote import ask_running, execution_option, json_option, print_json
@@ -23,10 +24,12 @@ from hankweave_server.plain_text import one_line
 def permissions(execution: Path | None, as_json: bool) -> None:
     """List the pending permission requests of agents.
 
+    The rules that answers have added follow. --json prints the requests alone.
+
     \b
     hankweave permissions
     """
-    pending = ask_running(execution, _pending)
+    pending, rules = ask_running(execution, _pending_and_rules)
     if as_json:
         print_json(pending)
         return
@@ -34,31 +37,51 @@ def permissions(execution: Path | None, as_json: bool) -> None:
     for asked in pending:
         click.echo(_line(asked))
         click.echo(one_line(f"          {asked.reason}"))
+        if asked.suggestion is not None:
+            click.echo(one_line(f"          --always would allow every {asked.suggestion}"))
 
     if not pending:
         click.echo("No permission request is pending.")
 
+    if rules:
+        click.echo("Allowed from now on, in this execution:")
+
+    for added in rules:
+        click.echo(one_line(f"  {added.rule}  (request {added.request_id} of {added.codon_id})"))
+
 
 @click.command()
 @click.argument("request_id", metavar="[ID]", required=False)
 @execution_option
+@click.option(
+    "--always",
+    metavar="[RULE]",
+    is_flag=False,
+    flag_value="",
+    help="Allow every call that RULE fits, in this execution. Default: the suggested rule.",
+)
 @json_option
-def allow(request_id: str | None, execution: Path | None, as_json: bool) -> None:
+def allow(
+    request_id: str | None, execution: Path | None, always: str | None, as_json: bool
+) -> None:
     """Allow the tool call of a permission request.
 
-    ID may be omitted if only one request is pending.
+    ID may be omitted if only one request is pending. `hankweave permissions` shows the rule that
+    --always suggests; RULE is written as in the hank's permissions.
 
     \b
     hankweave allow
     hankweave allow 5f0c2a91
+    hankweave allow 5f0c2a91 --always
+    hankweave allow 5f0c2a91 --always 'Bash(git diff *)'
     """
-    _answer(request_id, execution, "allow", None, as_json)
+    _answer(request_id, execution, "allow", None, as_json, always=always)
 
 
 @click.command()
 @click.argument("request_id", metavar="[ID]", required=False)
 @execution_option
-@click.option("--message", "-m", help="Reason, for the agent.")
+@click.option("--reason", "--message", "-m", "message", help="Reason, for the agent.")
 @json_option
 def deny(
     request_id: str | None, execution: Path | None, message: str | None, as_json: bool
@@ -68,7 +91,7 @@ def deny(
     ID may be omitted if only one request is pending.
 
     \b
-    hankweave deny --message "Not on a Friday."
+    hankweave deny --reason "Not on a Friday."
     """
     _answer(request_id, execution, "deny", message, as_json)
 
@@ -79,17 +102,60 @@ def _answer(
     decision: Literal["allow", "deny"],
     message: str | None,
     as_json: bool,
+    *,
+    always: str | None = None,
 ) -> None:
-    async def work(client: Client) -> str:
-        name = request_id or _only(await _pending(client)).request_id
-        await client.answer_permission(name, decision, message)
-        return name
+    """Answer a request; `always` is a rule, or empty for the suggested one."""
 
-    answered = ask_running(root_to_change(execution), work)
+    async def work(client: Client) -> tuple[str, str | None]:
+        name, rule = request_id, always
+        if name is None or rule == "":
+            pending = await _pending(client)
+            asked = _only(pending) if name is None else _named(pending, name)
+            name = asked.request_id
+            rule = _suggested(asked) if rule == "" else rule
+
+        await client.answer_permission(name, decision, message, always=rule)
+        return name, rule
+
+    answered, rule = ask_running(root_to_change(execution), work)
     if as_json:
-        print_json({"requestId": answered, "decision": decision})
-    else:
-        click.echo(f"{one_line(answered)} is {'allowed' if decision == 'allow' else 'denied'}.")
+        added = {} if rule is None else {"always": rule}
+        print_json({"requestId": answered, "decision": decision, **added})
+        return
+
+    also = "" if rule is None else f", and every {rule} from now on"
+    done = "allowed" if decision == "allow" else "denied"
+    click.echo(one_line(f"{answered} is {done}{also}."))
+
+
+async def _pending_and_rules(
+    client: Client,
+) -> tuple[tuple[PendingPermission, ...], tuple[PermissionRule, ...]]:
+    return await _pending(client), (await client.state()).permission_rules
+
+
+def _named(pending: tuple[PendingPermission, ...], request_id: str) -> PendingPermission:
+    for asked in pending:
+        if asked.request_id == request_id:
+            return asked
+
+    raise Stop(
+        f"There is no pending permission request {request_id}.",
+        ExitCode.FAILED,
+        hint="`hankweave permissions` lists them.",
+    )
+
+
+def _suggested(asked: PendingPermission) -> str:
+    if asked.suggestion is None:
+        raise Stop(
+            "No rule fits this call and little else.",
+            ExitCode.USAGE,
+            hint=f"Write one: hankweave allow {asked.request_id} --always 'Bash(git diff *)'",
+        )
+
+    return asked.suggestion
 
 
 async def _pending(client: Client) -> tuple[PendingPermission, ...]:
@@ -114,7 +180,8 @@ def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
 
 def _line(asked: PendingPermission) -> str:
     what = call_text(asked.tool_name, asked.tool_input)
-    until = clock_with_zone(asked.expires_at)
+    decided = "allowed" if asked.on_expiry == "allow" else "denied"
+    until = f"{clock_with_zone(asked.expires_at)}, then {decided}"
     return one_line(f"{asked.request_id}  {asked.codon_id}  {what}  until {until}")
 
 

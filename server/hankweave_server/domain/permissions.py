@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypeAlias
@@ -18,7 +19,7 @@ from hankweave_protocol.hank import (
 from hankweave_protocol.ids import ClientId
 from hankweave_server.domain.effects.tools import RISKY_TOOLS
 from hankweave_server.domain.model_routes import is_known_to_ask
-from hankweave_server.domain.permission_patterns import Call, Pattern, parse
+from hankweave_server.domain.permission_patterns import Call, MalformedPattern, Pattern, parse
 
 OUR_TOOLS = "mcp__hankweave__"
 """The prefix of this server's own tools: `agentTools` lists them, and they are allowed."""
@@ -58,8 +59,12 @@ class PermissionPolicy:
     timeout: timedelta
     on_timeout: Literal["deny", "allow"]
 
-    def judge(self, call: Call) -> Judgement:
-        """Return the verdict on a call that the agent asks permission for."""
+    def judge(self, call: Call, added: Iterable[Pattern] = ()) -> Judgement:
+        """Return the verdict on a call that the agent asks permission for.
+
+        `added` are rules of earlier answers. They only spare a question: what the lists deny, or
+        `otherwise` does, stays denied.
+        """
         if (denied := self.denied(call)) is not None:
             return denied
 
@@ -76,7 +81,8 @@ class PermissionPolicy:
             case "deny":
                 return Denied("otherwise")
             case _:
-                return Unsettled(self._why(call))
+                fits = next((pattern for pattern in added if pattern.allows(call)), None)
+                return Unsettled(self._why(call)) if fits is None else Permitted(fits.text)
 
     def denied(self, call: Call) -> Denied | None:
         """Return the pattern of `deny` that denies a call, if there is one."""
@@ -89,6 +95,64 @@ class PermissionPolicy:
                 return f"{pattern.text} allows one plain command, and this is not one."
 
         return f"No allow or deny pattern matches this call of {call.tool}."
+
+
+_FILE_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Read", "Write"})
+"""Tools that take a file: one in the same folder is the next that is likely."""
+
+_LONGEST_SUGGESTION = 500
+"""Characters; nobody reads a longer rule before it is accepted."""
+
+
+def rule_from(text: str, call: Call) -> Pattern:
+    """Return the rule that the answer to a call adds; raise MalformedPattern.
+
+    It must name one tool, and allow the very call: a person has seen nothing else.
+    """
+    pattern = parse(text)
+    if pattern.tool.endswith("*"):
+        raise MalformedPattern(f"{text!r} names more than one tool.", "Name one: Bash(git diff *).")
+
+    if not pattern.allows(call):
+        raise MalformedPattern(
+            f"{text!r} does not allow the call that is asked for.",
+            "Write a rule that fits the whole call, as in 'Write(out/*)' or 'Bash(git diff *)'.",
+        )
+
+    return pattern
+
+
+def suggestion_for(call: Call) -> str | None:
+    """Return the narrowest rule that is useful after this call; None if there is none.
+
+    For a file, these are the files beside it; for a command or an address, it alone. A `*` in the
+    call itself would mean more in a rule than in the call.
+    """
+    argument = _folder_of(call) if call.places else "".join(call.texts[:1]).strip()
+    words = (*call.texts, *(place.written for place in call.places))
+    text = f"{call.tool}({argument})"
+    if not argument or len(text) > _LONGEST_SUGGESTION or any("*" in word for word in words):
+        return None
+
+    try:
+        return rule_from(text, call).text
+    except MalformedPattern:
+        return None
+
+
+def _folder_of(call: Call) -> str:
+    """Return a pattern for the places of a call: what is beside them, or the only one itself.
+
+    Nothing outside of the work tree, or in a hidden folder, is allowed besides the very file.
+    """
+    folders = {place.written.rpartition("/")[0] for place in call.places}
+    folder = folders.pop()
+    is_plain_folder = folder and not folder.startswith("/")
+    is_plain_folder = is_plain_folder and not any(e.startswith(".") for e in folder.split("/"))
+    if not folders and is_plain_folder and call.tool in _FILE_TOOLS:
+        return f"{folder}/*"
+
+    return call.places[0].written if len(call.places) == 1 else ""
 
 
 def policy_of(permissions: Permissions) -> PermissionPolicy:
@@ -140,6 +204,8 @@ class PermissionVerdict:
     message: str | None = None
     causes: tuple[int | str, ...] = ()
     """Causes of the event that reports it."""
+    always: str | None = None
+    """The rule that it adds."""
 
 
 def by_policy(judged: Permitted | Denied) -> PermissionVerdict:

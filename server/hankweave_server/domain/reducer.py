@@ -49,6 +49,7 @@ from hankweave_protocol.transitions import (
     ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
+    PermissionRuleAdded,
     PlanChanged,
     PlanSet,
     RunCompleted,
@@ -126,6 +127,7 @@ def founding(state: State) -> tuple[Transition, ...]:
         transitions.append(InitialCheckpointSet(checkpoint_sha=state.initial_checkpoint))
 
     transitions += [ExplorationSet(exploration=each) for each in state.explorations]
+    transitions += [PermissionRuleAdded(rule=each) for each in state.permission_rules]
     return (*transitions, *undo.founding(state))
 
 
@@ -191,6 +193,9 @@ def _changed(state: State, transition: AnyTransition) -> State:
             return undo.with_edits(state, transition)
         case EditsOvertaken():
             return undo.without_edits(state, transition)
+        case PermissionRuleAdded(rule=rule):
+            others = (each for each in state.permission_rules if each.rule != rule.rule)
+            return replace(state, permission_rules=(*others, rule))
         case AgentTold():
             return replace(state, notice=None)
         case ExplorationSet(exploration=exploration):

@@ -32,7 +32,8 @@ from hankweave_server.confinement.policy import Level, Probe
 from hankweave_server.domain.budget.allowance import NO_CEILINGS, Ceilings
 from hankweave_server.domain.conditions import parse
 from hankweave_server.domain.execution_thread import answers_of, thread
-from hankweave_server.domain.permissions import PermissionVerdict
+from hankweave_server.domain.permission_patterns import Call, MalformedPattern
+from hankweave_server.domain.permissions import PermissionVerdict, rule_from
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.account_limits import AccountLimits
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -57,6 +58,7 @@ class PendingRequest:
     """A pending permission request. The first answer counts."""
 
     told: PendingPermission
+    call: Call
     answer: PermissionVerdict | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
     settled: anyio.Event = field(default_factory=anyio.Event)
@@ -87,8 +89,8 @@ class PendingPermissions:
 
         return name
 
-    def lay(self, told: PendingPermission) -> PendingRequest:
-        waiting = self._waiting[told.request_id] = PendingRequest(told)
+    def lay(self, told: PendingPermission, call: Call) -> PendingRequest:
+        waiting = self._waiting[told.request_id] = PendingRequest(told, call)
         return waiting
 
     def take(self, waiting: PendingRequest) -> None:
@@ -109,6 +111,9 @@ class PendingPermissions:
         if waiting is None:
             raise self._unknown(request_id)
 
+        if answer.always is not None:
+            _refuse_unfit_rule(answer.always, waiting)
+
         waiting.settle_by(answer)
         await waiting.settled.wait()
 
@@ -120,6 +125,17 @@ class PendingPermissions:
             path="$.data.requestId",
             hint=f"Pending requests: {listed}." if listed else "No requests are pending.",
         )
+
+
+def _refuse_unfit_rule(text: str, waiting: PendingRequest) -> None:
+    try:
+        rule_from(text, waiting.call)
+    except MalformedPattern as fault:
+        suggested = waiting.told.suggestion
+        hint = fault.hint if suggested is None else f"For example: {suggested}"
+        raise Refused(
+            ErrorCode.INVALID_COMMAND, str(fault), path="$.data.always", hint=hint
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from hankweave_protocol.transitions import (
     ExplorationSet,
     ExtensionCountUpdated,
     InitialCheckpointSet,
+    PermissionRuleAdded,
     PlanChanged,
     PlanSet,
     RunImported,
@@ -170,6 +171,8 @@ def _subject(transition: Transition) -> About:
             return About(run.run_id)
         case InitialCheckpointSet() | PlanSet() | PlanChanged() | ExplorationSet():
             return About()
+        case PermissionRuleAdded(rule=rule):
+            return About(codon_id=rule.codon_id)
         case TimeTravelled() | TravelsForgotten() | EditsNoticed() | EditsOvertaken() | AgentTold():
             return About()
         case (

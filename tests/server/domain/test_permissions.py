@@ -20,7 +20,7 @@ from hankweave_protocol.hank import (
     ScriptedAgentSpec,
 )
 from hankweave_protocol.ids import ClientId
-from hankweave_server.domain.permission_patterns import Call
+from hankweave_server.domain.permission_patterns import Call, MalformedPattern, PatternPlace, parse
 from hankweave_server.domain.permissions import (
     Denied,
     PermissionVerdict,
@@ -34,6 +34,8 @@ from hankweave_server.domain.permissions import (
     permissions_of,
     policy_of,
     refusal,
+    rule_from,
+    suggestion_for,
 )
 
 LS = Call("Bash", texts=("ls",))
@@ -136,3 +138,82 @@ def test_an_agent_is_told_who_refused_it_and_why(answer: PermissionVerdict, word
     """Each kind of refusal has its own message."""
     assert words in refusal("Bash", answer)
     assert refusal("Bash", answer).startswith("Hankweave did not let Bash be called: ")
+
+
+# --- rules that answers add -----------------------------------------------------------------------
+
+
+def bash(command: str) -> Call:
+    return Call("Bash", texts=(command,))
+
+
+def at(tool: str, *paths: str, real: str | None = None) -> Call:
+    return Call(tool, places=tuple(PatternPlace(path, real or path) for path in paths))
+
+
+@pytest.mark.parametrize(
+    ("call", "suggested"),
+    [
+        (at("Write", "out/summary.md"), "Write(out/*)"),
+        (at("Edit", "src/a/b.py", "src/a/c.py"), "Edit(src/a/*)"),
+        (at("Write", "summary.md"), "Write(summary.md)"),
+        (at("Write", ".github/ci.yml"), "Write(.github/ci.yml)"),
+        (at("Read", "/etc/hosts"), "Read(/etc/hosts)"),
+        (at("Grep", "src/lib"), "Grep(src/lib)"),
+        (bash(" git push origin main "), "Bash(git push origin main)"),
+        (Call("WebFetch", texts=("https://a.example/x",)), "WebFetch(https://a.example/x)"),
+        pytest.param(at("Grep", "."), None, id="the-whole-tree"),
+        pytest.param(at("Edit", "a/x", "b/y"), None, id="several-folders"),
+        pytest.param(at("Write", "out/a.md", real="/etc/passwd"), None, id="a-link-elsewhere"),
+        pytest.param(at("Write", "out/a*.md"), None, id="a-star-in-a-path"),
+        pytest.param(at("Write", "out*/a.md"), None, id="a-star-in-a-folder"),
+        pytest.param(bash("rm *.log"), None, id="a-star-in-a-command"),
+        pytest.param(bash("git status; rm x"), None, id="a-chain"),
+        pytest.param(bash("x" * 501), None, id="too-long-to-be-read"),
+        pytest.param(Call("mcp__mail__send"), None, id="only-the-whole-tool"),
+        pytest.param(Call("Bash"), None, id="an-unreadable-call"),
+    ],
+)
+def test_the_suggested_rule_is_the_narrowest_that_is_useful(
+    call: Call, suggested: str | None
+) -> None:
+    """It allows the call. Where only a wider rule would, nothing is suggested."""
+    assert suggestion_for(call) == suggested
+    if suggested is not None:
+        assert rule_from(suggested, call) == parse(suggested)
+
+
+@given(st.text(max_size=30))
+def test_no_suggestion_for_a_command_allows_another_command(command: str) -> None:
+    """Whatever an agent writes into its command, the rule fits this command line alone."""
+    suggested = suggestion_for(bash(command))
+    if suggested is not None:
+        rule = parse(suggested)
+        assert rule.allows(bash(command))
+        assert not rule.allows(bash(f"{command.strip()} x"))
+        assert not rule.allows(bash(f"x{command.strip()}"))
+
+
+@pytest.mark.parametrize(
+    "rule", ["Bash(git push *)", "Write(**)", "*", "mcp__*", "Ba*", "Bash(", "Bash(*; ls)", "1"]
+)
+def test_a_rule_that_does_not_fit_the_call_is_refused(rule: str) -> None:
+    """Nor is one that names several tools: a person has seen the call of one."""
+    with pytest.raises(MalformedPattern):
+        rule_from(rule, LS)
+
+
+@pytest.mark.parametrize(
+    ("permissions", "judged"),
+    [
+        (Permissions(otherwise="ask"), Permitted("Bash(ls)")),
+        (Permissions(otherwise="ask", deny=("Bash(ls)",)), Denied("Bash(ls)")),
+        (Permissions(otherwise="deny"), Denied("otherwise")),
+    ],
+)
+def test_an_added_rule_spares_a_question_and_overrules_no_denial(
+    permissions: Permissions, judged: object
+) -> None:
+    """What the lists of another codon deny, or its `otherwise`, stays denied."""
+    assert policy_of(permissions).judge(LS, [parse("Bash(ls)")]) == judged
+    assert isinstance(policy_of(Permissions()).judge(CHAIN, [parse("Bash(ls)")]), Unsettled)

@@ -8,10 +8,12 @@ import pytest
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import PendingPermission
+from hankweave_server.domain.permission_patterns import Call
 from hankweave_server.domain.permissions import PermissionVerdict
 from hankweave_server.execution.context import REMEMBERED, PendingPermissions
 from support.histories import MOMENT
 
+CALL = Call("Bash", ("git status",))
 YES, NO = PermissionVerdict("allow", "client"), PermissionVerdict("deny", "client")
 
 
@@ -36,7 +38,7 @@ async def code_of(desk: PendingPermissions, name: str) -> ErrorCode:
 async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
     """Between answer and settlement a request is not pending, but already answered."""
     desk = PendingPermissions()
-    waiting = desk.lay(request("a"))
+    waiting = desk.lay(request("a"), CALL)
     done = anyio.Event()
 
     async def answer() -> None:
@@ -62,7 +64,10 @@ async def test_the_first_answer_counts_and_waits_until_it_is_settled() -> None:
 async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
     """Requests are listed in order; long after its answer a request is forgotten."""
     desk = PendingPermissions()
-    first, _ = desk.lay(request("a")), desk.lay(request("b"))
+    first, _ = (
+        desk.lay(request("a"), CALL),
+        desk.lay(request("b"), CALL),
+    )
     assert [each.request_id for each in desk.pending] == ["a", "b"]
     with pytest.raises(Refused) as refused:
         await desk.answer("c", NO)
@@ -71,7 +76,7 @@ async def test_what_waits_is_listed_and_the_unknown_is_told_of_it() -> None:
     assert refused.value.hint == "Pending requests: a, b."
     desk.take(first)
     for number in range(REMEMBERED):
-        desk.take(desk.lay(request(f"r{number}")))
+        desk.take(desk.lay(request(f"r{number}"), CALL))
 
     assert await code_of(desk, "a") is ErrorCode.UNKNOWN_PERMISSION
     assert desk.new_id() != desk.new_id()

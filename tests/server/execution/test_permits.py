@@ -12,6 +12,7 @@ import pytest
 from hankweave_protocol.events import PermissionRequested, PermissionResolved
 from hankweave_protocol.hank import Permissions
 from hankweave_protocol.ids import CodonId, RunId
+from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.agents.base import (
     AgentSession,
     AgentUnkillable,
@@ -39,6 +40,7 @@ class Room:
         ctx = SimpleNamespace(
             clock=SystemClock(),
             desk=self.desk,
+            state=EMPTY_STATE,
             layout=SimpleNamespace(work_tree=work_tree),
             ledger=SimpleNamespace(record=self._record),
         )

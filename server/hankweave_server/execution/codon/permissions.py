@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -19,7 +19,10 @@ from anyio.abc import TaskGroup
 from hankweave_protocol import instants
 from hankweave_protocol.events import PermissionRequested, PermissionResolved
 from hankweave_protocol.hank import Permissions
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import PendingPermission
+from hankweave_protocol.state import PermissionRule
+from hankweave_protocol.transitions import PermissionRuleAdded
 from hankweave_server.agents.base import (
     AgentSession,
     AgentSignal,
@@ -30,7 +33,15 @@ from hankweave_server.agents.base import (
     ToBeAsked,
 )
 from hankweave_server.background_tasks import task_group
-from hankweave_server.domain.permission_patterns import Call, Kind, PatternPlace, arguments_of
+from hankweave_server.domain.permission_patterns import (
+    Call,
+    Kind,
+    MalformedPattern,
+    Pattern,
+    PatternPlace,
+    arguments_of,
+    parse,
+)
 from hankweave_server.domain.permissions import (
     PermissionPolicy,
     PermissionVerdict,
@@ -40,6 +51,7 @@ from hankweave_server.domain.permissions import (
     is_asked_for,
     policy_of,
     refusal,
+    suggestion_for,
 )
 from hankweave_server.execution.codon.event_recorder import readable
 from hankweave_server.execution.codon.record import CodonRecord
@@ -113,7 +125,7 @@ class Permits:
             await self._heed_hook(asked, call, self._policy, session)
             return
 
-        judged = self._policy.judge(call)
+        judged = self._policy.judge(call, self._added_rules())
         if not isinstance(judged, Unsettled):
             await self._settle(asked, self._ctx.desk.new_id(), by_policy(judged), session)
         elif self._over is not None:
@@ -124,7 +136,7 @@ class Permits:
             )
             await self._settle(asked, self._ctx.desk.new_id(), many, session)
         elif asked.request_id not in self._waiting:
-            waiting = self._lay(asked, self._policy, judged.reason)
+            waiting = self._lay(asked, call, self._policy, judged.reason)
             await self._record.tell(_requested(waiting.told))
             tasks.start_soon(self._wait, asked, waiting, self._policy, session)
 
@@ -137,7 +149,15 @@ class Permits:
         else:
             await session.answer(asked, ToBeAsked() if is_asked_for(call.tool) else Granted())
 
-    def _lay(self, asked: PermissionAsked, policy: PermissionPolicy, reason: str) -> PendingRequest:
+    def _added_rules(self) -> Iterator[Pattern]:
+        """Yield the rules of earlier answers; one that a redaction has changed allows nothing."""
+        for added in self._ctx.state.permission_rules:
+            with suppress(MalformedPattern):
+                yield parse(added.rule)
+
+    def _lay(
+        self, asked: PermissionAsked, call: Call, policy: PermissionPolicy, reason: str
+    ) -> PendingRequest:
         expires_at = instants.to_text(self._ctx.clock.now() + policy.timeout)
         waiting = self._ctx.desk.lay(
             PendingPermission(
@@ -147,7 +167,10 @@ class Permits:
                 tool_input=readable(asked.input),
                 expires_at=expires_at,
                 reason=reason,
-            )
+                suggestion=suggestion_for(call),
+                on_expiry=policy.on_timeout,
+            ),
+            call,
         )
         self._waiting[asked.request_id] = waiting
         return waiting
@@ -201,9 +224,12 @@ class Permits:
     async def _resolve(
         self, asked: PermissionAsked, request_id: str, answer: PermissionVerdict
     ) -> None:
+        codon_id = self._record.entry.codon_id
+        added = () if answer.always is None else (_added(answer.always, codon_id, request_id),)
         await self._ctx.ledger.record(
+            *added,
             PermissionResolved(
-                codon_id=self._record.entry.codon_id,
+                codon_id=codon_id,
                 request_id=request_id,
                 tool_name=asked.name,
                 decision=answer.decision,
@@ -211,9 +237,10 @@ class Permits:
                 client_id=answer.client_id,
                 rule=answer.rule,
                 message=answer.message,
+                always=answer.always,
             ),
             run_id=self._record.run_id,
-            codon_id=self._record.entry.codon_id,
+            codon_id=codon_id,
             causes=answer.causes,
         )
 
@@ -226,6 +253,12 @@ def _ended(why: str) -> PermissionVerdict:
     return PermissionVerdict("deny", "ended", message=why)
 
 
+def _added(rule: str, codon_id: CodonId, request_id: str) -> PermissionRuleAdded:
+    return PermissionRuleAdded(
+        rule=PermissionRule(rule=rule, codon_id=codon_id, request_id=request_id)
+    )
+
+
 def _requested(told: PendingPermission) -> PermissionRequested:
     return PermissionRequested(
         codon_id=told.codon_id,
@@ -234,6 +267,8 @@ def _requested(told: PendingPermission) -> PermissionRequested:
         tool_input=told.tool_input,
         expires_at=told.expires_at,
         reason=told.reason,
+        suggestion=told.suggestion,
+        on_expiry=told.on_expiry,
     )
 
 
