@@ -144,7 +144,7 @@ function Permission({ session, asked }) {
     <${Icon} name="waiting" />
     <p role="alert">
       <strong>${visible(titleOfCodon(store.state, codonId))}</strong> wants to ${call.verb} <code>${visible(inTree(call.object, store.server?.agentRootPath))}</code> ${call.delta && html`<${Delta} ...${call.delta} />`}
-      <span class="hint"> ${visible(reason ?? "")}${reason ? " · " : ""}${END[asked.onExpiry] ?? "answered automatically"} in ${clockSpan(Date.parse(expiresAt) - now)}${others > 0 ? ` · ${others} more after it` : ""}</span>
+      <span class="hint"> ${reason ? `${visible(reason).replace(/\.$/, "")} · ` : ""}${END[asked.onExpiry] ?? "answered automatically"} in ${clockSpan(Date.parse(expiresAt) - now)}${others > 0 ? ` · ${others} more after it` : ""}</span>
     </p>
     <span class="ways">
       ${act("deny", "Deny…", "danger")}

@@ -55,8 +55,7 @@ export function HelpDialog({ session, onClose }) {
     }
   };
   const keys = commandsOf(session)
-    .filter(({ key }) => key !== undefined)
-    .map(({ key, title }) => [key, title]);
+    .flatMap(({ key, title }) => (key === undefined ? [] : [[key, title]]));
   return html`<${Dialog} title="Keys" onClose=${onClose} wide=${true}>
     <dl class="keys">${[...keys, ...OTHERS].map(([key, what]) => html`
       <div key=${key}>

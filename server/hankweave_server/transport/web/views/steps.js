@@ -27,6 +27,8 @@ export function Steps({ session, looks }) {
   const rowHeight = useMedia("(max-width: 699px)") ? PHONE_ROW : ROW;
   const [turned, setTurned] = useState(/** @type {Set<string>} */ (new Set()));
   const [text, setText] = useState("");
+  // Once asked for, the field stays: if it went away with the focus, a click would miss its step.
+  const [isFilterOpen, openFilter] = useState(false);
   const lines = linesOf(standing, turned, text.trim().toLowerCase());
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [place, setPlace] = useState({ top: 0, height: 800 });
@@ -71,14 +73,21 @@ export function Steps({ session, looks }) {
   const last = Math.ceil((place.top + place.height) / rowHeight) + BEYOND;
   const isFiltered = text !== "";
   return html`
-    <div class=${isFiltered || standing.total > MANY ? "filter shown" : "filter"}>
+    <div class=${isFilterOpen || standing.total > MANY ? "filter shown" : "filter"}>
       <input
         id="filter"
         type="search"
         aria-label="Filter the steps"
         placeholder="Filter"
         value=${text}
+        onFocus=${() => openFilter(true)}
         onInput=${(event) => setText(event.target.value)}
+        onKeyDown=${(event) => {
+          if (event.key !== "Escape") return;
+          setText("");
+          openFilter(false);
+          event.target.blur();
+        }}
       />
     </div>
     ${lines.length === 0 && html`<${Empty}>${none(store, isFiltered)}<//>`}
