@@ -169,3 +169,116 @@ test("on a phone the question and the steps come first, and a step opens over th
   await ended(page);
   assert.deepEqual(faults, []);
 });
+
+/** A page whose server says this in its answers, as newer ones do; `sent` are the commands. */
+async function told(context, hank, { status = {}, asked = {} }, options = {}) {
+  const daemon = await Daemon.start(context, hank);
+  const own = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.after(() => own.close());
+  const page = await own.newPage();
+  const sent = [];
+  await page.routeWebSocket(/\/ws$/, (near) => {
+    const far = near.connectToServer();
+    const statuses = new Set();
+    near.onMessage((text) => {
+      const frame = JSON.parse(text);
+      sent.push(frame);
+      if (frame.type === "server.status") statuses.add(frame.id);
+      if (frame.data?.always === undefined) return far.send(text);
+      near.send(JSON.stringify({ type: "command.succeeded", inReplyTo: frame.id, data: null }));
+    });
+    far.onMessage((text) => {
+      const frame = JSON.parse(text);
+      if (statuses.has(frame.inReplyTo)) {
+        Object.assign(frame.data, status);
+        for (const each of frame.data.pendingPermissions ?? []) Object.assign(each, asked);
+      }
+      if (frame.type === "permission.requested") Object.assign(frame.data, asked);
+      near.send(JSON.stringify(frame));
+    });
+  });
+  await page.goto(daemon.page());
+  return { daemon, page, sent };
+}
+
+const FORECAST = {
+  remainingMs: 240_000,
+  costAtEnd: 5.9,
+  basis: "the last 3 runs of this hank",
+  steps: [{ codonId: "report", ms: 130_000, cost: 0.4 }],
+};
+
+test("the forecast, the budget and the rule for a call are shown where the server tells them", { timeout: 60_000 }, async (context) => {
+  const hank = (folder) => [
+    codon("check", [writes("out/summary.md", "All fit.\n"), waitsFor(join(folder, "gate"))], { name: "Check every row", permissions: { otherwise: "ask" } }),
+    codon("report", [says("soon")], { name: "Write the report" }),
+  ];
+  const status = { forecast: FORECAST, budgetUsd: 25, hankName: "Orders to model" };
+  const asked = { suggestion: "Write(out/**)", onExpiry: "deny" };
+  const { page, sent } = await told(context, hank, { status, asked });
+  await page.getByRole("heading", { name: "Orders to model" }).waitFor();
+  await shown(page, /, about 4 min left/);
+  await page.getByRole("button", { name: "$0.00 of $25.00 · about $5.90 at the end" }).waitFor();
+  const todo = page.locator(".step.s-todo", { hasText: "Write the report" });
+  assert.match(await todo.innerText(), /~2:10\s*~\$0\.40/);
+  const question = page.getByRole("region", { name: "Permission for Write" });
+  await question.getByText(/denied in \d+:\d\d/).waitFor();
+  await question.getByRole("button", { name: "Always for Write(out/**)" }).waitFor();
+  await isAccessible(page, "a question with a rule");
+  await page.keyboard.press("A");
+  await shown(page, "Allowed, and always for Write(out/**).");
+  const { data } = sent.find((each) => each.type === "permission.answer");
+  assert.deepEqual([data.decision, data.always], ["allow", "Write(out/**)"]);
+});
+
+test("a long name, a budget and estimates leave everything in the status bar", { timeout: 60_000 }, async (context) => {
+  const hank = (folder) => [codon("check", [waitsFor(join(folder, "gate"))], { name: "C" })];
+  const status = { forecast: FORECAST, budgetUsd: 25, hankName: "A hank with a very long name ".repeat(4) };
+  const { page } = await told(context, hank, { status });
+  await page.locator(".step.s-running").waitFor();
+  for (const width of [1920, 1280, 1100, 800, 360]) {
+    await page.setViewportSize({ width, height: 740 });
+    const out = await page.evaluate(() =>
+      [...document.querySelectorAll(".top .pill, .top .spent b, .top .advance b, .top .commands")]
+        .filter((each) => each.checkVisibility())
+        .filter((each) => each.getBoundingClientRect().right > innerWidth || each.getBoundingClientRect().left < 0)
+        .map((each) => each.className),
+    );
+    assert.deepEqual(out, [], `${width} pixels`);
+  }
+});
+
+test("who has asked for it is notified when a step fails, once", { timeout: 60_000 }, async (context) => {
+  const hank = (folder) => [codon("check", [waitsFor(join(folder, "gate")), { fail: { message: "No." } }], { name: "Check" })];
+  const { daemon, page } = await told(context, hank, {}, { permissions: ["notifications"] });
+  await page.locator(".step.s-running").waitFor();
+  await page.evaluate(() => {
+    globalThis.seen = [];
+    globalThis.Notification = class {
+      static permission = "granted";
+      static requestPermission = async () => "granted";
+      constructor(title, { body }) {
+        globalThis.seen.push(body);
+      }
+    };
+  });
+  await page.keyboard.press("Control+k");
+  await page.getByRole("combobox").fill("notify");
+  await page.keyboard.press("Enter");
+  await shown(page, "You are notified when a step fails");
+  writeFileSync(join(daemon.folder, "gate"), "");
+  await page.locator(".step.s-failed").waitFor();
+  await page.waitForFunction(() => globalThis.seen.length > 0);
+  assert.deepEqual(await page.evaluate(() => globalThis.seen), ["Check failed: No."]);
+});
+
+test("a wait for a limit says until when, and can be cut short", { timeout: 60_000 }, async (context) => {
+  const daemon = await Daemon.start(context, () => [codon("check", [{ limit: { resetsIn: 3_000 } }, says("On again.")], { name: "Check" })]);
+  const { page, faults } = await open(browser, daemon.page());
+  await page.getByText(/Check waits for the end of a usage limit, in \d+:\d\d/).waitFor();
+  await page.getByLabel("Current activity").getByText("Waits for a usage limit").waitFor();
+  await isAccessible(page, "a wait for a limit");
+  await page.getByRole("button", { name: "Continue now" }).click();
+  await ended(page);
+  assert.deepEqual(faults, []);
+});

@@ -150,6 +150,7 @@ test(
 
 for (const scheme of ["light", "dark"]) {
   for (const [width, height] of [
+    [1920, 1080],
     [1280, 800],
     [360, 740],
   ]) {

@@ -39,7 +39,8 @@ function Name({ store }) {
   const name = nameOfExecution(store);
   const { runs } = store.state;
   return html`<div class="name" title=${store.server?.executionPath}>
-    <span class="folder">${name !== folder && folder ? `${visible(folder)} / ` : ""}</span>
+    ${name !== folder && folder && html`
+      <span class="folder">${visible(folder)}</span><span class="slash"> / </span>`}
     <h1>${visible(name)}</h1>
     ${runs.length > 1 && html`<span class="run"> / run ${runs.length}</span>`}
   </div>`;

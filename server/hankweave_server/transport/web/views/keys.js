@@ -5,6 +5,10 @@ import { Dialog } from "../parts/dialog.js";
 
 const OFF = "hankweave.keys";
 
+/** What Enter presses or opens where the focus is on it; the selected step is open already. */
+const PRESSED =
+  "button:not(.step[aria-current]:not([aria-expanded])), a, summary, input, [role=listbox], [role=slider]";
+
 const OTHERS = [
   ["⌘K, Ctrl K", "all commands"],
   ["↑ ↓, Page, Home, End", "in the steps and in any list; ← → fold a loop"],
@@ -32,8 +36,7 @@ export function keyPressed(event, session) {
   }
   const target = /** @type {Element} */ (event.target);
   const isTyping = target.matches("input:not([type=checkbox], [type=radio]), select, textarea");
-  // Enter is what presses a button or opens a row, wherever the focus is on one.
-  const isOther = key === "Enter" && target !== document.body && target.id !== "content";
+  const isOther = key === "Enter" && target.closest(PRESSED) !== null;
   if (ctrlKey || metaKey || altKey || isTyping || isOther || !areKeysOn()) return;
 
   const command = commandsOf(session).find((each) => each.key === key);
