@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 export const COMMAND =
   process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
-const PATIENCE = 30_000;
+const PATIENCE = 90_000;
 
 export const says = (text) => ({ say: text });
 export const thinks = (text) => ({ think: text });

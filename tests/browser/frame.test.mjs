@@ -19,7 +19,7 @@ const isInSight = (locator) =>
     return top >= 0 && bottom <= innerHeight && document.elementFromPoint(200, (top + bottom) / 2) !== null;
   });
 
-test("the failed step is first: in the title, the icon, a banner with its ways out, and in sight", { timeout: 120_000 }, async (context) => {
+test("the failed step is first: in the title, the icon, a banner with its ways out, and in sight", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => [
     ...many(22),
     codon("check", [writes("half.txt", "half\n"), { fail: { message: "expected 1,707 rows, got 1,632.\nat test_rows.py:12" } }], { name: "Check every row" }),
@@ -27,7 +27,7 @@ test("the failed step is first: in the title, the icon, a banner with its ways o
   ]);
   const { page, faults } = await open(browser, daemon.page());
   const banner = page.getByRole("region", { name: "The step that failed" });
-  await banner.getByText("expected 1,707 rows, got 1,632.").waitFor({ timeout: 60_000 });
+  await banner.getByText("expected 1,707 rows, got 1,632.").waitFor({ timeout: 180_000 });
   assert.match(await page.title(), /^\(!\) failed: /);
   assert.equal(await page.locator("link[rel=icon]").getAttribute("href"), "favicon-failed.svg");
   assert.match(await page.locator(".advance").innerText(), /^23 of 43/);
@@ -49,7 +49,7 @@ test("the failed step is first: in the title, the icon, a banner with its ways o
   assert.deepEqual(faults, []);
 });
 
-test("Back returns to the step that was looked at before, and a link opens its place", { timeout: 90_000 }, async (context) => {
+test("Back returns to the step that was looked at before, and a link opens its place", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => [...many(2), loop(codon("review", [says("Good.")], { name: "Review" }))]);
   const { page, faults } = await open(browser, daemon.page());
   await ended(page);
@@ -75,7 +75,7 @@ test("Back returns to the step that was looked at before, and a link opens its p
   assert.deepEqual(faults, []);
 });
 
-test("a loop is one line until it is unfolded, and the field filters the steps", { timeout: 90_000 }, async (context) => {
+test("a loop is one line until it is unfolded, and the field filters the steps", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => [...many(2), loop(codon("review", [says("Good.")], { name: "Review" })), codon("last", [says("Done.")])]);
   const { page, faults } = await open(browser, daemon.page());
   await ended(page);
@@ -94,7 +94,7 @@ test("a loop is one line until it is unfolded, and the field filters the steps",
   assert.deepEqual(faults, []);
 });
 
-test("a permission is answered by one key, after its difference was seen", { timeout: 90_000 }, async (context) => {
+test("a permission is answered by one key, after its difference was seen", { timeout: 180_000 }, async (context) => {
   const ask = { permissions: { otherwise: "ask" } };
   const daemon = await Daemon.start(context, (folder) => [
     codon("first", [writes("a.txt", "one\ntwo\n")]),
@@ -123,7 +123,7 @@ test("a permission is answered by one key, after its difference was seen", { tim
   assert.deepEqual(faults, []);
 });
 
-test("the palette finds commands and steps, and the colours can be chosen", { timeout: 60_000 }, async (context) => {
+test("the palette finds commands and steps, and the colours can be chosen", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => many(3));
   const { page, faults } = await open(browser, daemon.page());
   await ended(page);
@@ -151,7 +151,7 @@ test("the palette finds commands and steps, and the colours can be chosen", { ti
   assert.deepEqual(faults, []);
 });
 
-test("on a phone the question and the steps come first, and a step opens over them", { timeout: 60_000 }, async (context) => {
+test("on a phone the question and the steps come first, and a step opens over them", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => [...many(2), codon("careful", [writes("a.txt", "a\n")], { name: "Careful", permissions: { otherwise: "ask" } })]);
   const { page, faults } = await open(browser, daemon.page(), { scheme: "dark", size: { width: 360, height: 740 } });
   const allow = page.getByRole("button", { name: "Allow once" });
@@ -208,7 +208,7 @@ const FORECAST = {
   steps: [{ codonId: "report", ms: 130_000, cost: 0.4 }],
 };
 
-test("the forecast, the budget and the rule for a call are shown where the server tells them", { timeout: 60_000 }, async (context) => {
+test("the forecast, the budget and the rule for a call are shown where the server tells them", { timeout: 180_000 }, async (context) => {
   const hank = (folder) => [
     codon("check", [writes("out/summary.md", "All fit.\n"), waitsFor(join(folder, "gate"))], { name: "Check every row", permissions: { otherwise: "ask" } }),
     codon("report", [says("soon")], { name: "Write the report" }),
@@ -231,7 +231,7 @@ test("the forecast, the budget and the rule for a call are shown where the serve
   assert.deepEqual([data.decision, data.always], ["allow", "Write(out/**)"]);
 });
 
-test("a long name, a budget and estimates leave everything in the status bar", { timeout: 60_000 }, async (context) => {
+test("a long name, a budget and estimates leave everything in the status bar", { timeout: 180_000 }, async (context) => {
   const hank = (folder) => [codon("check", [waitsFor(join(folder, "gate"))], { name: "C" })];
   const status = { forecast: FORECAST, budgetUsd: 25, hankName: "A hank with a very long name ".repeat(4) };
   const { page } = await told(context, hank, { status });
@@ -248,7 +248,7 @@ test("a long name, a budget and estimates leave everything in the status bar", {
   }
 });
 
-test("who has asked for it is notified when a step fails, once", { timeout: 60_000 }, async (context) => {
+test("who has asked for it is notified when a step fails, once", { timeout: 180_000 }, async (context) => {
   const hank = (folder) => [codon("check", [waitsFor(join(folder, "gate")), { fail: { message: "No." } }], { name: "Check" })];
   const { daemon, page } = await told(context, hank, {}, { permissions: ["notifications"] });
   await page.locator(".step.s-running").waitFor();
@@ -272,7 +272,7 @@ test("who has asked for it is notified when a step fails, once", { timeout: 60_0
   assert.deepEqual(await page.evaluate(() => globalThis.seen), ["Check failed: No."]);
 });
 
-test("a wait for a limit says until when, and can be cut short", { timeout: 60_000 }, async (context) => {
+test("a wait for a limit says until when, and can be cut short", { timeout: 180_000 }, async (context) => {
   const daemon = await Daemon.start(context, () => [codon("check", [{ limit: { resetsIn: 3_000 } }, says("On again.")], { name: "Check" })]);
   const { page, faults } = await open(browser, daemon.page());
   await page.getByText(/Check waits for the end of a usage limit, in \d+:\d\d/).waitFor();

@@ -39,7 +39,7 @@ const PLAN = [
 function store(codons, { status = "running", permissions = [], ...fields } = {}) {
   const run = { runId: "r", status, codons };
   const state = { ...emptyState(), runs: [run], currentRunId: "r", executionPlan: PLAN };
-  return { version: 1, state, permissions: new Map(permissions), rollback: null, isLoaded: true, isIdle: false, ...fields };
+  return { version: 1, state, permissions: new Map(permissions), rollback: null, isLoaded: true, isIdle: false, retries: new Map(), ...fields };
 }
 
 test("a loop is one step, named after its only codon, and counted once", () => {
@@ -62,6 +62,9 @@ test("the state in words is what a person needs first", () => {
   assert.equal(words([failed, ran("review#0", "running")]), "Running", "a failure that was ignored");
   assert.equal(words([ran("fetch", "completed")], { status: "completed" }), "Completed");
   assert.equal(words([ran("fetch", "completed")], { isIdle: true }), "Idle");
+  assert.equal(words([failed]), "Between two steps", "the next one may follow by itself");
+  assert.equal(words([failed], { isIdle: true }), "Failed");
+  assert.equal(words([failed], { isIdle: true, retries: new Map([["fetch", {}]]) }), "Tries again");
   assert.equal(reasonOf(failed), "expected 3, got 2.");
   assert.equal(standingOf(store([failed], { status: "failed" })).followed, "fetch");
 });

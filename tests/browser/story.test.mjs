@@ -292,7 +292,7 @@ test(
 
 test(
   "what is done while the server is dead is there when it is back, with the new token",
-  { timeout: 90_000 },
+  { timeout: 180_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     const { page, faults } = await open(browser, daemon.page());
@@ -317,7 +317,7 @@ test(
 
 test(
   "a link that may only look shows everything and moves nothing",
-  { timeout: 90_000 },
+  { timeout: 180_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     writeFileSync(gate, "");
@@ -345,7 +345,7 @@ test(
 
 test(
   "a person allows what an agent asks for, and skips a codon",
-  { timeout: 90_000 },
+  { timeout: 180_000 },
   async (context) => {
     const daemon = await Daemon.start(context, (folder) => [
       codon("careful", [writes("a.txt", "a"), says("I have leave.")], {
@@ -367,7 +367,7 @@ test(
   },
 );
 
-test("a view that has grown old is refused", { timeout: 90_000 }, async (context) => {
+test("a view that has grown old is refused", { timeout: 180_000 }, async (context) => {
   const { daemon } = await story(context);
   const { page, faults } = await open(browser, daemon.page());
   await shown(page, "I wait for the last table.");

@@ -39,7 +39,7 @@ function computed(store) {
   const steps = stepsOf(state.executionPlan);
   const active = activeCodon(state);
   const last = line.at(-1);
-  const failed = active === null && last?.status === "failed" ? last : null;
+  const failed = active === null && last?.status === "failed" && isOver(store, last) ? last : null;
   const [asked = null] = store.permissions.values();
   const next = state.executionPlan.find((/** @type {Entry} */ entry) => !isDone(ran.get(entry.codonId)));
   const followed = (active ?? failed ?? last ?? next)?.codonId ?? null;
@@ -59,6 +59,16 @@ function computed(store) {
     cost: totals(state).cost,
     condition: conditionOf(store, active, failed, asked),
   };
+}
+
+/** Whether nothing follows by itself: no retry, and no next step after a failure that is ignored. */
+function isOver(
+  /** @type {import("./store.js").Store} */ { state, isIdle, retries },
+  /** @type {any} */ { codonId },
+) {
+  const run = state.runs[0];
+  const hasEnded = run.status !== "running" || state.currentRunId !== run.runId;
+  return hasEnded || (isIdle && !retries.has(codonId));
 }
 
 /** Iterations of a loop are one step of its rounds. @type {WeakMap<Entry[], Step[]>} */
@@ -150,7 +160,7 @@ function conditionOf(
   /** @type {any} */ failed,
   /** @type {any} */ asked,
 ) {
-  const { state, rollback, isLoaded, isIdle } = store;
+  const { state, rollback, isLoaded, isIdle, retries } = store;
   if (!isLoaded) return { role: "plain", icon: "todo", words: "Reading" };
   if (rollback !== null) return { role: "accent", icon: "undo", words: "Going back" };
   if (asked !== null) return { role: "wait", icon: "waiting", words: "Waits for you" };
@@ -161,6 +171,8 @@ function conditionOf(
   const [newest] = state.runs;
   if (newest === undefined) return { role: "plain", icon: "todo", words: "Not started" };
   const current = state.runs.find((/** @type {any} */ run) => run.runId === state.currentRunId);
+  if (current?.status === "running" && retries.size > 0)
+    return { role: "accent", icon: "again", words: "Tries again" };
   if (current?.status === "running")
     return isIdle
       ? { role: "plain", icon: "pause", words: "Idle" }

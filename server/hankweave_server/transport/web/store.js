@@ -209,6 +209,7 @@ export class Store {
         break;
       case "server.idle":
         this.isIdle = true;
+        this.retries.clear();
         break;
       case "server.degraded":
         this.problems.set(data.code, data);
