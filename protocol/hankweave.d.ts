@@ -4058,6 +4058,8 @@ export interface ServerStatus {
    * a limit.
    */
   budgetUsd?: number;
+  /** The name of the hank: that of its `meta`, or of its directory. */
+  hankName?: string;
 }
 
 /** The server begins to stop in order. */

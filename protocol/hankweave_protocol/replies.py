@@ -368,6 +368,8 @@ class ServerStatus(Value):
     budget_usd: float | None = None
     """USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither
     sets a limit."""
+    hank_name: str | None = None
+    """The name of the hank: that of its `meta`, or of its directory."""
 
 
 class Consolidation(Value):

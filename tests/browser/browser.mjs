@@ -32,7 +32,7 @@ export async function open(
 ) {
   const context = await browser.newContext({ colorScheme: scheme, viewport: size, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(60_000);
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));
   page.on("console", (message) => {
@@ -66,3 +66,7 @@ export async function isAccessible(page, what) {
   );
   assert.deepEqual(found, [], what);
 }
+
+/** Waits until the status bar says that the run has completed. */
+export const ended = (page) =>
+  page.getByLabel("Current activity").getByText("Completed", { exact: true }).waitFor();

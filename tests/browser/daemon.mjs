@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 export const COMMAND =
   process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
-const PATIENCE = 30_000;
+const PATIENCE = 90_000;
 
 export const says = (text) => ({ say: text });
 export const thinks = (text) => ({ think: text });
@@ -61,6 +61,7 @@ export class Daemon {
       this.execution,
       "--json",
       "--no-exit-on-complete", // Its stdout is a pipe, and pages come and go.
+      "--confinement=none", // The gates of tests lie beside the execution, where no agent looks.
       ...options,
     ];
     const { descriptors } = this.limits ?? {};
