@@ -10,6 +10,7 @@ Modules, in reading order:
 - `rollback`: rollbacks, undo, redo and previews: resolve the target, call `execution.rollback`
 - `explorations`: attempts of a codon: start, compare, adopt, discard
 - `inspect`: state, status and `events.query`
+- `agent_texts`: whole results of tools, from the logs of agents
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left
 - `checkpoint_list`: `checkpoint.list` and other lists, one page at a time
