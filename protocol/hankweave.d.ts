@@ -3908,6 +3908,8 @@ export interface ServerStatus {
   confinement?: ConfinementStatus;
   /** What the server still has to do for earlier commands, the oldest first. */
   background?: BackgroundWork[];
+  /** The name of the hank: that of its `meta`, or of its directory. */
+  hankName?: string;
 }
 
 /** The server begins to stop in order. */

@@ -394,6 +394,8 @@ class ServerStatus(Value):
     """How agents can be confined on this machine."""
     background: tuple[BackgroundWork, ...] = ()
     """What the server still has to do for earlier commands, the oldest first."""
+    hank_name: str | None = None
+    """The name of the hank: that of its `meta`, or of its directory."""
 
 
 class Consolidation(Value):

@@ -368,6 +368,7 @@ class App:
             data_path=self._data_path(),
             watch=self._watch_status(),
             background=self.quiet.behind,
+            hank_name=self._opened.ledger.redactor.text(self._opened.hank.name),
         )
 
     def _watch_status(self) -> WatchStatus:

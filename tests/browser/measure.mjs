@@ -17,9 +17,9 @@ const firstPaint = await page.evaluate(
       }).observe({ type: "paint", buffered: true });
     }),
 );
-await page.locator(".codon").first().waitFor();
+await page.locator(".step").first().waitFor();
 const plan = since();
-await page.keyboard.press("2");
+await page.keyboard.press("4");
 await page.getByText(/of [\d,]+ checkpoints$/).waitFor({ timeout: 120_000 });
 const everything = since();
 const checkpoints = number(await page.locator(".time .counted").innerText(), /of ([\d,]+)/);
@@ -34,12 +34,12 @@ async function framesOf(selector) {
 
 await page.getByRole("button", { name: "Every step" }).click();
 const treeFrames = await framesOf(".time .list");
-await page.keyboard.press("3");
+await page.keyboard.press("5");
 const events = number(await page.locator(".counted").innerText(), /([\d,]+)/);
 const eventFrames = await framesOf(".events .list");
 await page.keyboard.press("1");
 const feedFrames = await framesOf(".flow");
-await page.keyboard.press("4");
+await page.keyboard.press("$");
 await page.locator("figure svg").first().waitFor();
 await page.waitForTimeout(3_000);
 

@@ -4,7 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { deflateSync } from "node:zlib";
-import { isAccessible, launch, open } from "./browser.mjs";
+import { ended, isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, writes } from "./daemon.mjs";
 
 let browser;
@@ -18,12 +18,12 @@ const shown = (page, text) => page.getByText(text).first().waitFor();
 async function standingAt(context, files) {
   const daemon = await Daemon.start(context, () => [codon("one", [says("Here you are.")])]);
   const { page, faults } = await open(browser, daemon.page());
-  await shown(page, "The run has completed.");
+  await ended(page);
   for (const [path, content] of Object.entries(await files(page))) {
     mkdirSync(dirname(join(daemon.workTree, path)), { recursive: true });
     writeFileSync(join(daemon.workTree, path), content);
   }
-  await button(page, "Checkpoint …").click();
+  await page.keyboard.press("c");
   await page.getByRole("button", { name: "Take it" }).click();
   await shown(page, /was taken/);
   return { daemon, page, faults };
@@ -171,13 +171,13 @@ test(
     ]);
     const { page, faults } = await open(browser, daemon.page());
     const asked = page.getByRole("region", { name: "Permission for Write" });
-    await asked.locator("pre", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
+    await asked.locator(".lines", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
     await shown(page, "I say\\u202e this.");
-    await asked.getByRole("button", { name: "Allow" }).click();
-    await shown(page, "The run has completed.");
+    await asked.getByRole("button", { name: "Allow once" }).click();
+    await ended(page);
     await button(page, /a\\u202eyp\.txt/).waitFor();
     await button(page, /no\\u200bthing\.md/).waitFor();
-    await button(page, "Time").click();
+    await page.getByRole("tab", { name: "Checkpoints" }).click();
     await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
     await page.keyboard.press("Home");
     await page.getByRole("option", { name: "plain.py" }).click();
@@ -205,7 +205,7 @@ test(
     const daemon = await Daemon.start(context, () => [codon("one", words)]);
     const { page, faults } = await open(browser, daemon.page());
     await shown(page, "word 5");
-    await page.keyboard.press("3");
+    await page.keyboard.press("5");
     const newest = page.getByRole("listbox", { name: "Events" }).getByRole("option").last();
     for (let look = 0; look < 3; look += 1) {
       await page.waitForTimeout(500);
@@ -214,7 +214,7 @@ test(
       assert.ok(loaded > rows.length / 2, `${loaded} of ${rows.length} rows are there`);
     }
     await newest.waitFor();
-    assert.match(await page.getByLabel("Current activity").innerText(), /one: running/);
+    assert.match(await page.getByLabel("Current activity").innerText(), /Running/);
     assert.deepEqual(faults, []);
   },
 );

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
-import { isAccessible, launch, open } from "./browser.mjs";
+import { ended, isAccessible, launch, open } from "./browser.mjs";
 import { COMMAND, Daemon, codon, writes } from "./daemon.mjs";
 
 let browser;
@@ -21,7 +21,7 @@ async function reported(context, ...options) {
     codon("two", [writes(mischief, "b\n")]),
   ]);
   const { page } = await open(browser, daemon.page());
-  await shown(page, "The run has completed.");
+  await ended(page);
   await page.close();
   const file = join(daemon.folder, "report.html");
   execFileSync(COMMAND, ["report", daemon.execution, "--output", file, ...options]);
@@ -87,7 +87,7 @@ test(
     assert.equal(await page.getByRole("dialog").count(), 0);
 
     await page.goto(live);
-    await page.locator("main.view-live").waitFor();
+    await page.getByRole("tab", { name: "Transcript", selected: true }).waitFor();
     assert.deepEqual(faults, []);
   },
 );

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { isAccessible, launch, open } from "./browser.mjs";
+import { ended, isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, thinks, waitsFor, writes } from "./daemon.mjs";
 import { emptyState, fold } from "../../server/hankweave_server/transport/web/state.js";
 import { Wire } from "./wire.mjs";
@@ -94,8 +94,8 @@ test(
 
     // Watch a run.
     await shown(page, "I wait for the last table.");
-    await shown(page, "refine, iteration 2");
-    assert.match(await page.getByLabel("Current activity").innerText(), /report: running/);
+    await shown(page, "Review ×2");
+    assert.match(await page.getByLabel("Current activity").innerText(), /Running/);
     await page.getByText("ls notes").first().click();
     await shown(page, "observations.md\nsources.md");
     await button(page, /draft\.txt/).waitFor();
@@ -103,10 +103,10 @@ test(
     await isAccessible(page, "the live view");
 
     writeFileSync(gate, "");
-    await shown(page, "The run has completed.");
+    await ended(page);
 
     // Look back: the picture of time, by the keyboard alone.
-    await page.keyboard.press("2");
+    await page.keyboard.press("4");
     const list = page.getByRole("listbox", { name: /Checkpoints/ });
     await list.focus();
     await page.keyboard.press("End");
@@ -128,7 +128,7 @@ test(
     await isAccessible(page, "a difference");
     await page.getByRole("tab", { name: "State" }).click();
     await page.getByRole("tabpanel").getByText("completed", { exact: true }).first().waitFor();
-    await page.getByRole("tab", { name: "Events" }).click();
+    await page.getByRole("tab", { name: "Events" }).last().click();
     await page
       .getByRole("option", { name: /codon\.started/ })
       .first()
@@ -146,7 +146,7 @@ test(
 
     // A person edits; then a preview that shows it, and two files go back.
     writeFileSync(join(daemon.workTree, "notes/sources.md"), "- my own table\n");
-    await page.keyboard.press("r");
+    await page.keyboard.press("g");
     const dialog = page.getByRole("dialog");
     await dialog.getByText("edited by a person").waitFor();
     await dialog.getByText("2 deleted").waitFor();
@@ -180,7 +180,7 @@ test(
     await dialog.getByLabel("Continue the plan afterwards").check();
     await dialog.getByRole("button", { name: "Roll everything back" }).click();
     await shown(page, /Rolled back: \d files changed/);
-    await shown(page, "The run has completed.");
+    await ended(page);
     await picture(page, "tree");
 
     // Pin and name, branch.
@@ -207,7 +207,8 @@ test(
       scheme: "dark",
       size: { width: 390, height: 780 },
     });
-    await button(phone.page, "Time").click();
+    await phone.page.locator(".step").first().waitFor();
+    await phone.page.keyboard.press("4");
     await phone.page.getByRole("option", { name: /^before the doubts/ }).click();
     await shown(phone.page, "observations.md");
     await phone.page.evaluate(() => scrollTo(0, 0));
@@ -217,11 +218,14 @@ test(
 
     // The connection is lost; something happens meanwhile; nothing is missing afterwards.
     wire.cut();
-    await shown(page, "connection lost");
+    await shown(page, "The connection is lost.");
     await isAccessible(page, "without a connection");
-    assert.equal(await button(page, "Checkpoint …").getAttribute("aria-disabled"), "true");
+    await page.keyboard.press("c");
+    await shown(page, "There is no connection.");
+    assert.equal(await page.getByRole("dialog").count(), 0);
     const other = await open(browser, daemon.page());
-    await button(other.page, "Checkpoint …").click();
+    await ended(other.page);
+    await other.page.keyboard.press("c");
     await other.page.getByLabel(/Label/).fill("while you were away");
     await other.page.getByRole("button", { name: "Take it" }).click();
     await shown(other.page, /was taken/);
@@ -229,19 +233,19 @@ test(
     await button(page, "Try now").click();
     await page.getByRole("option", { name: /^while you were away/ }).waitFor();
     const seqs = (each) => each.getByText(/in the journal/).innerText();
-    await page.keyboard.press("3");
-    await other.page.keyboard.press("3");
+    await page.keyboard.press("5");
+    await other.page.keyboard.press("5");
     assert.equal(await seqs(page), await seqs(other.page));
 
     // Search, causes, cost.
     const events = page.getByRole("listbox", { name: "Events" });
-    await page.getByRole("searchbox").fill("DOUBTFUL");
+    await page.getByRole("searchbox", { name: "Search" }).fill("DOUBTFUL");
     await events
       .getByRole("option", { name: /assistant\.action/ })
       .first()
       .waitFor();
     await isAccessible(page, "the events");
-    await page.getByRole("searchbox").fill("");
+    await page.getByRole("searchbox", { name: "Search" }).fill("");
     await page
       .getByLabel("Type")
       .selectOption({
@@ -254,7 +258,7 @@ test(
     await dialog.getByText(/because of the command/).waitFor();
     await isAccessible(page, "an event");
     await page.keyboard.press("Escape");
-    await button(page, "Cost").click();
+    await page.keyboard.press("$");
     await page.getByRole("img", { name: /Cost rose to/ }).waitFor();
     await isAccessible(page, "the cost");
     assert.deepEqual(faults, []);
@@ -295,7 +299,7 @@ test(
     await shown(page, "I wait for the last table.");
     const { port } = daemon;
     await daemon.kill();
-    await shown(page, "connection lost");
+    await shown(page, "The connection is lost.");
     writeFileSync(gate, "");
     await daemon.run(["--port", String(port)]);
     await page
@@ -305,7 +309,7 @@ test(
     await isAccessible(page, "the question for a token");
     await page.getByLabel(/Token/).fill(daemon.token());
     await button(page, "Connect").click();
-    await shown(page, "The run has completed.");
+    await ended(page);
     await shown(page, "Iteration 2 of refine ended");
     assert.deepEqual(faults, []);
   },
@@ -318,19 +322,21 @@ test(
     const { daemon, gate } = await story(context);
     writeFileSync(gate, "");
     const { page, faults } = await open(browser, daemon.page("viewer"));
-    await shown(page, "The run has completed.");
+    await ended(page);
     await shown(page, "This link is read-only.");
-    for (const name of ["Start next", "Redo codon", "Checkpoint …"]) {
-      assert.equal(await button(page, name).getAttribute("aria-disabled"), "true", name);
-      assert.match(await button(page, name).getAttribute("title"), /read-only/);
+    for (const key of ["n", "r", "z", "c", "u"]) {
+      await page.keyboard.press(key);
+      await page.locator(".note.shown", { hasText: "read-only" }).waitFor();
+      assert.equal(await page.getByRole("dialog").count(), 0, key);
+      await page.locator(".note button").click();
     }
-    await button(page, "Time").click();
+    await page.getByRole("tab", { name: "Checkpoints" }).click();
     await button(page, "Go to now").click();
     await page.getByRole("option", { name: /report\.md/ }).click();
     await shown(page, "The doubtful tremor is left out.");
     await button(page, "Roll back to here …").click({ force: true });
     assert.equal(await page.getByRole("dialog").count(), 0);
-    await page.keyboard.press("r");
+    await page.keyboard.press("g");
     assert.equal(await page.getByRole("dialog").count(), 0);
     await isAccessible(page, "what a viewer sees");
     assert.deepEqual(faults, []);
@@ -351,11 +357,11 @@ test(
     const asked = page.getByRole("region", { name: "Permission for Write" });
     await asked.waitFor();
     await isAccessible(page, "a question for permission");
-    await asked.getByRole("button", { name: "Allow" }).click();
+    await asked.getByRole("button", { name: "Allow once" }).click();
     await shown(page, "I wait for nothing.");
-    await button(page, "Skip …").click();
+    await button(page, "Skip…").click();
     await page.getByRole("dialog").getByRole("button", { name: "Skip it" }).click();
-    await shown(page, "The codon was skipped.");
+    await shown(page, "The step was skipped.");
     await page.locator(".s-skipped").waitFor();
     assert.deepEqual(faults, []);
   },
@@ -365,7 +371,7 @@ test("a view that has grown old is refused", { timeout: 90_000 }, async (context
   const { daemon } = await story(context);
   const { page, faults } = await open(browser, daemon.page());
   await shown(page, "I wait for the last table.");
-  await button(page, "Time").click();
+  await page.getByRole("tab", { name: "Checkpoints" }).click();
   await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
   await page.keyboard.press("End");
   await button(page, "Roll back to here …").click();
@@ -373,11 +379,12 @@ test("a view that has grown old is refused", { timeout: 90_000 }, async (context
   await go.waitFor();
   const other = await open(browser, daemon.page());
   await shown(other.page, "I wait for the last table.");
-  await button(other.page, "Stop …").click();
+  await button(other.page, "Stop…").click();
   await other.page.getByRole("button", { name: "Stop it" }).click();
-  await shown(other.page, "The codon was stopped.");
-  await button(other.page, "Redo codon").click();
-  await shown(other.page, "The newest codon runs again.");
+  await other.page.getByRole("button", { name: "Retry", disabled: false }).waitFor();
+  await other.page.keyboard.press("r");
+  await button(other.page, "Retry on these files").click();
+  await shown(other.page, "Report runs again.");
   await go.click();
   await page.getByRole("dialog").getByText("The execution has moved on").waitFor();
   assert.deepEqual(faults, []);

@@ -4,7 +4,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { isAccessible, launch, open } from "./browser.mjs";
+import { ended, isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, waitsFor, within, writes } from "./daemon.mjs";
 import { Wire } from "./wire.mjs";
 
@@ -31,9 +31,9 @@ async function wired(context, hank = two, options = []) {
 
 /** Opens the preview of going back to the end of the first codon. */
 async function preview(page) {
-  await button(page, "Time").click();
+  await page.getByRole("tab", { name: "Checkpoints" }).click();
   await page.getByRole("option", { name: /^one codon completed|^one.*codon completed/ }).click();
-  await page.keyboard.press("r");
+  await page.keyboard.press("g");
   const go = page.getByRole("dialog").getByRole("button", { name: "Roll everything back" });
   await page.getByRole("dialog").getByText("1 deleted").waitFor();
   return go;
@@ -50,7 +50,7 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
-    await shown(page, "The run has completed.");
+    await ended(page);
     const go = await preview(page);
     wire.cut();
     const dialog = page.getByRole("dialog");
@@ -76,10 +76,10 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
-    await shown(page, "The run has completed.");
+    await ended(page);
     const go = await preview(page);
     const other = await open(browser, daemon.page());
-    await shown(other.page, "The run has completed.");
+    await ended(other.page);
     const others = await preview(other.page);
     wire.hold(); // The page does not hear of the other's rollback before its own is on the way.
     await others.click();
@@ -106,8 +106,8 @@ test(
       "--no-token",
       "--no-autostart",
     ]);
-    await page.getByRole("button", { name: "Checkpoint …", disabled: false }).waitFor();
-    await button(page, "Checkpoint …").click();
+    await page.getByRole("button", { name: "Start the next step", disabled: false }).waitFor();
+    await page.keyboard.press("c");
     wire.hold();
     await page.getByRole("button", { name: "Take it" }).click();
     await page.getByRole("button", { name: "Working …" }).waitFor();
@@ -147,8 +147,8 @@ test(
   { timeout: 90_000 },
   async (context) => {
     const { wire, page, faults } = await wired(context, two, ["--no-token"]);
-    await shown(page, "The run has completed.");
-    await page.keyboard.press("3");
+    await ended(page);
+    await page.keyboard.press("5");
     await page
       .getByRole("listbox", { name: "Events" })
       .getByRole("option", { name: /codon\.started/ })
@@ -158,7 +158,7 @@ test(
     const many = Array.from({ length: 60 }, (_, at) => says(`word ${at}`));
     const other = await Daemon.start(context, () => [codon("stranger", many)], ["--no-token"]);
     const there = await open(browser, `http://127.0.0.1:${other.port}/`);
-    await shown(there.page, "The run has completed.");
+    await ended(there.page);
     wire.target = other.port;
     wire.cut();
     wire.mend();
@@ -166,9 +166,9 @@ test(
     await page.keyboard.press("1");
     await shown(page, "word 59");
     assert.equal(await page.getByText("Codon two").count(), 0);
-    await page.keyboard.press("3");
+    await page.keyboard.press("5");
     await page.keyboard.press("/");
-    await page.getByRole("searchbox").fill("WORD 7");
+    await page.getByRole("searchbox", { name: "Search" }).fill("WORD 7");
     await page.getByRole("option", { name: /word 7/ }).waitFor();
     assert.deepEqual(faults, []);
   },
@@ -200,11 +200,11 @@ test(
       }
     };
     await press();
-    await button(page, "Time").click();
+    await page.getByRole("tab", { name: "Checkpoints" }).click();
     await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
     await page.keyboard.press("Home");
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
-    for (const key of ["r", "b", "p", "u", "c", "Enter"]) await page.keyboard.press(key);
+    for (const key of ["g", "z", "r", "n", "b", "p", "u", "c", "Enter"]) await page.keyboard.press(key);
     assert.equal(await page.locator("dialog").count(), 0);
     await press();
     const changing = [...daemon.commands()];
@@ -223,6 +223,8 @@ test(
               codonId: "one",
               checkpointType: "end",
               requestId: "x",
+              attemptId: "e-1",
+              explorationId: "e",
               decision: "allow",
               pinned: true,
             })
@@ -248,7 +250,7 @@ test(
   async (context) => {
     const daemon = await Daemon.start(context, two, [], { descriptors: 160 });
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run has completed.");
+    await ended(page);
     const crowd = [];
     context.after(() => crowd.forEach((each) => each.destroy()));
     for (let at = 0; at < 130; at += 1) {
@@ -273,10 +275,10 @@ test(
   async (context) => {
     const daemon = await Daemon.start(context, two);
     const { page, faults } = await open(browser, daemon.page());
-    await shown(page, "The run has completed.");
+    await ended(page);
     for (const label of ["first", "second"]) {
       writeFileSync(join(daemon.workTree, "n.txt"), label);
-      await button(page, "Checkpoint …").click();
+      await page.keyboard.press("c");
       await page.getByLabel(/Label/).fill(label);
       await page.getByRole("button", { name: "Take it" }).click();
       await page.getByRole("heading", { name: label }).waitFor();
@@ -284,7 +286,7 @@ test(
     // What the next undo needs stays: so back, and back once more.
     for (const name of [/codon completed/, /the beginning/]) {
       await page.getByRole("option", { name }).last().click();
-      await page.keyboard.press("r");
+      await page.keyboard.press("g");
       await page.getByRole("button", { name: "Roll everything back" }).click();
       await shown(page, /Rolled back/);
       await page.locator(".note button").click();
@@ -304,7 +306,7 @@ test(
     await shown(page, /was pruned/);
     await isAccessible(page, "a pruned moment");
     assert.equal(await button(page, "Roll back to here …").getAttribute("aria-disabled"), "true");
-    await page.keyboard.press("r");
+    await page.keyboard.press("g");
     await page.getByRole("dialog").getByRole("alert").waitFor();
     await isAccessible(page, "a preview of what was pruned");
     await page.keyboard.press("Escape");
@@ -330,10 +332,11 @@ test(
     wire.hold();
     await other.page
       .getByRole("region", { name: "Permission for Write" })
-      .getByRole("button", { name: "Deny" })
+      .getByRole("button", { name: "Deny…" })
       .click();
+    await other.page.getByRole("dialog").getByRole("button", { name: "Deny" }).click();
     await shown(other.page, "Write was denied (by a person).");
-    await asked.getByRole("button", { name: "Allow" }).click();
+    await asked.getByRole("button", { name: "Allow once" }).click();
     wire.release();
     await asked.waitFor({ state: "detached" });
     await page.locator(".note.shown", { hasText: /has already been answered/ }).waitFor();
@@ -380,18 +383,19 @@ test(
       const asked = page.getByRole("region", { name: "Permission for Write" });
       await asked.waitFor();
       if (at === 0) await fits("a question");
-      await asked.getByRole("button", { name: "Allow" }).click();
+      await asked.getByRole("button", { name: "Allow once" }).click();
       await shown(page, "Allowed.");
       await page.locator(".note button").click();
     }
-    await shown(page, `${LONG.slice(0, 60)}: running`);
+    await page.locator(".step.s-running").waitFor();
     await fits("live");
-    for (const name of ["Skip …", "Stop …", "Checkpoint …"]) {
-      await button(page, name).click();
-      await fits(name);
+    for (const key of ["s", "x", "c"]) {
+      await page.keyboard.press(key);
+      await page.getByRole("dialog").waitFor();
+      await fits(`the dialog of ${key}`);
       await page.keyboard.press("Escape");
     }
-    await button(page, "Time").click();
+    await page.keyboard.press("4");
     const list = page.getByRole("listbox", { name: /Checkpoints/ });
     await list.focus();
     await page.keyboard.press("End");
@@ -404,7 +408,7 @@ test(
     await page.locator(".changes summary").first().click();
     await page.locator(".diff td").first().waitFor();
     await fits("differences");
-    await page.keyboard.press("r");
+    await page.keyboard.press("g");
     await page
       .getByRole("dialog")
       .getByText("2 deleted")
@@ -424,7 +428,7 @@ test(
       await fits(`the dialog of ${key}`);
       await page.keyboard.press("Escape");
     }
-    await page.keyboard.press("3");
+    await page.keyboard.press("5");
     const events = page.getByRole("listbox", { name: "Events" });
     await events
       .getByRole("option", { name: /assistant\.action/ })

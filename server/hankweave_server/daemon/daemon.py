@@ -476,9 +476,7 @@ def _telemetry(opened: OpenedExecution, exporter: Exporter | None) -> Telemetry 
     if exporter is None:
         return None
 
-    hank = opened.hank
-    name = hank.directory.name if hank.hank.meta is None else hank.hank.meta.name
-    workflow = opened.ledger.redactor.text(name)
+    workflow = opened.ledger.redactor.text(opened.hank.name)
     tracing = Tracing(workflow, with_content=exporter.wanted.with_content)
     return Telemetry(exporter, tracing, opened.ledger)
 

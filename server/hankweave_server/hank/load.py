@@ -253,6 +253,11 @@ class LoadedHank:
     foreign_hashes: frozenset[str] = frozenset()
     """The hashes that the TypeScript Hankweave may have recorded for this file."""
 
+    @property
+    def name(self) -> str:
+        """The name in its `meta`, or that of its directory."""
+        return self.directory.name if self.hank.meta is None else self.hank.meta.name
+
 
 def no_hank(directory: Path) -> LoadedHank:
     """Return an empty hank, for a server without a plan, which still takes checkpoints."""

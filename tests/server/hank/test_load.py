@@ -91,6 +91,13 @@ def test_the_example_loads() -> None:
     assert set(hank.prompts) == {"observe", "infer", "generate", "review", "report"}
 
 
+def test_a_hank_is_called_as_its_meta_says_or_as_its_directory(author: Author) -> None:
+    """People see one name of a hank, whether its file has one or not."""
+    assert author.load(a_codon()).name == author.directory.name
+    meta = {"name": "Orders to model", "version": "1"}
+    assert author.load(a_codon(), meta=meta).name == "Orders to model"
+
+
 def test_a_step_without_a_type_is_a_codon(author: Author) -> None:
     """`type` may be omitted for codons, in the hank and in loops (Hankweave, hank.json)."""
     steps = author.load(a_codon("a"), a_loop(a_codon("b")), a_codon("c", type="codon")).hank.hank

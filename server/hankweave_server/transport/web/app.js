@@ -1,28 +1,23 @@
-/** The page: its frame, its views, its dialogs, its keys. */
+/** The page: its frame, its dialogs, its keys. */
 import { html, render, useEffect, useState } from "./dom.js";
 import { useStore } from "./parts/hooks.js";
+import { Icon } from "./parts/icon.js";
+import { wearScheme } from "./scheme.js";
 import { Session } from "./session.js";
+import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
-import { CostView } from "./views/cost.js";
 import { Dialogs } from "./views/dialogs.js";
-import { EventsView } from "./views/events.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
-import { LiveView } from "./views/live.js";
-import { TimeView } from "./views/time.js";
+import { Aside, Axis, Middle } from "./views/slots.js";
+import { Steps } from "./views/steps.js";
 import { TokenForm } from "./views/token-form.js";
-
-const VIEWS = {
-  live: { title: "Live", view: LiveView },
-  time: { title: "Time", view: TimeView },
-  events: { title: "Events", view: EventsView },
-  cost: { title: "Cost", view: CostView },
-};
 
 /** @param {{session: Session}} props */
 function App({ session }) {
-  useStore(session.store);
+  const { execution, connection } = useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
+  const [isTimeShown, showTime] = useState(false); // On a phone it is asked for.
   useEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
@@ -34,31 +29,33 @@ function App({ session }) {
     return () => removeEventListener("keydown", press);
   }, [session]);
 
-  if (session.store.connection.phase === "refused")
-    return html`<${TokenForm} session=${session} />`;
+  if (connection.phase === "refused") return html`<${TokenForm} session=${session} />`;
 
-  const { view: View } = VIEWS[looks.tab];
+  const isOpen = looks.step !== null || looks.moment !== null || looks.tab !== "transcript";
   return html`
     <a class="skip" href="#content" onClick=${toContent}>To the content</a>
-    <${Header} session=${session} />
+    <${Header} session=${session} looks=${looks} isOpen=${isOpen} />
+    ${Axis && html`
+      <section class=${`axis-place ${isTimeShown ? "shown" : ""}`} aria-label="Time">
+        <button aria-expanded=${isTimeShown} onClick=${() => showTime(!isTimeShown)}>
+          <${Icon} name="time" /> Time
+        </button>
+        <${Axis} key=${execution} session=${session} looks=${looks} />
+      </section>`}
     <${Banners} session=${session} />
-    <nav aria-label="Views">
-      ${Object.entries(VIEWS).map(
-        ([tab, { title }], at) => html`<button
-          key=${tab}
-          aria-current=${tab === looks.tab ? "page" : undefined}
-          title=${`Key ${at + 1}`}
-          onClick=${() => session.look({ tab })}
-        >${title}</button>`,
-      )}
-      <button class="help" onClick=${() => session.look({ dialog: { kind: "help" } })}>
-        Keys <kbd>?</kbd>
-      </button>
-    </nav>
-    <main id="content" tabindex="-1" class=${`view-${looks.tab}`}>
-      <${View} key=${`${looks.tab} ${session.store.execution}`} session=${session} looks=${looks} />
+    <main class=${isOpen ? "open" : ""}>
+      <section class="steps" aria-label="Steps">
+        <${Steps} key=${execution} session=${session} looks=${looks} />
+      </section>
+      <section id="content" class="middle" tabindex="-1" aria-label="The step">
+        <${Middle} key=${execution} session=${session} looks=${looks} />
+      </section>
+      <aside aria-label="Files and decisions">
+        <${Aside} key=${execution} session=${session} looks=${looks} />
+      </aside>
     </main>
     <${Dialogs} session=${session} dialog=${looks.dialog} />
+    <${Attention} session=${session} />
     <p class=${looks.note ? "note shown" : "note"} role="status">
       ${looks.note}
       ${looks.note && html`<button aria-label="Dismiss" onClick=${() => session.say("")}>✕</button>`}
@@ -72,4 +69,5 @@ function toContent(event) {
   document.getElementById("content")?.focus();
 }
 
+wearScheme();
 render(html`<${App} session=${new Session(location)} />`, document.body);

@@ -23,6 +23,32 @@ export const count = (n) => whole.format(n);
 /** @param {number} n */
 export const compact = (n) => short.format(n);
 
+const cents = new Intl.NumberFormat("en", { style: "currency", currency: "USD" });
+
+/** For a glance; `dollars` has every digit. @param {number} usd */
+export function price(usd) {
+  return usd > 0 && usd < 0.005 ? "<$0.01" : cents.format(usd);
+}
+
+/** As a clock shows it. @param {number} ms */
+export function clockSpan(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const two = (/** @type {number} */ n) => `${n}`.padStart(2, "0");
+  const [h, m] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return h > 0 ? `${h}:${two(m)}:${two(seconds % 60)}` : `${m}:${two(seconds % 60)}`;
+}
+
+/** Roughly, in one unit or two. @param {number} ms */
+export function roughly(ms) {
+  const minutes = Math.round(ms / 60_000);
+  if (minutes < 1) return `${Math.max(0, Math.round(ms / 1000))} s`;
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** A path as it is called in the work tree. @param {string} path @param {string} [root] */
+export const inTree = (path, root) =>
+  root && path.startsWith(`${root}/`) ? path.slice(root.length + 1) : path;
+
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 

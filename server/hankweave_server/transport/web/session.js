@@ -3,11 +3,29 @@ import { Client, Refused } from "./client.js";
 import { Store } from "./store.js";
 
 const NOTE_STAYS = 12_000;
-const TABS = ["live", "time", "events", "cost"];
+
+/** The tabs of a step. */
+export const TABS = ["transcript", "changes", "files", "checkpoints", "events"];
+
+// Of links that were made before there were steps to look at.
+/** @type {Record<string, Partial<Looks>>} */
+const VIEWS = {
+  live: { tab: "transcript" },
+  time: { tab: "checkpoints" },
+  events: { tab: "events" },
+  cost: { dialog: { kind: "cost" } },
+};
+const OWN = ["view", "step", "tab", "checkpoint", "path", "at", "compare", "event"];
+const SHA = /^[0-9a-f]{4,40}$/;
+const SEQ = /^[1-9]\d{0,14}$/;
 
 /**
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
- * @typedef {{tab: string, moment: Moment, dialog: any, note: string, query: any}} Looks
+ * @typedef {{from: string, to: string} | null} Comparison
+ * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, dialog: any,
+ *   note: string, query: any}} Looks
+ *   What is looked at: `step` is a codon by its id in the plan, null to follow the run; `moment` is
+ *   null for the present. All but the note and the query of the events is in the address.
  */
 
 export class Session {
@@ -17,7 +35,7 @@ export class Session {
     const token = named(location.hash.slice(1)) ?? named(location.search);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     /** @type {Looks} */
-    this.looks = { tab: "live", moment: null, dialog: null, note: "", query: null };
+    this.looks = { ...NOTHING, dialog: null, note: "", query: null };
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.wasOpen = false;
@@ -42,15 +60,30 @@ export class Session {
   /** @type {import("./client.js").Ask} */
   ask = (type, data) => this.client.ask(type, data);
 
+  /**
+   * Changes what is looked at, the only way to do so, and writes it into the address. What can be
+   * gone back to is an entry of the history; `isStep` is for one of many in a row, such as a key
+   * that is held down, which replaces the entry before it.
+   * @param {Partial<Looks>} changes @param {{isStep?: boolean}} [how]
+   */
+  look = (changes, { isStep = false } = {}) => {
+    this.#take(changes);
+    const address = addressOf(this.looks);
+    if (address === `#${new URLSearchParams(location.hash.slice(1))}`) return;
+
+    if (isStep) history.replaceState(null, "", address);
+    else history.pushState(null, "", address);
+  };
+
   /** @param {Partial<Looks>} changes */
-  look = (changes) => {
+  #take(changes) {
     this.looks = { ...this.looks, ...changes };
     if (changes.note) {
       clearTimeout(this.noteTimer);
       this.noteTimer = setTimeout(() => this.say(""), NOTE_STAYS);
     }
     for (const listener of this.listeners) listener();
-  };
+  }
 
   /** Why nothing can be changed from here; null where it can. */
   get obstacle() {
@@ -103,7 +136,7 @@ export class Session {
     if (frame.type === "client.otherExecution") {
       this.wasOpen = false;
       this.store.reset();
-      this.look({ moment: null, dialog: null });
+      this.look({ ...NOTHING, dialog: null }, { isStep: true });
       this.say("This address now serves another execution.");
       return;
     }
@@ -124,23 +157,75 @@ export class Session {
     });
   }
 
-  /** Shows what the address names: `view=cost`, `checkpoint=SHA` or `event=SEQ`. */
+  /** Shows what the address names, and what Back or Forward leads to. */
   #showWanted() {
-    const wanted = new URLSearchParams(this.wanted.slice(1));
+    const { event, ...looks } = looksOf(new URLSearchParams(this.wanted.slice(1)));
     this.wanted = "";
-    const [tab, sha, seq] = ["view", "checkpoint", "event"].map((name) => wanted.get(name));
-    if (tab !== null && TABS.includes(tab)) this.look({ tab, dialog: null });
-    if (sha !== null && /^[0-9a-f]{4,40}$/.test(sha))
-      this.look({ tab: "time", moment: { sha }, dialog: null });
-    if (seq !== null && /^[1-9]\d{0,14}$/.test(seq)) this.try(() => this.#showEvent(Number(seq)));
+    this.#take(looks);
+    if (event !== null) this.try(() => this.#showEvent(event));
+    else this.look({}, { isStep: true }); // As this page writes it.
   }
 
   /** @param {number} seq */
   async #showEvent(seq) {
     const { events = [] } = await this.ask("events.query", { since: seq - 1, until: seq, limit: 1 });
     if (events.length === 0) this.say(`There is no event ${seq}.`);
-    else this.look({ tab: "events", dialog: { kind: "event", event: events[0] } });
+    else this.look({ dialog: { kind: "event", event: events[0] } }, { isStep: true });
   }
+}
+
+/** @type {Pick<Looks, "step" | "tab" | "moment" | "compare">} */
+const NOTHING = { step: null, tab: "transcript", moment: null, compare: null };
+
+/**
+ * What an address names: `step=ID`, `tab=NAME`, `checkpoint=SHA` with `path=PATH`, `at=SEQ`,
+ * `compare=SHA..SHA`, `event=SEQ`. What it cannot name is left out.
+ * @param {URLSearchParams} wanted
+ */
+export function looksOf(wanted) {
+  const [view, step, tab, sha, path, at, compare, event] = OWN.map((name) => wanted.get(name));
+  const [from, to] = (compare ?? "").split("..");
+  const isMoment = sha !== null && SHA.test(sha);
+  return {
+    ...NOTHING,
+    dialog: null,
+    ...(isMoment && tab === null && step === null ? { tab: "checkpoints" } : {}),
+    ...VIEWS[view ?? ""],
+    ...(tab !== null && TABS.includes(tab) ? { tab } : {}),
+    step: step || null,
+    moment: momentOf(isMoment ? sha : null, path, at),
+    compare: SHA.test(from) && SHA.test(to ?? "") ? { from, to } : null,
+    event: event !== null && SEQ.test(event) ? Number(event) : null,
+  };
+}
+
+/** @returns {Moment} */
+function momentOf(
+  /** @type {string | null} */ sha,
+  /** @type {string | null} */ path,
+  /** @type {string | null} */ at,
+) {
+  if (sha !== null) return path === null ? { sha } : { sha, path };
+  return at !== null && SEQ.test(at) ? { seq: Number(at) } : null;
+}
+
+/** @param {Looks} looks */
+function addressOf({ step, tab, moment, compare, dialog }) {
+  const address = new URLSearchParams(location.hash.slice(1));
+  for (const name of OWN) address.delete(name);
+  /** @type {Record<string, string | number | null | undefined>} */
+  const own = {
+    step,
+    tab: tab === NOTHING.tab ? null : tab,
+    checkpoint: moment && "sha" in moment ? moment.sha : null,
+    path: moment && "sha" in moment ? moment.path : null,
+    at: moment && "seq" in moment ? moment.seq : null,
+    compare: compare && `${compare.from}..${compare.to}`,
+    event: dialog?.kind === "event" ? dialog.event.seq : null,
+  };
+  for (const [name, value] of Object.entries(own)) if (value != null) address.set(name, `${value}`);
+  const text = address.toString();
+  return `#${text}`;
 }
 
 /** @param {string} parameters */

@@ -55,6 +55,8 @@ export class Store {
   /** @type {Map<string, any>} */
   retries = new Map();
   usage = 0;
+  /** @type {{totalCost: number | null, budgetUsd: number | null, hankName: string | null, forecast: any}} */
+  figures = { totalCost: null, budgetUsd: null, hankName: null, forecast: null };
   execution = 0; // Counts those that were served while the page was open.
 
   /** @param {import("./client.js").Ask} ask */
@@ -133,6 +135,12 @@ export class Store {
     await this.#loadCheckpoints();
   }
 
+  /** What only the server can compute: the forecast changes with each codon that ends. */
+  async readFigures() {
+    this.#figures(await this.ask("server.status"));
+    this.changed();
+  }
+
   /** After a lost connection: what has no events is asked again. */
   async refresh() {
     this.#status(await this.ask("server.status"));
@@ -197,6 +205,7 @@ export class Store {
         for (const [id, asked] of this.permissions) {
           if (asked.codonId === data.codonId) this.permissions.delete(id);
         }
+        if (this.isLoaded) this.readFigures().catch(() => undefined); // Or with the next one.
         break;
       case "server.idle":
         this.isIdle = true;
@@ -258,6 +267,12 @@ export class Store {
       ? (this.rollback ?? { step: 0, of: 1, message: "Rolling back" })
       : null;
     this.isIdle = status.activeCodonId === null;
+    this.#figures(status);
+  }
+
+  /** @param {any} status */
+  #figures({ totalCost = null, budgetUsd = null, hankName = null, forecast = null }) {
+    this.figures = { totalCost, budgetUsd, hankName, forecast };
   }
 
   /** Both newest first, as they were asked for. */

@@ -73,3 +73,15 @@ export function useAnswer(ask, inputs, delay = 0) {
   }, inputs);
   return answer;
 }
+
+/** Whether the screen is as a media query says. @param {string} query */
+export function useMedia(query) {
+  const list = useRef(matchMedia(query));
+  const [matches, setMatches] = useState(list.current.matches);
+  useEffect(() => {
+    const change = () => setMatches(list.current.matches);
+    list.current.addEventListener("change", change);
+    return () => list.current.removeEventListener("change", change);
+  }, []);
+  return matches;
+}

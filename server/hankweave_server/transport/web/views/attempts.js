@@ -60,7 +60,7 @@ function Attempt({ session, attempt, standing = "waiting" }) {
       ${sha && html`
         <button
           aria-label=${`Look at attempt ${attemptId}`}
-          onClick=${() => session.look({ tab: "time", moment: { sha } })}
+          onClick=${() => session.look({ tab: "checkpoints", moment: { sha } })}
         >
           Look
         </button>`}

@@ -1,91 +1,165 @@
-/** What a person has to know or to answer, above everything else. */
+/** What a person has to know or to answer, between the time and the steps; none if there is nothing. */
 import { html } from "../dom.js";
-import { duration, laidOut, time, visible } from "../format.js";
+import { commandOf } from "../commands.js";
+import { clockSpan, inTree, time, unmasked, visible } from "../format.js";
+import { Button, Delta } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
+import { Icon } from "../parts/icon.js";
+import { Lines } from "../parts/lines.js";
 import { sentence } from "../progress.js";
-import { Act } from "./header.js";
+import { reasonOf, standingOf, titleOfCodon } from "../standing.js";
+import { useCall } from "./call.js";
 
 /** @param {{session: import("../session.js").Session}} props */
 export function Banners({ session }) {
   const { store } = session;
-  const { connection, problems, permissions, rollback, errors } = store;
+  const { connection, problems, rollback, errors } = store;
+  const { asked, failed, active } = standingOf(store);
   const last = errors.at(-1);
   // What the server does of itself, a checkpoint above all, is too often done to be told up here.
   const work = [...store.progress.values()].filter((each) => each.commandId !== undefined);
   const isRestoring = work.some((each) => each.operation === "restore");
   return html`<section class="banners" aria-label="Notices">
-    ${
-      connection.phase === "waiting" &&
-      store.isLoaded &&
-      html`<p class="banner bad">
-      This page shows the state at event ${store.lastSeq}. Newer events appear when the connection is back.
-    </p>`
-    }
+    ${connection.phase !== "open" && store.isLoaded && html`<${Lost} session=${session} />`}
     ${
       connection.phase === "open" &&
       connection.mode === "readonly" &&
-      html`<p class="banner">
-      This link is read-only. To make changes, use the link that <code>hankweave run</code> prints as “watch it”.
-    </p>`
+      html`<p class="banner r-plain">
+        <span>
+          This link is read-only. To make changes, use the link that <code>hankweave run</code> prints as “watch it”.
+        </span>
+      </p>`
     }
     ${[...problems.values()].map(
       (each) =>
         html`
-          <p key=${each.code} class="banner bad" role="alert">
-            The server has been degraded since ${time(each.since)}: ${each.message}
+          <p key=${each.code} class="banner r-bad" role="alert">
+            <${Icon} name="failed" />
+            <span>The server has been degraded since ${time(each.since)}: ${each.message}</span>
           </p>`,
     )}
     ${
       rollback !== null &&
       !isRestoring &&
-      html`<p class="banner">
-      <progress max=${rollback.of} value=${rollback.step} aria-label="Rollback">
-      </progress> ${rollback.message}
-    </p>`
+      html`<p class="banner r-accent">
+        <progress class="meter" max=${rollback.of} value=${rollback.step} aria-label="Rollback">
+        </progress> <span>${rollback.message}</span>
+      </p>`
     }
     ${work.map(
       (each) =>
         html`
-          <p key=${each.operationId} class="banner">
+          <p key=${each.operationId} class="banner r-accent">
             <progress
+              class="meter"
               max=${each.total ?? undefined}
               value=${each.total === null ? undefined : each.done}
               aria-label="Progress"
-            ></progress> ${visible(sentence(each))}
+            ></progress> <span>${visible(sentence(each))}</span>
           </p>`,
     )}
-    ${[...permissions.values()].map((asked) => html`
-      <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`)}
+    ${active?.wait && html`<${Limit} session=${session} active=${active} />`}
+    ${asked !== null && html`
+      <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`}
+    ${failed !== null && html`<${Failure} session=${session} failed=${failed} />`}
     ${
       last !== undefined &&
-      html`<p class="banner bad" role="alert">
-      ${time(last.timestamp)}: ${visible(last.message)}
-      <button onClick=${() => {
-        errors.length = 0;
-        store.changed();
-      }}>Dismiss</button>
-    </p>`
+      html`<p class="banner r-bad" role="alert">
+        <${Icon} name="failed" />
+        <span>${time(last.timestamp)}: ${visible(last.message)}</span>
+        <${Button} onClick=${() => {
+          errors.length = 0;
+          store.changed();
+        }}>Dismiss<//>
+      </p>`
     }
   </section>`;
 }
 
-function Permission({ session, asked }) {
+function Lost({ session }) {
+  const { phase, retryAt } = session.store.connection;
+  const now = useNow(500, phase === "waiting");
+  const wait = Math.max(0, Math.ceil(((retryAt ?? now) - now) / 1_000));
+  return html`<p class="banner r-bad">
+    <${Icon} name="offline" />
+    <span>
+      <strong role="status">The connection is lost.</strong> This page shows the state at event ${session.store.lastSeq}; newer events appear when it is back.
+    </span>
+    ${phase === "waiting" && html`<span class="hint" aria-hidden="true">again in ${wait} s</span>`}
+    <${Button} onClick=${() => session.client.retryNow()}>Try now<//>
+  </p>`;
+}
+
+function Limit({ session, active }) {
   const now = useNow(1_000);
-  const { requestId, toolName, toolInput, codonId, reason, expiresAt } = asked;
-  const answer = (decision) =>
-    session.act(decision === "allow" ? "Allowed." : "Denied.", "permission.answer", {
-      requestId,
-      decision,
-    });
-  return html`<section class="banner ask" aria-label=${`Permission for ${toolName}`}>
+  const { kind, until, message } = active.wait;
+  const command = commandOf(session, "continue");
+  return html`<p class="banner r-wait">
+    <${Icon} name="waiting" />
+    <span>
+      <strong>${visible(titleOfCodon(session.store.state, active.codonId))}</strong> waits for the end of a ${kind} limit, in ${clockSpan(Date.parse(until) - now)}. <span class="hint">${visible(message ?? "")}</span>
+    </span>
+    <${Button} why=${command.why} onWhy=${session.say} onClick=${command.run}>Continue now<//>
+  </p>`;
+}
+
+/** The step that failed, why, and the ways out. */
+function Failure({ session, failed }) {
+  const name = titleOfCodon(session.store.state, failed.codonId);
+  const message = unmasked(failed.failureReason?.message ?? "");
+  const command = (/** @type {string} */ id, /** @type {string} */ words, look = "") => {
+    const { key, why = null, run } = commandOf(session, id);
+    return html`<${Button} hotkey=${key} look=${look} why=${why} onWhy=${session.say} onClick=${run}>
+      ${words}
+    <//>`;
+  };
+  return html`<section class="banner r-bad" aria-label="The step that failed">
+    <${Icon} name="failed" />
     <p role="alert">
-      <strong>${visible(codonId)}</strong> asks for permission to call <strong>${visible(toolName)}</strong>. ${visible(reason ?? "")}
+      <strong>${visible(name)}</strong> failed: <span title=${message}>${unmasked(reasonOf(failed))}</span>
+      ${failed.attempt > 1 && html`<span class="hint"> attempt ${failed.attempt}</span>`}
     </p>
-    <pre tabindex="0" aria-label="Arguments">${laidOut(toolInput)}</pre>
-    <p>
-      <${Act} session=${session} main=${true} onClick=${() => answer("allow")}>Allow<//>
-      <${Act} session=${session} onClick=${() => answer("deny")}>Deny<//>
-      <span> Answered automatically in ${duration(Date.parse(expiresAt) - now)}.</span>
-    </p>
+    <span class="ways">
+      ${command("show", "Show")}
+      ${command("before", "Back to before it")}
+      ${command("retry", "Retry", "primary")}
+    </span>
   </section>`;
 }
+
+/** A call that waits for an answer: what it would do, what can be answered, what happens otherwise. */
+function Permission({ session, asked }) {
+  const { store } = session;
+  const now = useNow(1_000);
+  const { toolName, codonId, reason, expiresAt, suggestion = null } = asked;
+  const call = useCall(session, asked);
+  const others = store.permissions.size - 1;
+  const act = (/** @type {string} */ id, /** @type {any} */ words, look = "") => {
+    const { key, why = null, run } = commandOf(session, id);
+    return html`<${Button} hotkey=${key} look=${look} why=${why} onWhy=${session.say} onClick=${run}>
+      ${words}
+    <//>`;
+  };
+  return html`<section class="banner ask r-wait" aria-label=${`Permission for ${toolName}`}>
+    <${Icon} name="waiting" />
+    <p role="alert">
+      <strong>${visible(titleOfCodon(store.state, codonId))}</strong> wants to ${call.verb} <code>${visible(inTree(call.object, store.server?.agentRootPath))}</code> ${call.delta && html`<${Delta} ...${call.delta} />`}
+      <span class="hint"> ${reason ? `${visible(reason).replace(/\.$/, "")} · ` : ""}${END[asked.onExpiry] ?? "answered automatically"} in ${clockSpan(Date.parse(expiresAt) - now)}${others > 0 ? ` · ${others} more after it` : ""}</span>
+    </p>
+    <span class="ways">
+      ${act("deny", "Deny…", "danger")}
+      ${suggestion !== null && act("always", html`Always for <code>${visible(suggestion)}</code>`)}
+      ${act("allow", "Allow once", "primary")}
+    </span>
+    ${
+      call.lines !== null
+        ? html`<${Lines} lines=${call.lines} label="What it would change" />`
+        : call.detail !== "" &&
+          html`<pre tabindex="0" aria-label="What it would do">${call.detail}</pre>`
+    }
+  </section>`;
+}
+
+/** @type {Record<string, string>} */
+const END = { deny: "denied", allow: "allowed" };
+

@@ -32,7 +32,7 @@ export function CostView({ session }) {
   const [shown, setShown] = useState(ROWS);
   const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
   return html`<section class="cost" aria-label="Cost and tokens">
-    <h2>Cost</h2>
+    <p>${summary(session.store.figures, cost, left)}</p>
     <div class="charts">
       <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
       <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
@@ -81,6 +81,15 @@ export function CostView({ session }) {
         </button>`}
     </div>
   </section>`;
+}
+
+/** What was paid, of how much, for what is gone, and what is expected. */
+function summary({ budgetUsd, forecast }, cost, left) {
+  const parts = [`${dollars(cost)} paid${budgetUsd === null ? "" : ` of ${dollars(budgetUsd)}`}`];
+  if (left > 0) parts.push(`${dollars(left)} of it rolled back`);
+  if (forecast?.costAtEnd != null)
+    parts.push(`about ${dollars(forecast.costAtEnd)} at the end${forecast.basis ? ` (${visible(forecast.basis)})` : ""}`);
+  return parts.join(" · ");
 }
 
 /** The sums over time: read once, then only what is new. */

@@ -3,8 +3,11 @@ import { html, useState } from "../dom.js";
 import { brief, visible } from "../format.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useOpen } from "../parts/hooks.js";
+import { standingOf, titleOfCodon } from "../standing.js";
+import { CostView } from "./cost.js";
 import { EventDialog } from "./event-dialog.js";
 import { HelpDialog } from "./keys.js";
+import { Palette } from "./palette.js";
 import { RollbackDialog } from "./rollback.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
@@ -30,7 +33,17 @@ export function Dialogs({ session, dialog }) {
           onClose=${close}
         />`;
     case "help":
-      return html`<${HelpDialog} onClose=${close} />`;
+      return html`<${HelpDialog} session=${session} onClose=${close} />`;
+    case "palette":
+      return html`<${Palette} session=${session} onClose=${close} />`;
+    case "cost":
+      return html`<${Dialog} title="Cost" onClose=${close} wide=${true}>
+        <${CostView} session=${session} />
+      <//>`;
+    case "deny":
+      return html`<${DenyDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
+    case "retry":
+      return html`<${RetryDialog} session=${session} codonId=${dialog.codonId} onClose=${close} />`;
     case "branch":
       return html`<${BranchDialog} session=${session} sha=${dialog.sha} onClose=${close} />`;
     case "pin":
@@ -38,25 +51,25 @@ export function Dialogs({ session, dialog }) {
     case "checkpoint":
       return html`<${CheckpointDialog} session=${session} onClose=${close} />`;
     case "skip":
-      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Skip the codon" verb="Skip it"
-        says="Its agent is stopped, the codon ends as skipped, and the plan continues. A checkpoint keeps what it wrote."
-        type="codon.skip" done="The codon was skipped." />`;
+      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Skip the step" verb="Skip it"
+        says="Its agent is stopped, the step ends as skipped, and the plan continues. A checkpoint keeps what it wrote."
+        type="codon.skip" done="The step was skipped." />`;
     default:
-      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Stop the codon" verb="Stop it" hasReason=${true}
-        says="Its agent is killed, the codon ends as failed, and the server waits. A checkpoint keeps what it wrote."
-        type="codon.forceStop" done="The codon was stopped." />`;
+      return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Stop the step" verb="Stop it" hasReason=${true}
+        says="Its agent is killed, the step ends as failed, and the server waits. A checkpoint keeps what it wrote."
+        type="codon.forceStop" done="The step was stopped." />`;
   }
 }
 
 /** A form that sends one command; it stays open, and says why, where that is refused. */
-function Form({ session, type, data, verb, onDone, onClose, children }) {
+function Form({ session, type, data, verb, onDone, onClose, children, obstacle = null }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const [guard] = useState(session.guard); // Of when it was opened: that is what was looked at.
   const isOpen = useOpen();
   const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (session.obstacle !== null) return;
+    if (session.obstacle !== null || obstacle !== null) return;
 
     setBusy(true);
     setError(null);
@@ -73,6 +86,7 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
   return html`<form onSubmit=${send}>
     ${children}
     <${Trouble} error=${error} />
+    ${obstacle && html`<p class="warn">${obstacle}</p>`}
     <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
       <button type="button" onClick=${onClose}>Cancel</button>
@@ -80,7 +94,7 @@ function Form({ session, type, data, verb, onDone, onClose, children }) {
         type="submit"
         class="main"
         disabled=${isBusy}
-        aria-disabled=${session.obstacle !== null}
+        aria-disabled=${session.obstacle !== null || obstacle !== null}
       >${isBusy ? "Working …" : verb}</button>
     </footer>
   </form>`;
@@ -119,11 +133,59 @@ function EndDialog({
   <//>`;
 }
 
+function DenyDialog({ session, asked, onClose }) {
+  const [message, setMessage] = useState("");
+  const { requestId, codonId, toolName } = asked;
+  return html`<${Dialog} title=${`Deny ${visible(toolName)}`} onClose=${onClose}>
+    <${Form}
+      session=${session}
+      type="permission.answer"
+      verb="Deny"
+      onClose=${onClose}
+      onDone=${() => session.look({ dialog: null, note: "Denied." })}
+      data=${() => ({ requestId, decision: "deny", ...(message ? { message } : {}) })}
+    >
+      <p>
+        The call is not made, and <strong>${visible(titleOfCodon(session.store.state, codonId))}</strong> goes on without it.
+      </p>
+      <label>
+        Reason (optional; the agent is told) <input autofocus value=${message} onInput=${(event) => setMessage(event.target.value)} />
+      </label>
+    <//>
+  <//>`;
+}
+
+/** Again, on the files as they are, or as they were when the step began. */
+function RetryDialog({ session, codonId, onClose }) {
+  const { store } = session;
+  const name = visible(titleOfCodon(store.state, codonId));
+  const isNewest = standingOf(store).followed === codonId;
+  const target = { codonId, checkpointType: "start", autoRestart: true };
+  return html`<${Dialog} title=${`Retry ${name}`} onClose=${onClose}>
+    <${Form}
+      session=${session}
+      type="codon.redo"
+      verb="Retry on these files"
+      obstacle=${isNewest ? null : "A later step has run: retry this one from its first files."}
+      onClose=${onClose}
+      onDone=${() => session.look({ dialog: null, note: `${name} runs again.` })}
+      data=${() => ({})}
+    >
+      <p>
+        It runs again on the files as they are now, with what it wrote before and with your edits.
+      </p>
+      <button type="button" onClick=${() => session.look({ dialog: { kind: "rollback", target } })}>
+        From its first files instead…
+      </button>
+    <//>
+  <//>`;
+}
+
 function CheckpointDialog({ session, onClose }) {
   const [label, setLabel] = useState("");
   return html`<${Dialog} title="Take a checkpoint" onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
-      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "time", moment: { sha: record.sha } })}>
+      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "checkpoints", moment: { sha: record.sha } })}>
       <p>This saves all tracked files as they are now, so that you can return to them later.</p>
       <label>
         Label (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />
@@ -144,7 +206,7 @@ function PinDialog({ session, sha, onClose }) {
   return html`<${Dialog} title=${`Pin ${brief(sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
       onDone=${() => session.look({ dialog: null, note: isPinned ? "The checkpoint will be kept." : "The checkpoint can be pruned again." })}>
-      <p>A pinned checkpoint is never pruned. Its name is shown under Time.</p>
+      <p>A pinned checkpoint is never pruned. Its name is shown wherever the checkpoint is.</p>
       <label>
         <input
           type="checkbox"

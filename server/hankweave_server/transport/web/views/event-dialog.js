@@ -22,8 +22,8 @@ export function EventDialog({ session, event, onClose }) {
       ${moment(timestamp)}${commands.length > 0 && html`, because of the command <code>${commands.join(", ")}</code>`}
     </p>
     <div class="actions">
-      <button onClick=${() => session.look({ dialog: null, tab: "time", moment: { seq } })}>
-        Stand at this moment
+      <button onClick=${() => session.look({ dialog: null, tab: "checkpoints", moment: { seq } })}>
+        Show this moment
       </button>
     </div>
     <pre class="json" tabindex="0" aria-label="The event">${laidOut(event)}</pre>

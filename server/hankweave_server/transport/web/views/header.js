@@ -1,149 +1,110 @@
-/** The top of the page: is there a connection, what goes on, what it has cost, what can be done. */
+/** The status bar: what, how far, in what state, how long, how much; and what can be done next. */
 import { html } from "../dom.js";
-import { compact, dollars, duration } from "../format.js";
+import { commandOf } from "../commands.js";
+import { price, roughly, visible } from "../format.js";
+import { Button, Pill, Progress } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
-import { activeCodon, rolledBackCost, totals } from "../state.js";
+import { Icon } from "../parts/icon.js";
+import { folderOf, nameOfExecution, standingOf, workedFor } from "../standing.js";
+import { rolledBackCost } from "../state.js";
 
-/** @param {{session: import("../session.js").Session}} props */
-export function Header({ session }) {
-  const { state } = session.store;
-  const { cost, tokens } = totals(state);
-  const left = rolledBackCost(state);
+/** @param {{session: import("../session.js").Session, isOpen: boolean}} props
+ *   `isOpen`: whether a step is, which on a phone hides the others.
+ */
+export function Header({ session, isOpen }) {
+  const { store } = session;
+  const standing = standingOf(store);
+  const { condition } = standing;
   return html`<header class="top">
-    <h1>Hankweave</h1>
-    <${Connection} session=${session} />
-    <p class="doing" aria-label="Current activity">${doing(session.store)}</p>
-    <dl class="figures">
-      <div>
-        <dt>Cost</dt>
-        <dd>
-          ${left > 0 ? `${dollars(cost - left)} (+${dollars(left)} rolled back)` : dollars(cost)}
-        </dd>
-      </div>
-      <div><dt>Tokens</dt><dd>${compact(tokens)}</dd></div>
-      <div><dt>Run</dt><dd><${Elapsed} run=${state.runs[0]} /></dd></div>
-    </dl>
-    <${Controls} session=${session} />
+    ${isOpen && html`
+      <button
+        class="quiet to-steps"
+        aria-label="Back to the steps"
+        onClick=${() => session.look({ step: null, moment: null, tab: "transcript" })}
+      >
+        <${Icon} name="back" />
+      </button>`}
+    <${Name} store=${store} />
+    <span class="state" role="status" aria-label="Current activity">
+      <${Pill} role=${condition.role} icon=${condition.icon}>${condition.words}<//>
+    </span>
+    <${Advance} session=${session} standing=${standing} />
+    <${Spent} session=${session} standing=${standing} />
+    <${Controls} session=${session} standing=${standing} />
   </header>`;
 }
 
-function Elapsed({ run }) {
-  const now = useNow(1_000, run !== undefined && !run.endTime);
-  if (run === undefined) return "—";
-
-  const end = run.endTime ? Date.parse(run.endTime) : now;
-  return duration(end - Date.parse(run.startTime));
-}
-
-function Connection({ session }) {
-  const { phase, mode, retryAt } = session.store.connection;
-  const now = useNow(500, phase === "waiting");
-  const wait = Math.max(0, Math.ceil(((retryAt ?? now) - now) / 1_000));
-  const words = {
-    open: mode === "readonly" ? "connected, looking only" : "connected",
-    connecting: "connecting",
-    waiting: `connection lost, trying again in ${wait} s`,
-    closed: "closed",
-    refused: "refused",
-  };
-  return html`<div class=${`connection c-${phase}`}>
-    <span class="lamp" aria-hidden="true">${phase === "open" ? "●" : "○"}</span>
-    <span role="status">${phase === "waiting" ? "connection lost" : words[phase]}</span>
-    ${
-      phase === "waiting" &&
-      html`<span aria-hidden="true"> · again in ${wait} s</span>
-      <button onClick=${() => session.client.retryNow()}>Try now</button>`
-    }
+function Name({ store }) {
+  const folder = folderOf(store.server?.executionPath);
+  const name = nameOfExecution(store);
+  const { runs } = store.state;
+  return html`<div class="name" title=${store.server?.executionPath}>
+    ${name !== folder && folder && html`
+      <span class="folder">${visible(folder)}</span><span class="slash"> / </span>`}
+    <h1>${visible(name)}</h1>
+    ${runs.length > 1 && html`<span class="run"> / run ${runs.length}</span>`}
   </div>`;
 }
 
-const ENDS = {
-  completed: "The run has completed.",
-  failed: "The run has failed.",
-  crashed: "The run crashed.",
-};
-
-function doing(store) {
-  const { state, rollback } = store;
-  if (!store.isLoaded) return "Reading …";
-  if (rollback !== null) return `${rollback.message} (${rollback.step} of ${rollback.of})`;
-
-  const codon = activeCodon(state);
-  if (codon !== null)
-    return `${codon.codonId}: ${codon.status}${codon.attempt > 1 ? `, attempt ${codon.attempt}` : ""}`;
-  if (state.runs.length === 0) return "Nothing has run yet.";
-  const current = state.runs.find((run) => run.runId === state.currentRunId);
-  if (current?.status !== "running") return ENDS[state.runs[0].status] ?? "There is no current run.";
-  return store.isIdle ? "Idle" : "Between two codons";
-}
-
-function Controls({ session }) {
+/** How far it is, and how long it has worked and will. */
+function Advance({ session, standing }) {
   const { store } = session;
-  const active = activeCodon(store.state);
-  const idle = active !== null ? `Codon ${active.codonId} is running.` : null;
-  const nothing = active === null ? "No codon is running." : null;
-  const { undo, redo } = store.state;
-  return html`<div class="controls" role="group" aria-label="Actions">
-    <${Act}
-      session=${session}
-      reason=${idle}
-      onClick=${() => session.act("The next codon starts.", "codon.next")}
-    >
-      Start next
-    <//>
-    <${Act}
-      session=${session}
-      reason=${nothing}
-      onClick=${() => session.look({ dialog: { kind: "skip", codonId: active.codonId } })}
-    >
-      Skip …
-    <//>
-    <${Act}
-      session=${session}
-      reason=${nothing}
-      onClick=${() => session.look({ dialog: { kind: "stop", codonId: active.codonId } })}
-    >
-      Stop …
-    <//>
-    <${Act}
-      session=${session}
-      reason=${idle}
-      onClick=${() => session.act("The newest codon runs again.", "codon.redo")}
-    >
-      Redo codon
-    <//>
-    <${Act} session=${session} onClick=${() => session.look({ dialog: { kind: "checkpoint" } })}>
-      Checkpoint …
-    <//>
-    <${Act}
-      session=${session}
-      reason=${undo.length ? null : "There is no rollback to undo."}
-      onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "undo" } } })}
-    >
-      Undo rollback …
-    <//>
-    <${Act}
-      session=${session}
-      reason=${redo.length ? null : "There is no undo to redo."}
-      onClick=${() => session.look({ dialog: { kind: "rollback", target: { direction: "redo" } } })}
-    >
-      Redo rollback …
-    <//>
-  </div>`;
+  const { active, number, done, total, condition } = standing;
+  const now = useNow(1_000, active !== null);
+  const left = store.figures.forecast?.remainingMs ?? null;
+  if (total === 0) return html`<p class="advance"></p>`;
+
+  const at = active === null && standing.failed === null ? done : number;
+  const rest = active !== null && left !== null ? `, about ${roughly(left)} left` : "";
+  return html`<p class="advance">
+    <span><b>${at}</b> of ${total}</span>
+    <${Progress}
+      done=${done}
+      total=${total}
+      role=${condition.role === "plain" ? "accent" : condition.role}
+      label="Steps that are done"
+    />
+    <span class="worked" title=${store.figures.forecast?.basis}>
+      ${roughly(workedFor(standing, now))}${rest}
+    </span>
+  </p>`;
 }
 
-/**
- * A button that changes something. Where it cannot, it stays where it is and says why: it can be
- * reached, and read, and does nothing.
- * @param {{session: import("../session.js").Session, reason?: string | null, onClick: () => void,
- *   children?: any, main?: boolean}} props
- */
-export function Act({ session, reason = null, onClick, children, main = false }) {
-  const why = session.obstacle ?? reason;
+function Spent({ session, standing }) {
+  const { figures, state } = session.store;
+  const { budgetUsd, forecast } = figures;
+  const left = rolledBackCost(state);
+  const end = standing.active !== null ? (forecast?.costAtEnd ?? null) : null;
   return html`<button
-    class=${main ? "main" : ""}
-    aria-disabled=${why !== null}
-    title=${why ?? undefined}
-    onClick=${() => (why === null ? onClick() : session.say(why))}
-  >${children}</button>`;
+    class="quiet spent"
+    title="Cost by step and over time"
+    onClick=${commandOf(session, "cost").run}
+  >
+    <b>${price(standing.cost)}</b>${budgetUsd !== null && html` <span>of ${price(budgetUsd)}</span>`}
+    ${left > 0 && html`<span class="more"> · ${price(left)} rolled back</span>`}
+    ${end !== null && html`<span class="more"> · about ${price(end)} at the end</span>`}
+  </button>`;
+}
+
+/** The one or two actions of the moment; the palette has all. */
+function Controls({ session, standing }) {
+  const { store } = session;
+  const isOver = standing.total > 0 && standing.done === standing.total;
+  const isReady = store.isLoaded && standing.active === null && standing.failed === null && !isOver;
+  const shown = standing.active !== null ? ["skip", "stop"] : isReady ? ["next"] : [];
+  return html`<div class="controls" role="group" aria-label="Actions">
+    ${shown.map((id) => {
+      const { title, key, why, run } = commandOf(session, id);
+      return html`<${Button} key=${id} hotkey=${key} why=${why} onWhy=${session.say} onClick=${run}>
+        ${title}
+      <//>`;
+    })}
+    <button
+      class="commands"
+      aria-keyshortcuts="Control+K Meta+K"
+      onClick=${() => session.look({ dialog: { kind: "palette" } })}
+    >
+      ⌘K<span class="hidden">, all commands</span>
+    </button>
+  </div>`;
 }

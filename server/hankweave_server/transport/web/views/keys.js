@@ -1,25 +1,18 @@
 /** What the keys do. Whoever is disturbed by keys without Ctrl or Alt can turn them off. */
 import { html, useState } from "../dom.js";
+import { carryOut, commandsOf } from "../commands.js";
 import { Dialog } from "../parts/dialog.js";
-import { nowSha } from "../moments.js";
 
-const TABS = ["live", "time", "events", "cost"];
 const OFF = "hankweave.keys";
-const NOWHERE = "Choose a checkpoint under Time first.";
 
-const KEYS = [
-  ["1 2 3 4", "Live, Time, Events, Cost"],
-  ["[ ]", "previous or next checkpoint; [ starts at the newest"],
-  ["← →, Page, Home, End", "the same, on the timeline"],
-  ["↑ ↓, Page, Home, End, Enter", "in any list"],
-  ["r", "roll back to the selected moment"],
-  ["b", "branch from it"],
-  ["p", "pin and name it"],
-  ["u", "undo the last rollback"],
-  ["c", "take a checkpoint"],
-  ["/", "search the events"],
+/** What Enter presses or opens where the focus is on it; the selected step is open already. */
+const PRESSED =
+  "button:not(.step[aria-current]:not([aria-expanded])), a, summary, input, [role=listbox], [role=slider]";
+
+const OTHERS = [
+  ["⌘K, Ctrl K", "all commands"],
+  ["↑ ↓, Page, Home, End", "in the steps and in any list; ← → fold a loop"],
   ["Esc", "close a dialog"],
-  ["?", "this help"],
 ];
 
 /** Whoever lets no page keep anything has them on. */
@@ -34,88 +27,27 @@ export function areKeysOn() {
 /** @param {KeyboardEvent} event @param {import("../session.js").Session} session */
 export function keyPressed(event, session) {
   const { key, ctrlKey, metaKey, altKey } = event;
-  const target = /** @type {Element} */ (event.target);
-  const isTyping = target.matches("input, select, textarea");
-  if (ctrlKey || metaKey || altKey || isTyping || session.looks.dialog !== null || !areKeysOn())
+  if (session.looks.dialog !== null || session.store.connection.phase === "refused") return;
+
+  if (key === "k" && (ctrlKey || metaKey) && !altKey) {
+    event.preventDefault();
+    session.look({ dialog: { kind: "palette" } });
     return;
-
-  const done = act(key, session);
-  if (done) event.preventDefault();
-}
-
-function act(key, session) {
-  const { moment } = session.looks;
-  const sha = moment && "sha" in moment ? moment.sha : null;
-  const tab = TABS[Number(key) - 1];
-  if (tab !== undefined) return (session.look({ tab }), true);
-
-  switch (key) {
-    case "[":
-      return step(session, "Previous checkpoint");
-    case "]":
-      return step(session, "Next checkpoint");
-    case "r":
-      return ask(session, { kind: "rollback", target: { sha } }, sha === null && NOWHERE);
-    case "b":
-      return ask(session, { kind: "branch", sha }, sha === null && NOWHERE);
-    case "p":
-      return ask(session, { kind: "pin", sha }, sha === null && NOWHERE);
-    case "u":
-      return ask(
-        session,
-        { kind: "rollback", target: { direction: "undo" } },
-        session.store.state.undo.length === 0 && "There is no rollback to undo.",
-      );
-    case "c":
-      return ask(session, { kind: "checkpoint" });
-    case "?":
-      return (session.look({ dialog: { kind: "help" } }), true);
-    case "/":
-      session.look({ tab: "events" });
-      requestAnimationFrame(() => document.getElementById("search")?.focus());
-      return true;
-    default:
-      return false;
   }
+  const target = /** @type {Element} */ (event.target);
+  const isTyping = target.matches("input:not([type=checkbox], [type=radio]), select, textarea");
+  const isOther = key === "Enter" && target.closest(PRESSED) !== null;
+  if (ctrlKey || metaKey || altKey || isTyping || isOther || !areKeysOn()) return;
+
+  const command = commandsOf(session).find((each) => each.key === key);
+  if (command === undefined) return;
+
+  event.preventDefault();
+  carryOut(session, command);
 }
 
-/** @param {import("../session.js").Session} session @param {any} dialog @param {string | false} [reason] */
-function ask(session, dialog, reason = false) {
-  const why = session.obstacle ?? (reason || null);
-  if (why === null) session.look({ dialog });
-  else session.say(why);
-  return true;
-}
-
-/**
- * From now, one step back is the newest checkpoint, and there is none forward.
- * @param {import("../session.js").Session} session @param {string} label
- */
-function step(session, label) {
-  const { tab, moment } = session.looks;
-  if (moment !== null) {
-    if (tab === "time") return press(label);
-    session.look({ tab: "time" });
-    return true;
-  }
-  const sha = nowSha(session.store, session.store.checkpoints);
-  if (sha === null) session.say("There is no checkpoint yet.");
-  else if (label === "Next checkpoint") session.say("This is the present: [ goes back in time.");
-  else session.look({ tab: "time", moment: { sha } });
-  return true;
-}
-
-/** @param {string} label */
-function press(label) {
-  const button = /** @type {HTMLElement | null} */ (
-    document.querySelector(`button[aria-label="${label}"]`)
-  );
-  button?.click();
-  return button !== null;
-}
-
-/** @param {{onClose: () => void}} props */
-export function HelpDialog({ onClose }) {
+/** @param {{session: import("../session.js").Session, onClose: () => void}} props */
+export function HelpDialog({ session, onClose }) {
   const [isOn, setOn] = useState(areKeysOn());
   const turn = (event) => {
     setOn(event.target.checked);
@@ -125,8 +57,10 @@ export function HelpDialog({ onClose }) {
       setOn(true);
     }
   };
-  return html`<${Dialog} title="Keys" onClose=${onClose}>
-    <dl class="keys">${KEYS.map(([key, what]) => html`
+  const keys = commandsOf(session)
+    .flatMap(({ key, title }) => (key === undefined ? [] : [[key, title]]));
+  return html`<${Dialog} title="Keys" onClose=${onClose} wide=${true}>
+    <dl class="keys">${[...keys, ...OTHERS].map(([key, what]) => html`
       <div key=${key}>
         <dt><kbd>${key}</kbd></dt><dd>${what}</dd>
       </div>`)}</dl>

@@ -1,37 +1,25 @@
-/** What happens now: the plan, the agent's words and tool calls, the files that change. */
+/** What the agent says and does, and the files that change. */
 import { html, useState } from "../dom.js";
 import { bytes, callText, clipped, laidOut, time, unmasked, visible } from "../format.js";
 import { FlowList } from "../parts/flow-list.js";
-import { Attempts } from "./attempts.js";
-import { Plan } from "./plan.js";
 
-/** @param {{session: import("../session.js").Session}} props */
-export function LiveView({ session }) {
+/** @param {{session: import("../session.js").Session, step: string | null}} props `step`: of which, or of all. */
+export function Feed({ session, step }) {
   const { store } = session;
-  return html`
-    <section class="plan" aria-label="Plan"><h2>Plan</h2>
-      <${Plan} session=${session} state=${store.state} retries=${store.retries} isLive=${true} />
-      <${Attempts} session=${session} />
-    </section>
-    <section class="feed" aria-label="Agent"><h2>Agent</h2>
-      ${
-        store.feed.entries.length === 0
-          ? html`
-            <p class="empty">
-              ${store.isLoaded ? "No agent has said anything yet." : "Reading …"}
-            </p>`
-          : html`
-            <${FlowList}
-              entries=${store.feed.entries}
-              version=${store.version}
-              label="What the agent says and does"
-              entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`}
-            />`
-      }
-    </section>
-    <section class="files" aria-label="Files that changed"><h2>Files</h2>
-      <${Files} session=${session} />
-    </section>`;
+  const entries =
+    step === null ? store.feed.entries : store.feed.entries.filter((each) => each.codonId === step);
+  if (entries.length === 0)
+    return html`
+      <p class="empty">
+        ${store.isLoaded ? "No agent has said anything yet." : "Reading …"}
+      </p>`;
+  return html`<${FlowList}
+    key=${step}
+    entries=${entries}
+    version=${store.version}
+    label="What the agent says and does"
+    entry=${(entry) => html`<${Entry} entry=${entry} root=${store.server?.agentRootPath} />`}
+  />`;
 }
 
 const SIGNS = {
@@ -88,7 +76,8 @@ function ToolCall({ entry, root }) {
 const ACTIONS = { created: "+", modified: "~", deleted: "−" };
 const SHOWN = 200;
 
-function Files({ session }) {
+/** The files that changed, newest first. @param {{session: import("../session.js").Session}} props */
+export function ChangedFilesList({ session }) {
   const all = [...session.store.files.values()].reverse();
   if (all.length === 0) return html`<p class="empty">No file has changed yet.</p>`;
 
@@ -121,5 +110,5 @@ function open(session, path, action, seq) {
     return;
   }
   const moment = action === "deleted" ? { sha: found.sha } : { sha: found.sha, path };
-  session.look({ tab: "time", moment });
+  session.look({ tab: "checkpoints", moment });
 }

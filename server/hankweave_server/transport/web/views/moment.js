@@ -9,7 +9,7 @@ import { stateAtEnd } from "../moments.js";
 import { Changes } from "./changes.js";
 import { EventList } from "./event-list.js";
 import { FileTree } from "./file-tree.js";
-import { Act } from "./header.js";
+import { Act } from "../parts/basics.js";
 import { Plan } from "./plan.js";
 
 const REST = 120; // Milliseconds: who scrubs asks only for where he stops.
@@ -144,7 +144,7 @@ function Panel({ session, tab, view, where, sha, record, path }) {
           From this moment to the work tree as it is now.
         </p><${Changes} session=${session} page=${now} />`
       : html`<p class="empty">There is nothing to compare.</p>`;
-  if (tab === "state") return html`<${Then} session=${session} state=${state} record=${record} />`;
+  if (tab === "state") return html`<${Then} state=${state} record=${record} />`;
   return events
     ? html`
       <p class="hint">
@@ -153,16 +153,12 @@ function Panel({ session, tab, view, where, sha, record, path }) {
     : html`<p class="empty">The journal does not reach back to this moment.</p>`;
 }
 
-function Then({ session, state, record }) {
+function Then({ state, record }) {
   if (state === null)
     return html`<p class="empty">The journal does not reach back to this moment.</p>`;
 
   return html`<div class="then">
-    <${Plan}
-      session=${session}
-      state=${asState(state)}
-      at=${record ? Date.parse(record.timestamp) : undefined}
-    />
+    <${Plan} state=${asState(state)} at=${record ? Date.parse(record.timestamp) : Date.now()} />
     <details>
       <summary>
         All of it, as in state.json

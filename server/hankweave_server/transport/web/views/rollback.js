@@ -6,6 +6,7 @@ import { titleOf } from "../kinds.js";
 import { Diff } from "../parts/diff.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useAnswer, useOpen } from "../parts/hooks.js";
+import { titleOfCodon } from "../standing.js";
 import { activeCodon } from "../state.js";
 
 const BEHIND = {
@@ -17,7 +18,8 @@ const AHEAD =
 const AT_FIRST = 200;
 
 /**
- * @param {{session: import("../session.js").Session, target: {sha?: string, attemptId?: string, direction?: "undo" | "redo"},
+ * @param {{session: import("../session.js").Session, target: {sha?: string, attemptId?: string, direction?: "undo" | "redo",
+ *   codonId?: string, checkpointType?: string, autoRestart?: boolean},
  *   onClose: () => void}} props
  */
 export function RollbackDialog({ session, target, onClose }) {
@@ -26,7 +28,7 @@ export function RollbackDialog({ session, target, onClose }) {
   const [options, setOptions] = useState({
     keepEdits: false,
     rewindMemory: target.attemptId !== undefined, // Its conversation belongs to an attempt.
-    autoRestart: false,
+    autoRestart: target.autoRestart ?? false,
     onRunning: "stop",
     reason: "",
   });
@@ -36,7 +38,7 @@ export function RollbackDialog({ session, target, onClose }) {
   const [isBusy, setBusy] = useState(false);
   const [shown, setShown] = useState(AT_FIRST);
   const isOpen = useOpen();
-  const aim = target.direction ? { direction: target.direction } : { checkpointSha: target.sha };
+  const aim = aimOf(target);
   const preview = useAnswer(
     () => session.ask("rollback.preview", { ...aim, keepEdits: options.keepEdits, patch: true }),
     [options.keepEdits],
@@ -288,7 +290,13 @@ function moved({ added, updated, removed, kept, conflicts, diffs = [] }) {
   ];
 }
 
-/** @returns {["rollback.undo" | "rollback.redo" | "rollback.toCheckpoint", any]} */
+/** @param {any} target */
+function aimOf({ direction, codonId, checkpointType, sha }) {
+  if (direction) return { direction };
+  return codonId ? { codonId, checkpointType } : { checkpointSha: sha };
+}
+
+/** @returns {["rollback.undo" | "rollback.redo" | "rollback.toCheckpoint" | "rollback.toCodon", any]} */
 function order(target, options, guard, paths, active) {
   const { reason, onRunning, keepEdits, rewindMemory, autoRestart } = options;
   const common = {
@@ -301,6 +309,7 @@ function order(target, options, guard, paths, active) {
     return [target.direction === "undo" ? "rollback.undo" : "rollback.redo", common];
 
   const own = paths === null ? { rewindMemory, autoRestart } : { paths };
+  if (target.codonId) return ["rollback.toCodon", { ...common, ...aimOf(target), ...own }];
   return ["rollback.toCheckpoint", { ...common, checkpointSha: target.sha, ...own }];
 }
 
@@ -309,6 +318,8 @@ function titled(target, store) {
     return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
 
   if (target.attemptId) return `Adopt attempt ${visible(target.attemptId)}`;
+
+  if (target.codonId) return `Back to before ${visible(titleOfCodon(store.state, target.codonId))}`;
 
   const record = store.bySha.get(target.sha);
   return `Roll back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;

@@ -1,0 +1,101 @@
+/** The small components that every view is made of; `gallery.html` shows each in every state. */
+import { html } from "../dom.js";
+import { count } from "../format.js";
+import { Icon } from "./icon.js";
+
+/** A key, as it is printed on it. @param {{children?: any}} props */
+export function Kbd({ children }) {
+  return html`<kbd aria-hidden="true">${children}</kbd>`;
+}
+
+/**
+ * A button that says what it does and, on it, the key that does the same. Where it cannot do it, it
+ * stays where it is and says why: it can be reached, and read, and does nothing.
+ * @param {{children?: any, onClick?: (event: Event) => void, hotkey?: string, look?: string,
+ *   why?: string | null, onWhy?: (why: string) => void, label?: string, type?: string,
+ *   isBusy?: boolean}} props `look`: "primary" for the one of a view, "danger", "quiet" or "link".
+ */
+export function Button({ children, onClick, hotkey, look = "", why = null, onWhy, ...rest }) {
+  const { label, type = "button", isBusy = false } = rest;
+  return html`<button
+    type=${type}
+    class=${look}
+    disabled=${isBusy}
+    aria-disabled=${why !== null}
+    aria-label=${label}
+    aria-keyshortcuts=${hotkey}
+    title=${why ?? undefined}
+    onClick=${(/** @type {Event} */ event) => (why === null ? onClick?.(event) : onWhy?.(why))}
+  >${children}${hotkey && html`<${Kbd}>${hotkey}<//>`}</button>`;
+}
+
+/**
+ * A button that changes something on the server: it knows the obstacles that hold for all of them.
+ * @param {{session: import("../session.js").Session, reason?: string | null, onClick: () => void,
+ *   children?: any, hotkey?: string, look?: string, label?: string}} props
+ */
+export function Act({ session, reason = null, ...rest }) {
+  return html`<${Button} ...${rest} why=${session.obstacle ?? reason} onWhy=${session.say} />`;
+}
+
+/** A state in words, with its icon. @param {{role: string, icon?: string, children?: any}} props */
+export function Pill({ role, icon, children }) {
+  return html`<span class=${`pill r-${role}`}>
+    ${icon && html`<${Icon} name=${icon} />`}<span>${children}</span>
+  </span>`;
+}
+
+/** A word beside a name. @param {{role?: string, children?: any}} props */
+export function Tag({ role = "", children }) {
+  return html`<span class=${`tag ${role && `r-${role}`}`}>${children}</span>`;
+}
+
+/** How many lines came and went. @param {{added: number, removed: number}} props */
+export function Delta({ added, removed }) {
+  return html`<span class="delta">
+    <span class="plus">+${count(added)}</span> <span class="minus">−${count(removed)}</span>
+  </span>`;
+}
+
+/** @param {{done: number, total: number, role?: string, label: string}} props */
+export function Progress({ done, total, role = "accent", label }) {
+  return html`<progress
+    class=${`meter r-${role}`}
+    max=${Math.max(1, total)}
+    value=${Math.min(done, Math.max(1, total))}
+    aria-label=${label}
+  ></progress>`;
+}
+
+/**
+ * What belongs together, with a head of its own; `isRaised` is for the one that asks for a decision.
+ * @param {{title: any, aside?: any, children?: any, role?: string, isRaised?: boolean, label?: string}} props
+ */
+export function Card({ title, aside, children, role = "", isRaised = false, label }) {
+  return html`<article
+    class=${`card ${role && `r-${role}`} ${isRaised ? "raised" : ""}`}
+    aria-label=${label}
+  >
+    <header>${title}${aside && html`<span class="aside">${aside}</span>`}</header>
+    ${children}
+  </article>`;
+}
+
+/** One line of a list: what it is, and its figures at the end. @param {any} props */
+export function Row({ icon, title, figures = [], isSelected = false, onClick }) {
+  return html`<button
+    type="button"
+    class="line-row"
+    aria-current=${isSelected ? "true" : undefined}
+    onClick=${onClick}
+  >
+    ${icon && html`<${Icon} name=${icon} />`}
+    <span class="name">${title}</span>
+    ${figures.map((/** @type {any} */ each) => html`<span class="figure">${each}</span>`)}
+  </button>`;
+}
+
+/** Where there is nothing, why, and what to do. @param {{children?: any}} props */
+export function Empty({ children }) {
+  return html`<p class="empty">${children}</p>`;
+}

@@ -1,0 +1,35 @@
+/** Tabs, and the arrow keys that go from one to the next. */
+import { html } from "../dom.js";
+
+/**
+ * @param {{id: string, label: string, tabs: [string, any][], selected: string,
+ *   onSelect: (tab: string) => void, panel: string}} props
+ *   `tabs`: the name of each and its title; `panel`: the id of what they turn.
+ */
+export function Tabs({ id, label, tabs, selected, onSelect, panel }) {
+  const turn = (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+
+    event.preventDefault();
+    event.stopPropagation();
+    const at = tabs.findIndex(([name]) => name === selected);
+    const [next] = tabs[(at + step + tabs.length) % tabs.length];
+    onSelect(next);
+    document.getElementById(`${id}-${next}`)?.focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${turn}>
+    ${tabs.map(
+      ([name, title]) => html`<button
+        key=${name}
+        type="button"
+        id=${`${id}-${name}`}
+        role="tab"
+        aria-selected=${name === selected}
+        aria-controls=${panel}
+        tabindex=${name === selected ? 0 : -1}
+        onClick=${() => onSelect(name)}
+      >${title}</button>`,
+    )}
+  </div>`;
+}

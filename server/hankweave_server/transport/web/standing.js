@@ -1,0 +1,184 @@
+/**
+ * Where the execution stands: how far, in what state, what it waits for. Computed once for each
+ * change of the store, for everything that shows a part of it.
+ */
+import { activeCodon, costOf, isActive, thread, totals } from "./state.js";
+
+/**
+ * @typedef {{codonId: string, codon?: any, loopContext?: {loopId: string, iteration: number}}} Entry
+ *   of the plan
+ * @typedef {{key: string, name: string, isLoop: boolean, entries: Entry[]}} Step a codon, or a loop
+ * @typedef {{role: string, icon: string, words: string}} Condition
+ * @typedef {{
+ *   version: number, steps: Step[], ran: Map<string, any>, active: any, failed: any, asked: any,
+ *   followed: string | null, number: number, done: number, total: number, cost: number,
+ *   condition: Condition,
+ * }} Standing
+ *   `followed`: the codon that a reader who has chosen none wants to see; `number`: of the step that
+ *   it belongs to, from 1.
+ */
+
+/** @type {WeakMap<import("./store.js").Store, Standing>} */
+const known = new WeakMap();
+
+/** @param {import("./store.js").Store} store @returns {Standing} */
+export function standingOf(store) {
+  const before = known.get(store);
+  if (before?.version === store.version) return before;
+
+  const standing = computed(store);
+  known.set(store, standing);
+  return standing;
+}
+
+/** @param {import("./store.js").Store} store @returns {Standing} */
+function computed(store) {
+  const { state, version } = store;
+  const line = thread(state);
+  const ran = new Map(line.map((codon) => [codon.codonId, codon]));
+  const steps = stepsOf(state.executionPlan);
+  const active = activeCodon(state);
+  const last = line.at(-1);
+  const failed = active === null && last?.status === "failed" ? last : null;
+  const [asked = null] = store.permissions.values();
+  const next = state.executionPlan.find((/** @type {Entry} */ entry) => !isDone(ran.get(entry.codonId)));
+  const followed = (active ?? failed ?? last ?? next)?.codonId ?? null;
+  const at = steps.findIndex((step) => step.entries.some((each) => each.codonId === followed));
+  const done = steps.filter((step) => step.entries.every((each) => hasPassed(ran.get(each.codonId))));
+  return {
+    version,
+    steps,
+    ran,
+    active,
+    failed,
+    asked,
+    followed,
+    number: at + 1,
+    done: done.length,
+    total: steps.length,
+    cost: totals(state).cost,
+    condition: conditionOf(store, active, failed, asked),
+  };
+}
+
+/** Iterations of a loop are one step of its rounds. @type {WeakMap<Entry[], Step[]>} */
+const stepsOfPlan = new WeakMap();
+
+/** @param {Entry[]} plan @returns {Step[]} */
+export function stepsOf(plan) {
+  const before = stepsOfPlan.get(plan);
+  if (before !== undefined) return before;
+
+  /** @type {Step[]} */
+  const steps = [];
+  for (const entry of plan) {
+    const loopId = entry.loopContext?.loopId;
+    const last = steps.at(-1);
+    if (loopId !== undefined && last?.key === `loop ${loopId}`) last.entries.push(entry);
+    else if (loopId === undefined)
+      steps.push({ key: entry.codonId, name: nameOf(entry), isLoop: false, entries: [entry] });
+    else steps.push({ key: `loop ${loopId}`, name: loopId, isLoop: true, entries: [entry] });
+  }
+  for (const step of steps) {
+    const names = new Set(step.entries.map(nameOf));
+    if (step.isLoop && names.size === 1) [step.name] = names; // Its one codon says more than its id.
+  }
+  stepsOfPlan.set(plan, steps);
+  return steps;
+}
+
+/** @param {Entry} entry */
+export const nameOf = (entry) => entry.codon?.name ?? entry.codonId;
+
+/** The name of a codon, by its id in the plan. @param {any} state @param {string} codonId */
+export function titleOfCodon(state, codonId) {
+  const entry = state.executionPlan.find((/** @type {Entry} */ each) => each.codonId === codonId);
+  if (entry === undefined) return codonId;
+
+  const round = entry.loopContext ? `, round ${entry.loopContext.iteration + 1}` : "";
+  return `${nameOf(entry)}${round}`;
+}
+
+/** The state of a codon, as the name of an icon. @param {any} codon @param {any} [asked] */
+export function statusOf(codon, asked = null) {
+  if (codon === undefined) return "todo";
+  if (codon.status === "completed") return "done";
+  if (codon.status === "failed" || codon.status === "skipped") return codon.status;
+  return codon.wait || asked?.codonId === codon.codonId ? "waiting" : "running";
+}
+
+/** The state of a step of one or more codons. @param {Step} step @param {Standing} standing */
+export function statusOfStep(step, { ran, asked }) {
+  const all = step.entries.map((entry) => statusOf(ran.get(entry.codonId), asked));
+  for (const found of ["waiting", "running"]) if (all.includes(found)) return found;
+  const begun = all.filter((each) => each !== "todo");
+  if (begun.at(-1) === "failed") return "failed";
+  if (begun.length < all.length) return "todo";
+  return all.every((each) => each === "skipped") ? "skipped" : "done";
+}
+
+/** How long a codon has worked, in milliseconds, without its waits. @param {any} codon @param {number} now */
+export function took(codon, now) {
+  const end = codon.endTime ? Date.parse(codon.endTime) : now;
+  const waits = codon.wait ? now - Date.parse(codon.wait.since) : 0;
+  return end - Date.parse(codon.startTime) - (codon.waitedMs ?? 0) - Math.max(0, waits);
+}
+
+/** @param {Standing} standing @param {number} now */
+export function workedFor({ ran }, now) {
+  return [...ran.values()].reduce((sum, codon) => sum + took(codon, now), 0);
+}
+
+/** @param {any[]} codons */
+export const costOfAll = (codons) => codons.reduce((sum, codon) => sum + costOf(codon), 0);
+
+const isDone = (/** @type {any} */ codon) => codon !== undefined && !isActive(codon);
+const hasPassed = (/** @type {any} */ codon) =>
+  codon?.status === "completed" || codon?.status === "skipped";
+
+/** Why a codon failed, in one sentence. @param {any} codon */
+export function reasonOf(codon) {
+  const { message, type } = codon.failureReason ?? {};
+  const [first = ""] = (message ?? "").split("\n").filter((/** @type {string} */ line) => line.trim());
+  return first.trim() || type || "It gave no reason.";
+}
+
+/** @returns {Condition} */
+function conditionOf(
+  /** @type {import("./store.js").Store} */ store,
+  /** @type {any} */ active,
+  /** @type {any} */ failed,
+  /** @type {any} */ asked,
+) {
+  const { state, rollback, isLoaded, isIdle } = store;
+  if (!isLoaded) return { role: "plain", icon: "todo", words: "Reading" };
+  if (rollback !== null) return { role: "accent", icon: "undo", words: "Going back" };
+  if (asked !== null) return { role: "wait", icon: "waiting", words: "Waits for you" };
+  if (active?.wait) return { role: "wait", icon: "waiting", words: `Waits for a ${active.wait.kind} limit` };
+  if (active !== null) return { role: "accent", icon: "running", words: "Running" };
+  if (failed !== null) return { role: "bad", icon: "failed", words: "Failed" };
+
+  const [newest] = state.runs;
+  if (newest === undefined) return { role: "plain", icon: "todo", words: "Not started" };
+  const current = state.runs.find((/** @type {any} */ run) => run.runId === state.currentRunId);
+  if (current?.status === "running")
+    return isIdle
+      ? { role: "plain", icon: "pause", words: "Idle" }
+      : { role: "accent", icon: "running", words: "Between two steps" };
+  return ENDS[newest.status] ?? { role: "plain", icon: "pause", words: "Idle" };
+}
+
+/** @type {Record<string, Condition>} */
+const ENDS = {
+  completed: { role: "good", icon: "done", words: "Completed" },
+  failed: { role: "bad", icon: "failed", words: "Failed" },
+  crashed: { role: "bad", icon: "failed", words: "Crashed" },
+};
+
+/** What the execution is called: its hank, or else its directory. @param {import("./store.js").Store} store */
+export function nameOfExecution({ figures, server }) {
+  return figures.hankName ?? folderOf(server?.executionPath) ?? "Hankweave";
+}
+
+/** @param {string | undefined} path */
+export const folderOf = (path) => path?.split("/").filter(Boolean).at(-1);
