@@ -75,6 +75,8 @@ export interface Commands {
   "store.fsck": StoreFsck;
   "checkpoint.diff": CheckpointDiff;
   "checkpoint.readFile": CheckpointReadFile;
+  "codon.readResult": CodonReadResult;
+  "codon.readPrompt": CodonReadPrompt;
   "replay.view": ReplayView;
   "rollback.toCheckpoint": RollbackToCheckpoint;
   "rollback.toCodon": RollbackToCodon;
@@ -116,6 +118,8 @@ export interface Replies {
   "store.fsck": FsckReport;
   "checkpoint.diff": DiffPage;
   "checkpoint.readFile": FileRange;
+  "codon.readResult": ToolOutput;
+  "codon.readPrompt": PromptText;
   "replay.view": PastView;
   "rollback.toCheckpoint": RollbackReport;
   "rollback.toCodon": RollbackReport;
@@ -1127,6 +1131,22 @@ export interface CodonForceStop {
 export interface CodonNext {
   /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
+}
+
+/** Read the prompt of an entry of the plan. */
+export interface CodonReadPrompt {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
+  codonId: string;
+}
+
+/** Read the whole result of a tool, of which the journal has the beginning. */
+export interface CodonReadResult {
+  /** The `seq` of its `tool.result` event. */
+  seq: number;
+  /** The first character; beyond the end, the range is empty. */
+  offset?: number;
+  /** Maximum number of characters. */
+  length?: number;
 }
 
 /** Run the newest codon again, in a new run; files are not changed. */
@@ -3006,6 +3026,16 @@ export interface PromptMetadata {
   author?: string;
 }
 
+/** The reply to `codon.readPrompt`: the prompt as the hank has it, without secrets. */
+export interface PromptText {
+  /** The prompt, before its variables are filled in; at most MAX_RANGE characters. */
+  text: string;
+  /** Characters of the whole prompt. */
+  size: number;
+  /** What is appended to the agent's system prompt, with the same limit. */
+  systemPrompt?: string;
+}
+
 /** `prune.intent`: durable before a checkpoint is pruned, removed after the last event. */
 export interface PruneIntent {
   /** The checkpoints. */
@@ -4400,6 +4430,28 @@ export interface Tokens {
   cacheCreationTokens: number;
   /** Tokens that were read from the provider's cache. */
   cacheReadTokens: number;
+}
+
+/** A picture in the result of a tool. */
+export interface ToolImage {
+  /** As the tool says, for example `image/png`. */
+  mediaType: string;
+  /** The bytes in base64. */
+  data: string;
+}
+
+/** The reply to `codon.readResult`: the whole result of a tool, or a range of its characters. */
+export interface ToolOutput {
+  /** The characters of the range, without secrets. */
+  content: string;
+  /** Characters of the whole text. */
+  size: number;
+  /** The first character. */
+  offset?: number;
+  /** The offset of the next range; absent at the end of the text. */
+  nextOffset?: number;
+  /** The pictures beside the text; only in a reply from offset 0. */
+  images?: ToolImage[];
 }
 
 /** A tool has returned. */

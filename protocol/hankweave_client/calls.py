@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from hankweave_protocol.commands import (
+    MAX_RANGE,
     AnsweredCommand,
     CheckpointCreate,
     CheckpointDiff,
@@ -14,6 +15,8 @@ from hankweave_protocol.commands import (
     CheckpointReadFile,
     CodonForceStop,
     CodonNext,
+    CodonReadPrompt,
+    CodonReadResult,
     CodonRedo,
     CodonSkip,
     CodonStart,
@@ -55,6 +58,8 @@ from hankweave_protocol.replies import (
     DiffPage,
     FileRange,
     PastView,
+    PromptText,
+    ToolOutput,
 )
 
 P = ParamSpec("P")
@@ -188,6 +193,16 @@ class Calls(ABC):
             checkpoint_sha=checkpoint_sha, path=path, offset=offset, length=length
         )
         return await self.ask(command)
+
+    async def read_result(
+        self, seq: int, *, offset: int = 0, length: int = MAX_RANGE
+    ) -> ToolOutput:
+        """Read the whole result that a `tool.result` event tells of, or a range of it."""
+        return await self.ask(CodonReadResult(seq=seq, offset=offset, length=length))
+
+    async def read_prompt(self, codon_id: CodonId | str) -> PromptText:
+        """Read the prompt of an entry of the plan."""
+        return await self.ask(CodonReadPrompt(codon_id=CodonId(codon_id)))
 
     async def replay(
         self,

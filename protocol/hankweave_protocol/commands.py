@@ -32,7 +32,9 @@ from hankweave_protocol.replies import (
     FsckReport,
     GcReport,
     PastView,
+    PromptText,
     ServerStatus,
+    ToolOutput,
 )
 from hankweave_protocol.shapes import Registry, Typed, Value
 from hankweave_protocol.state import State
@@ -209,6 +211,25 @@ class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
     """The first byte."""
     length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
     """By default, up to the end; an error if that is more than MAX_RANGE."""
+
+
+class CodonReadResult(LookCommand[ToolOutput]):
+    """Read the whole result of a tool, of which the journal has the beginning."""
+
+    TYPE: ClassVar[str] = "codon.readResult"
+    seq: Annotated[int, Meta(ge=1)]
+    """The `seq` of its `tool.result` event."""
+    offset: Annotated[int, Meta(ge=0)] = 0
+    """The first character; beyond the end, the range is empty."""
+    length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] = MAX_RANGE
+    """Maximum number of characters."""
+
+
+class CodonReadPrompt(LookCommand[PromptText]):
+    """Read the prompt of an entry of the plan."""
+
+    TYPE: ClassVar[str] = "codon.readPrompt"
+    codon_id: CodonId
 
 
 class ReplayView(LookCommand[PastView]):
@@ -600,6 +621,8 @@ COMMANDS: Registry[CommandData] = Registry(
     StoreFsck,
     CheckpointDiff,
     CheckpointReadFile,
+    CodonReadResult,
+    CodonReadPrompt,
     ReplayView,
     RollbackToCheckpoint,
     RollbackToCodon,

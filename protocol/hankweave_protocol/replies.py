@@ -180,6 +180,41 @@ class FileRange(Value):
     """The offset of the next range; absent at the end of the file."""
 
 
+class ToolImage(Value):
+    """A picture in the result of a tool."""
+
+    media_type: str
+    """As the tool says, for example `image/png`."""
+    data: str
+    """The bytes in base64."""
+
+
+class ToolOutput(Value):
+    """The reply to `codon.readResult`: the whole result of a tool, or a range of its characters."""
+
+    content: str
+    """The characters of the range, without secrets."""
+    size: int
+    """Characters of the whole text."""
+    offset: int = 0
+    """The first character."""
+    next_offset: int | None = None
+    """The offset of the next range; absent at the end of the text."""
+    images: tuple[ToolImage, ...] = ()
+    """The pictures beside the text; only in a reply from offset 0."""
+
+
+class PromptText(Value):
+    """The reply to `codon.readPrompt`: the prompt as the hank has it, without secrets."""
+
+    text: str
+    """The prompt, before its variables are filled in; at most MAX_RANGE characters."""
+    size: int
+    """Characters of the whole prompt."""
+    system_prompt: str | None = None
+    """What is appended to the agent's system prompt, with the same limit."""
+
+
 # There may be many thousands: gc=False keeps the garbage collector from visiting each of them.
 class TreeFile(Value, gc=False):
     """One file of a tree."""

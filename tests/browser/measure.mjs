@@ -35,8 +35,8 @@ async function framesOf(selector) {
 await page.getByRole("button", { name: "Every step" }).click();
 const treeFrames = await framesOf(".time .list");
 await page.keyboard.press("5");
-const events = number(await page.locator(".counted").innerText(), /([\d,]+)/);
-const eventFrames = await framesOf(".events .list");
+const events = number(await page.locator("#search").getAttribute("placeholder"), /([\d,]+)/);
+const eventFrames = await framesOf(".step-events .list");
 await page.keyboard.press("1");
 const feedFrames = await framesOf(".flow");
 await page.keyboard.press("$");

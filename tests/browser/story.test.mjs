@@ -96,8 +96,11 @@ test(
     await shown(page, "I wait for the last table.");
     await shown(page, "Review ×2");
     assert.match(await page.getByLabel("Current activity").innerText(), /Running/);
-    await page.getByText("ls notes").first().click();
-    await shown(page, "observations.md\nsources.md");
+    await page.locator(".steps").getByText("Review ×2").click();
+    await page.locator(".steps").getByText("round 2").click();
+    await page.getByText("ls notes").first().waitFor();
+    await shown(page, "observations.md");
+    await page.locator(".steps").getByText("Report").click();
     await button(page, /draft\.txt/).waitFor();
     await picture(page, "live");
     await isAccessible(page, "the live view");
@@ -232,16 +235,19 @@ test(
     wire.mend();
     await button(page, "Try now").click();
     await page.getByRole("option", { name: /^while you were away/ }).waitFor();
-    const seqs = (each) => each.getByText(/in the journal/).innerText();
+    const newest = (each) =>
+      each.getByRole("option", { name: /Checkpoint.*while you were away/ }).waitFor();
     await page.keyboard.press("5");
     await other.page.keyboard.press("5");
-    assert.equal(await seqs(page), await seqs(other.page));
+    await button(page, "of the whole run").click();
+    await newest(page);
+    await newest(other.page);
 
     // Search, causes, cost.
     const events = page.getByRole("listbox", { name: "Events" });
     await page.getByRole("searchbox", { name: "Search" }).fill("DOUBTFUL");
     await events
-      .getByRole("option", { name: /assistant\.action/ })
+      .getByRole("option", { name: /Message|Thought|Write/ })
       .first()
       .waitFor();
     await isAccessible(page, "the events");
@@ -251,7 +257,7 @@ test(
       .selectOption({
         label: await page.locator("option", { hasText: "rollback.completed" }).innerText(),
       });
-    const found = events.getByRole("option", { name: /rollback\.completed/ }).first();
+    const found = events.getByRole("option", { name: /Rollback.*Rolled back/ }).first();
     await found.click();
     await found.click();
     await dialog.getByRole("region", { name: "What it led to" }).waitFor();
@@ -315,7 +321,7 @@ test(
     await page.getByLabel(/Token/).fill(daemon.token());
     await button(page, "Connect").click();
     await ended(page);
-    await shown(page, "Iteration 2 of refine ended");
+    await shown(page, "The step is complete.");
     assert.deepEqual(faults, []);
   },
 );

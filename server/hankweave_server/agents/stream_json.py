@@ -303,7 +303,7 @@ def _user(message: Object) -> Iterator[AgentSignal]:
             yield ToolReturned(
                 tool_use_id=as_text(block.get("tool_use_id")),
                 name="",  # Only the call carries the name; `Conversation` remembers it.
-                result=_flattened(block.get("content")),
+                result=flattened(block.get("content")),
                 is_error=block.get("is_error") is True,
             )
 
@@ -372,7 +372,7 @@ def _tokens(usage: Object) -> TokenCounts:
     )
 
 
-def _flattened(content: object) -> str:
+def flattened(content: object) -> str:
     """Return a tool's result, which is a text, a list of blocks or any object, as one text."""
     match content:
         case None:
@@ -390,7 +390,7 @@ def _flattened_block(block: object) -> str:
         case {"type": "text", "text": str() as text}:
             return text
         case _:
-            return _flattened(block)
+            return flattened(block)
 
 
 def _blocks(content: object) -> Iterator[Object]:

@@ -11,6 +11,7 @@ Modules, in reading order:
 - `explorations`: attempts of a codon: start, compare, adopt, discard
 - `executions`: the executions of the user, and where their pages are
 - `inspect`: state, status and `events.query`
+- `agent_texts`: whole results of tools, from the logs of agents
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left
 - `checkpoint_list`: `checkpoint.list` and other lists, one page at a time

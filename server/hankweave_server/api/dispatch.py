@@ -17,6 +17,8 @@ from hankweave_protocol.commands import (
     CheckpointReadFile,
     CodonForceStop,
     CodonNext,
+    CodonReadPrompt,
+    CodonReadResult,
     CodonRedo,
     CodonSkip,
     CodonStart,
@@ -221,6 +223,10 @@ class Dispatch:
                 return CommandAnswer(await self._looks.diff(command))
             case CheckpointReadFile():
                 return CommandAnswer(await self._looks.read_file(command))
+            case CodonReadResult():
+                return CommandAnswer(await self._inspect.result(command))
+            case CodonReadPrompt():
+                return CommandAnswer(self._inspect.prompt(command))
             case ReplayView():
                 past = await self._looks.replay(command)
                 return CommandAnswer(_without_plan(past) if caller.is_agent else past)

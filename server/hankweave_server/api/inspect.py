@@ -13,13 +13,20 @@ import anyio.from_thread
 import anyio.to_thread
 import msgspec
 
-from hankweave_protocol.commands import EventsQuery, ListCheckpoints
+from hankweave_protocol.commands import (
+    MAX_RANGE,
+    CodonReadPrompt,
+    CodonReadResult,
+    EventsQuery,
+    ListCheckpoints,
+)
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointList, ListedCheckpoint
 from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import CheckpointPage, ServerStatus
+from hankweave_protocol.replies import CheckpointPage, PromptText, ServerStatus, ToolOutput
 from hankweave_protocol.state import State
+from hankweave_server.api.agent_texts import whole_result
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.clock import Clock
 from hankweave_server.domain.execution_thread import newest_run, run_named
@@ -51,6 +58,43 @@ class Inspect:
 
     def state(self) -> State:
         return self._ctx.ledger.durable_state
+
+    async def result(self, command: CodonReadResult) -> ToolOutput:
+        """Return a range of a tool's whole result; raise Refused."""
+        ledger, seq = self._ctx.ledger, command.seq
+        if seq > ledger.last_seq:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                f"The journal ends at event {ledger.last_seq}; event {seq} does not exist.",
+                path="$.data.seq",
+            )
+
+        def read() -> ToolOutput:
+            [line] = ledger.read(seq - 1, 1)
+            return whole_result(self._ctx.layout, line, command)
+
+        return await anyio.to_thread.run_sync(read)
+
+    def prompt(self, command: CodonReadPrompt) -> PromptText:
+        """Return the prompt of an entry of the plan; raise Refused."""
+        plan = self._ctx.state.execution_plan
+        entry = next((each for each in plan if each.codon_id == command.codon_id), None)
+        prompt = None if entry is None else self._ctx.hank.prompts.get(entry.codon.id)
+        if prompt is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_CODON,
+                f"The hank has no prompt of codon {command.codon_id!r}.",
+                path="$.data.codonId",
+                hint="state.get has the plan, in executionPlan.",
+            )
+
+        clean = self._ctx.ledger.redactor.text
+        system = prompt.system_prompt
+        return PromptText(
+            text=clean(prompt.text)[:MAX_RANGE],
+            size=len(prompt.text),
+            system_prompt=None if system is None else clean(system)[:MAX_RANGE],
+        )
 
     async def status(self) -> ServerStatus:
         size = await self._ctx.checkpointer.call(lambda engine: engine.housekeeping.size())

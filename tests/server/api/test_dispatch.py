@@ -19,6 +19,8 @@ from hankweave_protocol.commands import (
     CheckpointDiff,
     CheckpointPin,
     CheckpointReadFile,
+    CodonReadPrompt,
+    CodonReadResult,
     CodonStart,
     Command,
     CommandData,
@@ -156,6 +158,14 @@ class Rooms:
     async def read_file(self, command: CommandData) -> str:
         self.asked.append("read_file")
         return "a file"
+
+    async def result(self, command: CommandData) -> str:
+        self.asked.append("result")
+        return "a result"
+
+    def prompt(self, command: CommandData) -> str:
+        self.asked.append("prompt")
+        return "a prompt"
 
     async def replay(self, command: CommandData) -> str:
         self.asked.append("replay")
@@ -295,6 +305,10 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return CheckpointReadFile(checkpoint_sha="abcdef", path="a.txt")
         case GetExecutionAddress.TYPE:
             return GetExecutionAddress(execution_path="/an/execution")
+        case CodonReadResult.TYPE:
+            return CodonReadResult(seq=1)
+        case CodonReadPrompt.TYPE:
+            return CodonReadPrompt(codon_id=CodonId("one"))
         case RollbackToCodon.TYPE:
             return RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end")
         case _:
@@ -335,6 +349,8 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
         "checkpoint.list",
         "checkpoint.diff",
         "checkpoint.readFile",
+        "codon.readPrompt",
+        "codon.readResult",
         "executions.address",
         "executions.list",
         "exploration.compare",

@@ -129,7 +129,13 @@ def test_libraries_are_what_was_vendored_with_their_licences() -> None:
         assert words in licences[library]
 
 
-LIBRARIES = {"preact": "MIT License", "htm": "Apache License", "diff2html": "Permission is hereby"}
+LIBRARIES = {
+    "preact": "MIT License",
+    "htm": "Apache License",
+    "diff2html": "Permission is hereby",
+    "markdown-it": "Permission is hereby",
+    "anser": "Permission is hereby",
+}
 
 
 def test_the_wheel_has_every_file(tmp_path: Path) -> None:

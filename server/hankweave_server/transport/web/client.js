@@ -35,6 +35,8 @@ const LOOKS = new Set([
   "checkpoint.diff",
   "checkpoint.list",
   "checkpoint.readFile",
+  "codon.readPrompt",
+  "codon.readResult",
   "events.query",
   "executions.address",
   "executions.list",

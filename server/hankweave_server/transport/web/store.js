@@ -1,16 +1,14 @@
 /**
  * All that the page shows, from events and answers; views read it and are told when it changes.
  *
- * What is kept is bounded: the feed's newest entries, the newest files, slim records of
- * checkpoints. Everything older is asked of the server when somebody looks at it.
+ * What is kept is bounded: the newest files, slim records of checkpoints. Everything older, and what
+ * agents say, is asked of the server when somebody looks at it.
  */
-import { Feed, FEED_TYPES } from "./feed.js";
 import { ChangedFiles, movementOf } from "./files.js";
 import { asState, emptyState, fold } from "./state.js";
 
 const ERRORS_KEPT = 50;
 const PAGE = 1_000;
-const FEED_AT_FIRST = 300;
 const FILES_AT_FIRST = 200;
 const CHANGES = ["file.updated", "files.changed"];
 const ROLLBACKS = ["checkpoint.rollback", "rollback.completed"];
@@ -19,6 +17,8 @@ const TARGETS = ["seq", "data.target.eventSeq", "data.report.target.eventSeq", "
 export class Store {
   /** @type {Set<() => void>} */
   listeners = new Set();
+  /** @type {Set<(event: any) => void>} told of each event of the journal, when it happens */
+  hearers = new Set();
   isScheduled = false;
   version = 0;
   /** @type {import("./client.js").Connection} */
@@ -38,7 +38,6 @@ export class Store {
   pruned = new Map();
   checkpointsVersion = 0;
   areAllCheckpoints = false;
-  feed = new Feed();
   files = new ChangedFiles();
   /** @type {Map<string, any>} */
   permissions = new Map();
@@ -66,9 +65,9 @@ export class Store {
 
   /** Forgets what was told: another execution is served. */
   reset() {
-    const { listeners, connection, version, isScheduled } = this;
+    const { listeners, hearers, connection, version, isScheduled } = this;
     const execution = this.execution + 1;
-    const kept = { listeners, connection, version, isScheduled, execution };
+    const kept = { listeners, hearers, connection, version, isScheduled, execution };
     Object.assign(this, new Store(this.ask), kept);
     this.changed();
   }
@@ -101,14 +100,9 @@ export class Store {
   /** Asks for what was before this page: once, after the first handshake. */
   async load() {
     const newest = { field: "seq", direction: "desc" };
-    const [state, status, recent, changed, rollbacks] = await Promise.all([
+    const [state, status, changed, rollbacks] = await Promise.all([
       this.ask("state.get"),
       this.ask("server.status"),
-      this.ask("events.query", {
-        where: { field: "type", op: "in", value: FEED_TYPES },
-        orderBy: newest,
-        limit: FEED_AT_FIRST,
-      }),
       this.ask("events.query", {
         where: { field: "type", op: "in", value: CHANGES },
         orderBy: newest,
@@ -123,14 +117,11 @@ export class Store {
     ]);
     this.state = asState(state);
     this.#status(status);
-    const fed = recent.events?.[0]?.seq ?? 0;
-    for (const event of recent.events?.reverse() ?? []) this.feed.add(event);
     this.#filesUntilNow(changed.events ?? [], rollbacks.rows ?? []);
     this.isLoaded = true;
     this.lastSeq = Math.max(this.lastSeq, state.lastEventSeq ?? 0);
     const early = this.early.splice(0);
-    for (const event of early)
-      this.#apply(event, event.seq > (state.lastEventSeq ?? 0), event.seq > fed);
+    for (const event of early) this.#apply(event, event.seq > (state.lastEventSeq ?? 0));
     this.changed();
     await this.#loadCheckpoints();
   }
@@ -150,8 +141,9 @@ export class Store {
   /** @param {any} event */
   event(event) {
     if (!this.isLoaded) this.early.push(event);
-    else this.#apply(event, true, true);
+    else this.#apply(event, true);
     this.lastSeq = Math.max(this.lastSeq, event.seq);
+    for (const hear of this.hearers) hear(event);
     this.changed();
   }
 
@@ -168,14 +160,13 @@ export class Store {
     this.changed();
   }
 
-  #apply(event, isNewToState, isNewToFeed) {
+  #apply(event, isNewToState) {
     if (event.type === "state.transition") {
       if (isNewToState) fold(this.state, event.data.transition);
       const { type, data } = event.data.transition;
       if (type === "CheckpointCreated") this.#addCheckpoint(data.checkpoint);
       return;
     }
-    if (isNewToFeed) this.feed.add(event);
     this.#fact(event);
   }
 

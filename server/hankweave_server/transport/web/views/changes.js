@@ -9,8 +9,11 @@ const AT_FIRST = 200; // Files that are listed; more when they are asked for.
 
 export const STATUS = { created: "+", modified: "~", deleted: "−" };
 
-/** @param {{session: import("../session.js").Session, page: any}} props `page` is the first one. */
-export function Changes({ session, page }) {
+/**
+ * @param {{session: import("../session.js").Session, page: any, open?: number}} props `page` is the
+ *   first one; `open`: so many of its files show their differences at once.
+ */
+export function Changes({ session, page, open = 0 }) {
   const [more, setMore] = useState({ files: /** @type {any[]} */ ([]), cursor: page.cursor });
   const [shown, setShown] = useState(AT_FIRST);
   const files = [...page.files, ...more.files];
@@ -30,15 +33,15 @@ export function Changes({ session, page }) {
     <p class="hint">
       ${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines
     </p>
-    ${files.slice(0, shown).map((file) => html`
-      <${Change} key=${file.path} session=${session} between=${between} file=${file} />`)}
+    ${files.slice(0, shown).map((file, at) => html`
+      <${Change} key=${file.path} session=${session} between=${between} file=${file} isFirst=${at < open} />`)}
     ${(more.cursor || files.length > shown) && html`<button onClick=${goOn}>More files</button>`}
   </div>`;
 }
 
-function Change({ session, between, file }) {
-  const [isOpen, setOpen] = useState(false);
-  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}>
+function Change({ session, between, file, isFirst }) {
+  const [isOpen, setOpen] = useState(isFirst);
+  return html`<details open=${isOpen} onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary><${ChangeName} file=${file} /></summary>
     ${isOpen && html`<${Patch} session=${session} between=${between} path=${file.path} />`}
   </details>`;

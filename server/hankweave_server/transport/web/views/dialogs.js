@@ -9,6 +9,7 @@ import { EventDialog } from "./event-dialog.js";
 import { HelpDialog } from "./keys.js";
 import { Palette } from "./palette.js";
 import { RollbackDialog } from "./rollback.js";
+import { PromptDialog } from "./step/prompt.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
 export function Dialogs({ session, dialog }) {
@@ -34,6 +35,8 @@ export function Dialogs({ session, dialog }) {
         />`;
     case "help":
       return html`<${HelpDialog} session=${session} onClose=${close} />`;
+    case "prompt":
+      return html`<${PromptDialog} session=${session} codonId=${dialog.codonId} onClose=${close} />`;
     case "palette":
       return html`<${Palette} session=${session} onClose=${close} />`;
     case "cost":

@@ -1,0 +1,2 @@
+declare const markdownIt: any;
+export default markdownIt;
