@@ -305,7 +305,7 @@ export interface AftermathIntent {
 }
 
 /**
- * The fence around an agent or a command has refused a path; not in Hankweave.
+ * The sandbox around an agent or a command has refused a path; not in Hankweave.
  *
  * It is sent once for each path, at most 20 times for a codon.
  */
@@ -3185,7 +3185,7 @@ export interface RigCopy {
   copy: CopySpec;
   /** If true, a failure is reported and ignored. */
   allowFailure?: boolean;
-  /** Move the copied target to rigArchive after success. */
+  /** Move the copied target to rigArchive after success (`rigArchive`). */
   archiveOnSuccess?: boolean;
 }
 

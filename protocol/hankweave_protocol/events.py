@@ -520,7 +520,7 @@ class CodonWarning(EventData):
 
 
 class AgentConfined(EventData):
-    """The fence around an agent or a command has refused a path; not in Hankweave.
+    """The sandbox around an agent or a command has refused a path; not in Hankweave.
 
     It is sent once for each path, at most 20 times for a codon.
     """

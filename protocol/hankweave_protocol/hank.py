@@ -67,7 +67,7 @@ class RigCopy(OpenHankValue, tag_field="type", tag="copy"):
     """If true, a failure is reported and ignored.
     Example: true"""
     archive_on_success: bool = False
-    """Move the copied target to rigArchive after success (seed 001, rigArchive).
+    """Move the copied target to rigArchive after success (`rigArchive`).
     Example: true"""
 
 
@@ -649,7 +649,7 @@ class Overrides(HankValue):
     """The limits of the whole hank.
     Example: {"maxDollars": 10}"""
     checkpoint_every_steps: Annotated[int, Meta(ge=1, le=50)] | None = None
-    """Not in Hankweave: take a checkpoint every N steps of an agent (seed 003, `every_n_steps`).
+    """Not in Hankweave: checkpoint every N steps of an agent (in Architect: `every_n_steps`).
     Example: 10"""
     checkpoint_repository: Literal["shadow", "workspace"] = "shadow"
     """Not in Hankweave: `workspace` also commits labelled checkpoints to the project's branch.

@@ -25,8 +25,8 @@ def demo(directory: Path) -> None:
     """Run an example on real data in DIRECTORY, and print what to try next.
 
     DIRECTORY defaults to hankweave-demo, and must be new or empty. Five steps turn the earthquakes
-    of one week into a JSON Schema, typed code, and a proof that every row fits. Programs play the
-    agents: no model, key or network is needed, and nothing is spent.
+    of one week into a JSON Schema, typed code, and a proof that every row fits. Small
+    programs take the place of agents: no model, key or network is needed, and nothing is spent.
 
     \b
     hankweave demo

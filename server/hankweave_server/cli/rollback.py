@@ -157,8 +157,10 @@ def rollback(
     Paths that cannot be changed are named and left as they are; the exit code is 3 then.
 
     \b
+    hankweave rollback --codon clean --preview
+    hankweave rollback --to abc1234 --restart
+    hankweave rollback --path report.md
     hankweave rollback --to-step implement
-    hankweave rollback --to-commit abc1234
     """
     if restart and paths:
         raise click.UsageError("--restart and --path exclude each other: with --path, no run ends.")

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 
 _PHRASES: Final[tuple[tuple[str, str], ...]] = (
+    (r"`executions\.list` has the paths", "`hankweave ls` lists executions"),
     (r"Wait for codon\.started", "Wait until the codon has started"),
     (r"Wait for codon\.completed", "Wait until the codon has ended"),
     (r"Wait for rollback\.completed", "Wait until the rollback has ended"),

@@ -85,6 +85,7 @@ async def adopt(room: Room, *, merge: bool) -> None:
         store=unused,
         branches=unused,
         explorer=Explorer(room.ctx, room.runner, unused, rollbacks, unused),
+        executions=unused,
         space=room.ctx.ledger.space,
         broadcast=unused,
         quiet=Quiet(),

@@ -186,7 +186,7 @@ class FenceReporter:
             path=path,
             operation=operation,
             setting=setting,
-            message=f"The fence around the agent did not let it {verb} {path}. {advice}",
+            message=f"The sandbox around the agent did not let it {verb} {path}. {advice}",
         )
 
 
