@@ -40,6 +40,7 @@ export class Store {
   areAllCheckpoints = false;
   feed = new Feed();
   files = new ChangedFiles();
+  filesVersion = 0; // Counts changes of the work tree.
   /** @type {Map<string, any>} */
   permissions = new Map();
   /** @type {Map<string, any>} */
@@ -181,6 +182,7 @@ export class Store {
 
   /** @param {any} event */
   #fact({ type, data, seq, timestamp }) {
+    if (CHANGES.includes(type) || ROLLBACKS.includes(type)) this.filesVersion += 1;
     switch (type) {
       case "file.updated":
         this.files.changed({ data, seq, timestamp });

@@ -6,7 +6,8 @@ import { Tag } from "../parts/basics.js";
 import { standingOf, titleOfCodon } from "../standing.js";
 import { Attempts } from "./attempts.js";
 import { EventsView } from "./events.js";
-import { ChangedFilesList, Feed } from "./live.js";
+import { FilesOfStep } from "./files-of-step.js";
+import { Feed } from "./live.js";
 import { TimeView } from "./time.js";
 
 /** The strip under the header; its place stays free while this is null. */
@@ -50,8 +51,7 @@ function factsOf(codonId, codon) {
 }
 
 /** What lies beside the step. @param {Slot} props */
-export function Aside({ session }) {
-  return html`<h2>Files</h2>
-    <${ChangedFilesList} session=${session} />
+export function Aside({ session, looks }) {
+  return html`<${FilesOfStep} session=${session} looks=${looks} />
     <${Attempts} session=${session} />`;
 }
