@@ -39,6 +39,7 @@ export class Store {
   checkpointsVersion = 0;
   areAllCheckpoints = false;
   files = new ChangedFiles();
+  filesVersion = 0; // Counts changes of the work tree.
   /** @type {Map<string, any>} */
   permissions = new Map();
   /** @type {Map<string, any>} */
@@ -172,6 +173,7 @@ export class Store {
 
   /** @param {any} event */
   #fact({ type, data, seq, timestamp }) {
+    if (CHANGES.includes(type) || ROLLBACKS.includes(type)) this.filesVersion += 1;
     switch (type) {
       case "file.updated":
         this.files.changed({ data, seq, timestamp });

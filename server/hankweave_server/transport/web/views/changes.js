@@ -47,21 +47,22 @@ function Change({ session, between, file, isFirst }) {
   </details>`;
 }
 
-/** A file's name, what became of it, and how many lines. @param {{file: any}} props */
-export function ChangeName({ file }) {
+/** A file's name, what became of it, and how many lines. @param {{file: any, tag?: any}} props */
+export function ChangeName({ file, tag = null }) {
   return html`<span class=${`change a-${file.status}`}>
     <span aria-hidden="true">
       ${STATUS[file.status]}
     </span> <span class="path">${visible(file.path)}</span>
-    <span class="hidden">, ${file.status}</span>
+    <span class="hidden">, ${file.status}</span> ${tag}
     <span class="plus">+${file.added}</span> <span class="minus">−${file.removed}</span>
   </span>`;
 }
 
-function Patch({ session, between, path }) {
+/** @param {any} props `version` changes where the file may have. */
+export function Patch({ session, between, path, version = 0 }) {
   const answer = useAnswer(
     () => session.ask("checkpoint.diff", { ...between, paths: [path], patch: true }),
-    [path],
+    [path, version],
   );
   if (answer.error) return html`<${Trouble} error=${answer.error} />`;
   if (answer.data === null) return html`<p class="empty">Comparing …</p>`;

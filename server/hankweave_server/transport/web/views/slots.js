@@ -2,7 +2,7 @@
 import { html } from "../dom.js";
 import { standingOf } from "../standing.js";
 import { Attempts } from "./attempts.js";
-import { ChangedFilesList } from "./live.js";
+import { FilesOfStep } from "./files-of-step.js";
 import { StepView } from "./step/step.js";
 import { TimeView } from "./time.js";
 
@@ -18,8 +18,7 @@ export function Middle({ session, looks }) {
 }
 
 /** What lies beside the step. @param {Slot} props */
-export function Aside({ session }) {
-  return html`<h2>Files</h2>
-    <${ChangedFilesList} session=${session} />
+export function Aside({ session, looks }) {
+  return html`<${FilesOfStep} session=${session} looks=${looks} />
     <${Attempts} session=${session} />`;
 }
