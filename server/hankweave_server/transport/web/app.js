@@ -6,6 +6,7 @@ import { Banners } from "./views/banners.js";
 import { CostView } from "./views/cost.js";
 import { Dialogs } from "./views/dialogs.js";
 import { EventsView } from "./views/events.js";
+import { ExecutionsView, useIsIndex } from "./views/executions.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
 import { LiveView } from "./views/live.js";
@@ -23,19 +24,22 @@ const VIEWS = {
 function App({ session }) {
   useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
+  const isIndex = useIsIndex();
   useEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
     return () => void session.listeners.delete(listener);
   }, [session]);
   useEffect(() => {
+    if (isIndex) return undefined; // What the keys would do could not be seen.
     const press = (/** @type {KeyboardEvent} */ event) => keyPressed(event, session);
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, [session]);
+  }, [session, isIndex]);
 
   if (session.store.connection.phase === "refused")
     return html`<${TokenForm} session=${session} />`;
+  if (isIndex) return html`<${ExecutionsView} session=${session} />`;
 
   const { view: View } = VIEWS[looks.tab];
   return html`

@@ -3,6 +3,7 @@ import { html } from "../dom.js";
 import { compact, dollars, duration } from "../format.js";
 import { useNow } from "../parts/hooks.js";
 import { activeCodon, rolledBackCost, totals } from "../state.js";
+import { showExecutions } from "./executions.js";
 
 /** @param {{session: import("../session.js").Session}} props */
 export function Header({ session }) {
@@ -11,6 +12,7 @@ export function Header({ session }) {
   const left = rolledBackCost(state);
   return html`<header class="top">
     <h1>Hankweave</h1>
+    ${session.store.connection.mode === "readandwrite" && html`<button onClick=${showExecutions}>Executions</button>`}
     <${Connection} session=${session} />
     <p class="doing" aria-label="Current activity">${doing(session.store)}</p>
     <dl class="figures">
