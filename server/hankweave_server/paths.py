@@ -205,6 +205,11 @@ class Layout:
         return self.state_directory / "server.viewer-token"
 
     @property
+    def way_to_page(self) -> Path:
+        """Leads a browser to the page of the server, with its token; `hankweave open` writes it."""
+        return self.state_directory / "page.html"
+
+    @property
     def server_address(self) -> Path:
         """The port and the tokens of the last server; the next one uses them again."""
         return self.state_directory / "server.address"

@@ -31,18 +31,20 @@ export class Daemon {
   /**
    * In a directory of its own, which is gone when the test is over.
    * @param {(folder: string) => object[]} hank
-   * @param {{descriptors?: number}} limits how many descriptors it may have
+   * @param {{descriptors?: number, name?: string, state?: string}} place how many descriptors it may
+   *   have, the name of its hank, and the folder of the user's state, if others share it
    */
-  static async start(context, hank, options = [], limits = {}) {
+  static async start(context, hank, options = [], place = {}) {
     const folder = mkdtempSync(join(tmpdir(), "hankweave-browser-"));
     const daemon = new Daemon(folder);
-    daemon.limits = limits;
+    daemon.place = place;
     context.after(async () => {
       await daemon.stop();
       rmSync(folder, { recursive: true, force: true });
     });
     mkdirSync(join(folder, "hank"));
-    writeFileSync(join(folder, "hank", "hank.json"), JSON.stringify({ hank: hank(folder) }));
+    const meta = place.name === undefined ? {} : { meta: { name: place.name, version: "1.0.0" } };
+    writeFileSync(join(folder, "hank", "hank.json"), JSON.stringify({ ...meta, hank: hank(folder) }));
     await daemon.run(options);
     return daemon;
   }
@@ -64,10 +66,17 @@ export class Daemon {
       "--confinement=none", // The gates of tests lie beside the execution, where no agent looks.
       ...options,
     ];
-    const { descriptors } = this.limits ?? {};
+    const { descriptors, state = join(this.folder, "state") } = this.place ?? {};
     const begin = descriptors ? ["sh", "-c", `ulimit -n ${descriptors}; exec "$@"`, "sh"] : [];
     const [program, ...rest] = [...begin, COMMAND, ...words];
-    this.process = spawn(program, rest, { stdio: ["ignore", "pipe", "inherit"] });
+    this.process = spawn(program, rest, {
+      stdio: ["ignore", "pipe", "inherit"],
+      env: {
+        ...process.env,
+        XDG_STATE_HOME: state,
+        HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR: join(state, "executions"),
+      },
+    });
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     const ready = await within(PATIENCE, "server.ready", this.#ready());
     this.port = ready.data.port;

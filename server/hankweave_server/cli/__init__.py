@@ -11,6 +11,7 @@ Modules, in reading order:
 - `pipeline`: `pipeline`: run an Architect pipeline
 - `pipelines/`: its steps, its run and its report
 - `attach`: `attach`: watch and control a running server
+- `open`: `open`: show the page in a browser
 - `live/`: the live view of `run` and `attach`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`

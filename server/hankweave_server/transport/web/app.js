@@ -7,6 +7,7 @@ import { Session } from "./session.js";
 import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
 import { Dialogs } from "./views/dialogs.js";
+import { ExecutionsView, useIsIndex } from "./views/executions.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
 import { Aside, Axis, Middle } from "./views/slots.js";
@@ -18,18 +19,21 @@ function App({ session }) {
   const { execution, connection } = useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
   const [isTimeShown, showTime] = useState(false); // On a phone it is asked for.
+  const isIndex = useIsIndex();
   useEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
     return () => void session.listeners.delete(listener);
   }, [session]);
   useEffect(() => {
+    if (isIndex) return undefined; // What the keys would do could not be seen.
     const press = (/** @type {KeyboardEvent} */ event) => keyPressed(event, session);
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, [session]);
+  }, [session, isIndex]);
 
   if (connection.phase === "refused") return html`<${TokenForm} session=${session} />`;
+  if (isIndex) return html`<${ExecutionsView} session=${session} />`;
 
   const isOpen = looks.step !== null || looks.moment !== null || looks.tab !== "transcript";
   return html`

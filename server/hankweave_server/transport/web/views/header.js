@@ -7,6 +7,7 @@ import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { folderOf, nameOfExecution, standingOf, workedFor } from "../standing.js";
 import { rolledBackCost } from "../state.js";
+import { showExecutions } from "./executions.js";
 
 /** @param {{session: import("../session.js").Session, isOpen: boolean}} props
  *   `isOpen`: whether a step is, which on a phone hides the others.
@@ -24,6 +25,7 @@ export function Header({ session, isOpen }) {
       >
         <${Icon} name="back" />
       </button>`}
+    ${store.connection.mode === "readandwrite" && html`<button class="quiet to-executions" onClick=${showExecutions}>Executions</button>`}
     <${Name} store=${store} />
     <span class="state" role="status" aria-label="Current activity">
       <${Pill} role=${condition.role} icon=${condition.icon}>${condition.words}<//>

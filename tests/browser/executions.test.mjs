@@ -1,0 +1,79 @@
+/** The index of executions: who needs a person comes first, and a row leads to that server's page. */
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { isAccessible, launch, open } from "./browser.mjs";
+import { Daemon, codon, says, waitsFor, writes } from "./daemon.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const row = (page, name) => page.getByRole("button", { name });
+const never = (folder) => waitsFor(join(folder, "never"));
+
+/** Three servers of one user: one works, one asks, and one has failed. */
+async function three(context) {
+  const state = mkdtempSync(join(tmpdir(), "hankweave-state-"));
+  context.after(() => rmSync(state, { recursive: true, force: true }));
+  const start = (name, ...codons) =>
+    Daemon.start(context, (folder) => codons.map((each) => each(folder)), [], { name, state });
+  const works = await start("Docs refresh", (folder) =>
+    codon("guide", [says("I rewrite the guide."), never(folder)]),
+  );
+  await start("Orders to model", () =>
+    codon("check", [writes("out/summary.md", "x")], { permissions: { otherwise: "ask" } }),
+  );
+  await start("Decimal migration", () =>
+    codon("tests", [{ fail: { message: "3 of 41 tests failed" } }]),
+  );
+  return works;
+}
+
+test("the index shows first who needs a person, and leads there and back", { timeout: 120_000 }, async (context) => {
+  const daemon = await three(context);
+  const { page, faults } = await open(browser, daemon.page());
+  await page.getByText("I rewrite the guide.").first().waitFor();
+  await page.getByRole("button", { name: "Executions" }).click();
+  await row(page, /Orders to model.*waits for you/).waitFor();
+  await row(page, /Decimal migration.*failed/).waitFor();
+  await row(page, /Docs refresh.*running/).waitFor();
+  const names = await page.locator(".executions .hank b").allTextContents();
+  assert.deepEqual(names, ["Orders to model", "Decimal migration", "Docs refresh"]);
+  await page.getByText("3 here · 2 need you").waitFor();
+  await page.getByText("check · waits for you: Write out/summary.md").waitFor();
+  await isAccessible(page, "the index");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await isAccessible(page, "the index, dark");
+  if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "ui-index.png") });
+  await page.setViewportSize({ width: 360, height: 800 });
+  await isAccessible(page, "the index on a phone");
+  assert.equal(await page.evaluate(() => document.querySelector(".executions").scrollWidth), 360);
+  await page.setViewportSize({ width: 1280, height: 800 });
+
+  await page.keyboard.press("/");
+  await page.keyboard.type("decimal tests");
+  await row(page, "Orders to model").waitFor({ state: "detached" });
+  await page.getByText("1 here · 1 needs you").waitFor();
+  await page.getByRole("searchbox").fill("");
+  await row(page, "Orders to model").click();
+  await page.getByRole("region", { name: "Permission for Write" }).waitFor();
+  assert.notEqual(new URL(page.url()).port, String(daemon.port));
+  await page.goBack();
+  await row(page, "Docs refresh").click();
+  await page.getByText("I rewrite the guide.").first().waitFor();
+  assert.equal(new URL(page.url()).hash, `#token=${daemon.token()}`);
+  assert.deepEqual(faults, []);
+});
+
+test("a link that may only look leads to no other execution", { timeout: 60_000 }, async (context) => {
+  const daemon = await Daemon.start(context, () => [codon("one", [says("Here.")])]);
+  const { page, faults } = await open(browser, daemon.page("viewer"));
+  await page.getByText("This link is read-only.").first().waitFor();
+  assert.equal(await page.getByRole("button", { name: "Executions" }).count(), 0);
+  await page.goto(`${daemon.page("viewer")}&view=executions`);
+  await page.getByText("A readonly client may not send executions.list.").waitFor();
+  assert.deepEqual(faults, []);
+});
