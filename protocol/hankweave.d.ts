@@ -2308,6 +2308,18 @@ export interface FiletreeUpdated {
   omitted?: number;
 }
 
+/** The time and money to the end of the plan, from what this execution has used before. */
+export interface Forecast {
+  /** Milliseconds of work, with a wait that goes on; null if a part of it is unknown. */
+  remainingMs: number | null;
+  /** USD, all that will have been paid; null if a part of it is unknown. */
+  costAtEnd: number | null;
+  /** Where the numbers come from, as `from 3 earlier rounds`. */
+  basis: string;
+  /** The step that works or comes next, and those after it, as far as the plan has them. */
+  steps: StepForecast[];
+}
+
 /** The changes of a rollback to one file, line by line. */
 export interface ForeseenDiff {
   /** The path, relative to the work tree. */
@@ -4083,6 +4095,8 @@ export interface ServerStatus {
   background?: BackgroundWork[];
   /** USD, the part of `totalCost` for work that rollbacks discarded; budgets do not count it. */
   rolledBackCost?: number;
+  /** Time and money to the end; absent if the plan has ended, or if nothing is known. */
+  forecast?: Forecast;
   /**
    * USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither sets
    * a limit.
@@ -4283,6 +4297,16 @@ export interface StateTransition {
   runId?: string;
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
+}
+
+/** What a step is likely to use; of the one that works, the rest. */
+export interface StepForecast {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
+  codonId: string;
+  /** Milliseconds; null if nothing is known. */
+  ms: number | null;
+  /** USD; null if nothing is known. */
+  cost: number | null;
 }
 
 /** The store's objects were packed together, in the background or by a gc. */

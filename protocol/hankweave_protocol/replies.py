@@ -347,6 +347,29 @@ class ConfinementStatus(Value):
     """What an agent can reach all the same, as sentences for people."""
 
 
+class StepForecast(Value):
+    """What a step is likely to use; of the one that works, the rest."""
+
+    codon_id: CodonId
+    ms: int | None
+    """Milliseconds; null if nothing is known."""
+    cost: float | None
+    """USD; null if nothing is known."""
+
+
+class Forecast(Value):
+    """The time and money to the end of the plan, from what this execution has used before."""
+
+    remaining_ms: int | None
+    """Milliseconds of work, with a wait that goes on; null if a part of it is unknown."""
+    cost_at_end: float | None
+    """USD, all that will have been paid; null if a part of it is unknown."""
+    basis: str
+    """Where the numbers come from, as `from 3 earlier rounds`."""
+    steps: tuple[StepForecast, ...]
+    """The step that works or comes next, and those after it, as far as the plan has them."""
+
+
 class ServerStatus(Value):
     """The reply to `server.status`."""
 
@@ -400,6 +423,8 @@ class ServerStatus(Value):
     """What the server still has to do for earlier commands, the oldest first."""
     rolled_back_cost: float = 0.0
     """USD, the part of `totalCost` for work that rollbacks discarded; budgets do not count it."""
+    forecast: Forecast | None = None
+    """Time and money to the end; absent if the plan has ended, or if nothing is known."""
     budget_usd: float | None = None
     """USD that the hank may use: the lower of its own budget and `--max-cost`; absent if neither
     sets a limit."""

@@ -42,6 +42,10 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert (told.total_cost, told.rolled_back_cost, told.budget_usd) == (0.75, 0.5, 5.0)
     words = "$0.7500 of $5.00, of it $0.5000 rolled back"
     assert f"  cost        {words}\n" in shown.stdout
+    assert "\n  forecast    about " in shown.stdout
+    assert " at the end (from 1 earlier run of a step)\n" in shown.stdout
+    assert told.forecast is not None
+    assert [each.codon_id for each in told.forecast.steps] == ["two"]
     out = io.StringIO()
     Console(file=out, width=100).print(frame(seen, 100, ""))
     assert words in out.getvalue()

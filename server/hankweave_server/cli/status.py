@@ -24,6 +24,7 @@ from hankweave_server.cli.output.text import (
     confinement_text,
     costs_text,
     eta_text,
+    forecast_text,
     moment,
     size_text,
     span,
@@ -101,6 +102,9 @@ def _print_status(answer: ServerStatus, state: State) -> None:
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
     paid = Costs(answer.total_cost, answer.rolled_back_cost, answer.budget_usd)
     click.echo(f"  cost        {costs_text(paid)}")
+    if answer.forecast is not None:
+        click.echo(f"  forecast    {forecast_text(answer.forecast, answer.total_cost)}")
+
     if answer.data_path is not None:
         click.echo(f"  data        {answer.data_path}")
 

@@ -64,7 +64,7 @@ from hankweave_server.cli.live.view import LiveVoice
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
 from hankweave_server.cli.output.rollback_report import again_text
-from hankweave_server.cli.output.text import section_on, size_text
+from hankweave_server.cli.output.text import forecast_text, section_on, size_text
 from hankweave_server.clock import SystemClock
 from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.reducer import apply
@@ -98,6 +98,8 @@ class AttachSession:
         """The budget of the running codon; only the server knows the budgets of the hank."""
         self.budget: float | None = None
         """What the hank may use, in USD."""
+        self._forecast = ""
+        """What the server foresaw when the codon began."""
         self._progress: dict[str, tuple[ServerReady, StoreProgress]] = {}
         """Long operations by id, with their connection; those of a lost one are ignored."""
 
@@ -149,6 +151,8 @@ class AttachSession:
 
     def _note_budget(self, status: ServerStatus) -> None:
         self.budget = status.budget_usd
+        seen = status.forecast
+        self._forecast = "" if seen is None else forecast_text(seen, status.total_cost)
         codon, allowed = status.active_codon_id, status.active_allowance
         self._allowed = {} if codon is None or allowed is None else {codon: allowed}
 
@@ -173,6 +177,9 @@ class AttachSession:
             for connection, told in self._progress.values()
             if connection is latest
         )
+        if self._forecast and active_codon(self.state) is not None:
+            going_on += (StyledText(f"forecast: {self._forecast}", "dim"),)
+
         is_connected = self._client.is_connected
         return going_on + foot(self._mode, self.sight(), is_connected=is_connected, width=width)
 

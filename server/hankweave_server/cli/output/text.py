@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hankweave_protocol.records import CheckpointRecord
-    from hankweave_protocol.replies import ConfinementStatus
+    from hankweave_protocol.replies import ConfinementStatus, Forecast
     from hankweave_server.domain.budget.spending import Costs
     from hankweave_server.domain.reports.eta import Eta
     from hankweave_server.hank.problems import HankInvalid
@@ -183,6 +183,15 @@ def costs_text(paid: Costs) -> str:
     budget = "" if paid.budget is None else f" of ${paid.budget:.2f}"
     gone = f", of it ${paid.rolled_back:.4f} rolled back" if paid.rolled_back > 0 else ""
     return f"${paid.total:.4f}{budget}{gone}"
+
+
+def forecast_text(seen: Forecast, paid: float) -> str:
+    """Return `about 12 min and $0.40 more, $1.24 at the end (from 3 earlier rounds)`."""
+    if seen.remaining_ms is None or seen.cost_at_end is None:
+        return f"unknown: a step that is left has not run before ({seen.basis})"
+
+    more = money_and_time(seen.cost_at_end - paid, seen.remaining_ms) or "less than a second"
+    return f"about {more} more, ${seen.cost_at_end:.4f} at the end ({seen.basis})"
 
 
 def eta_text(eta: Eta | None) -> str:

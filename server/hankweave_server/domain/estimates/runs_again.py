@@ -92,7 +92,7 @@ def _last_times(state: State, steps: Iterable[CodonId], now: datetime) -> dict[C
 
             is_last_time = was_whole(codon)
             if is_last_time or codon.codon_id not in found:
-                found[codon.codon_id] = _spent(run, codon, now)
+                found[codon.codon_id] = spent_until(run, codon, now)
 
             if is_last_time:
                 wanted.remove(codon.codon_id)
@@ -103,7 +103,8 @@ def _last_times(state: State, steps: Iterable[CodonId], now: datetime) -> dict[C
     return found
 
 
-def _spent(run: Run, codon: CodonExecution, now: datetime) -> Spending:
+def spent_until(run: Run, codon: CodonExecution, now: datetime) -> Spending:
+    """Return what an execution has used, until now if it has not ended."""
     if isinstance(codon, CompletedCodon | FailedCodon | SkippedCodon):
         return Execution(run, codon).spent
 

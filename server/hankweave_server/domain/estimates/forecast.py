@@ -1,0 +1,160 @@
+"""The time and money to the end of the plan, from what this execution has used before.
+
+A step is likely to use what its codon did in earlier rounds of its loop or in earlier runs: the
+median. A codon that has never come to its end is likely to use what the others of its model did.
+Where nothing is known, no number is made up: then there is no sum either.
+
+Of the step that works, only the rest counts; a wait for the end of a limit is added to it. Rounds
+of a loop that the plan does not contain yet are part of the sums, but no steps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from statistics import median
+from typing import Literal, TypeAlias
+
+from hankweave_protocol.hank import Hank, IterationLimit
+from hankweave_protocol.instants import from_text, milliseconds_between
+from hankweave_protocol.replies import Forecast, StepForecast
+from hankweave_protocol.state import PlanEntry, State
+from hankweave_server.domain.budget.spending import Spending, ended
+from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.estimates.runs_again import spent_until, was_whole
+from hankweave_server.domain.execution_thread import (
+    active_codon,
+    newest_run,
+    next_codon,
+    places,
+    suspended_codon,
+)
+from hankweave_server.domain.lifecycle import wait_of
+from hankweave_server.domain.plan import loop_of
+
+Source: TypeAlias = Literal["round", "run", "other step of the same model"]
+
+_WORDS: dict[Source, tuple[str, str]] = {
+    "round": ("earlier round", "earlier rounds"),
+    "run": ("earlier run of a step", "earlier runs of a step"),
+    "other step of the same model": (
+        "other step of the same model",
+        "other steps of the same model",
+    ),
+}
+
+
+def forecast(state: State, now: datetime, hank: Hank | None = None) -> Forecast | None:
+    """Return the time and money to the end; None if the plan has ended, or nothing is known.
+
+    Without the hank, the number of rounds of a loop is unknown.
+    """
+    plan, upcoming = state.execution_plan, next_codon(state)
+    if upcoming is None or upcoming not in places(plan):
+        return None
+
+    rest = plan[places(plan)[upcoming] :]
+    experience = _Experience(state)
+    expected = [experience.of(entry) for entry in rest]
+    left = [_left_of(each, entry, state, now) for each, entry in zip(expected, rest, strict=True)]
+    if all(each is None for each in left):
+        return None
+
+    sums = (*left, *_rounds_to_come(expected, rest, hank))
+    known = [each for each in sums if each is not None]
+    is_known = len(known) == len(sums)
+    paid = total_cost(state)
+    return Forecast(
+        remaining_ms=round(sum(each.seconds for each in known) * 1000) if is_known else None,
+        cost_at_end=sum((each.dollars for each in known), paid) if is_known else None,
+        basis=experience.in_words(),
+        steps=tuple(
+            StepForecast(
+                codon_id=entry.codon_id,
+                ms=None if each is None else round(each.seconds * 1000),
+                cost=None if each is None else each.dollars,
+            )
+            for entry, each in zip(rest, left, strict=True)
+        ),
+    )
+
+
+class _Experience:
+    """What codons have used until now, and what of it was asked for."""
+
+    def __init__(self, state: State) -> None:
+        models = {entry.codon.id: entry.codon.model for entry in state.execution_plan}
+        self._of_codon = defaultdict[str, list[Spending]](list)
+        self._of_model = defaultdict[str, list[Spending]](list)
+        self._used: dict[Source, int] = {}
+        for each in filter(lambda each: was_whole(each.codon), ended(state)):
+            name = each.codon.codon_id.partition("#")[0]
+            self._of_codon[name].append(each.spent)
+            self._of_model[models.get(name) or ""].append(each.spent)
+
+    def of(self, entry: PlanEntry) -> Spending | None:
+        """Return what an execution of a codon is likely to use; None if nothing is known."""
+        own = self._of_codon.get(entry.codon.id, [])
+        found = own or (self._of_model.get(entry.codon.model, []) if entry.codon.model else [])
+        if not found:
+            return None
+
+        source: Source = "other step of the same model"
+        if own:
+            source = "run" if entry.loop_context is None else "round"
+
+        self._used[source] = max(self._used.get(source, 0), len(found))
+        return Spending(
+            dollars=median(each.dollars for each in found),
+            seconds=median(each.seconds for each in found),
+        )
+
+    def in_words(self) -> str:
+        """Return what was used: `from 3 earlier rounds`."""
+        parts = (
+            f"{count} {_WORDS[source][count > 1]}"
+            for source in _WORDS
+            if (count := self._used.get(source, 0))
+        )
+        return f"from {' and '.join(parts)}"
+
+
+def _left_of(
+    expected: Spending | None, entry: PlanEntry, state: State, now: datetime
+) -> Spending | None:
+    """Return what a step still uses: all, or the rest of the one that works."""
+    codon = active_codon(state) or suspended_codon(state)
+    run = newest_run(state)
+    if expected is None or codon is None or run is None or codon.codon_id != entry.codon_id:
+        return expected
+
+    spent, wait = spent_until(run, codon, now), wait_of(codon)
+    waits = 0 if wait is None else max(0, milliseconds_between(now, from_text(wait.until)))
+    return Spending(
+        dollars=max(0.0, expected.dollars - spent.dollars),
+        seconds=max(0.0, expected.seconds - spent.seconds) + waits / 1000,
+    )
+
+
+def _rounds_to_come(
+    expected: Sequence[Spending | None], rest: Sequence[PlanEntry], hank: Hank | None
+) -> Iterable[Spending | None]:
+    """Yield what the rounds use that the plan does not contain yet; None if it is unknown."""
+    of_loops: dict[str, dict[str, Spending | None]] = {}
+    newest: dict[str, PlanEntry] = {}
+    for entry, each in zip(rest, expected, strict=True):
+        if entry.loop_context is not None:
+            newest[entry.loop_context.loop_id] = entry
+            of_loops.setdefault(entry.loop_context.loop_id, {})[entry.codon.id] = each
+
+    for name, entry in newest.items():
+        loop = None if hank is None else loop_of(hank, entry)
+        if loop is None or not isinstance(loop.terminate_on, IterationLimit):
+            yield None
+            continue
+
+        assert entry.loop_context is not None, "it is in a loop"
+        rounds = loop.terminate_on.limit - 1 - entry.loop_context.iteration
+        for each in of_loops[name].values() if rounds > 0 else ():
+            yield None if each is None else Spending(each.dollars * rounds, each.seconds * rounds)
