@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import anyio
 import pytest
 
 from documents import blocks, pages_of_docs
 from support.running_server import environment, running_server
 from support.scripted_hank import codon, write_hank, writes
-from support.waiting import eventually
+from support.waiting import limited
 from support.watching import idle
 
 
@@ -25,30 +24,27 @@ def printed(line: str) -> str:
 
 
 @pytest.mark.story("The Python client of the tutorial works as printed.", of="docs/tutorial.md")
-async def test_the_client_goes_back_and_follows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_client_goes_back_and_follows(tmp_path: Path) -> None:
     """It rolls back to the last success, restarts the plan, and prints what happens."""
-    names: dict[str, Any] = {}
-    exec(printed("from hankweave_client.client import connect"), names)
+    code = printed("from hankweave_client.client import connect")
     execution = tmp_path / "execution"
     file = execution / "agentRoot" / "a.txt"
     hank = write_hank(tmp_path / "hank", codon("one", writes("a.txt", "a")))
-    said: list[str] = []
     async with running_server(hank, None, execution) as server:
         async with server.client(since_seq=0) as client:
             await idle(client)
 
         file.write_text("b")
-        following = asyncio.create_task(names["main"](execution))
+        async with await anyio.open_process(
+            [sys.executable, "-u", "-c", code], cwd=execution, env=environment(), stderr=None
+        ) as following:
+            assert following.stdout is not None
+            said = b""
+            with limited():
+                while b"rollback.completed" not in said.split():
+                    said += await following.stdout.receive()
 
-        def is_back() -> bool:
-            said.extend(capsys.readouterr().out.split())
-            return "rollback.completed" in said
-
-        await eventually(is_back)
-        following.cancel()
-        await asyncio.wait([following])
+            following.kill()
 
     assert file.read_text() == "a"
 

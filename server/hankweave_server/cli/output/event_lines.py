@@ -214,8 +214,10 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
         case events.RollbackCompleted(report=report):
             return _rolled_back("rolled back", report)
         case events.CheckpointRollback(report=report) if _is_worth_telling(report):
-            what = "for another attempt" if data.direction == "retry" else "by a rollback of files"
-            return _rolled_back(f"restored {what}", report)
+            if data.direction == "retry":
+                return _rolled_back("restored for another attempt", report, has_title=False)
+
+            return _rolled_back("restored by a rollback of files", report)
         case events.CheckpointSecret(checkpoint=where):
             return EventLine(secrets_text(data), where.codon_id, severity="warning")
         case events.CheckpointPinned(checkpoint_sha=sha, pinned=pinned, name=name):
@@ -255,11 +257,11 @@ def _is_worth_telling(report: RollbackReport | None) -> bool:
     return report is not None and bool(report.cannot_restore or report.in_words)
 
 
-def _rolled_back(what: str, report: RollbackReport | None) -> EventLine:
+def _rolled_back(what: str, report: RollbackReport | None, *, has_title: bool = True) -> EventLine:
     if report is None:
         return EventLine(what)
 
-    to = "" if report.target_title is None else f" to {report.target_title}"
+    to = f" to {report.target_title}" if has_title and report.target_title is not None else ""
     text = f"{what}{to}: {_counts(report)}"
     if not report.cannot_restore:
         return EventLine(text)

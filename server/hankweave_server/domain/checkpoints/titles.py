@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hankweave_server.domain.effects.tools import FILE_TOOLS
-from hankweave_server.plain_text import printable
+from hankweave_server.plain_text import counted, printable
 
 if TYPE_CHECKING:
     from hankweave_protocol.records import CheckpointRecord
@@ -131,7 +131,7 @@ def _named(tools: Sequence[str]) -> str:
 
 def _changed(extent: Extent) -> str:
     if extent.path is None:
-        what = f"{extent.files:,} files"
+        what = counted(extent.files, "file")
     else:
         what = _shortened_path(printable(extent.path))
         if extent.is_deleted:
