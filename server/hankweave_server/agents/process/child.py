@@ -179,11 +179,13 @@ class AgentProcess:
         """
         for _ in range(_MOST_STOPS):
             await self._keeper_stopped()
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._keeper_pidfd, signal.SIGCONT)
-
-            if report is not None:
-                await report(KEEPER_STOPPED)
+            try:
+                # Before it goes on: it may then end the session that is told.
+                if report is not None:
+                    await report(KEEPER_STOPPED)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._keeper_pidfd, signal.SIGCONT)
 
         await self._keeper_stopped()
         self.has_disabled_keeper = True
