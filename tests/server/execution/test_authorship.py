@@ -152,7 +152,7 @@ def test_what_a_call_did_that_did_not_ask_is_taken_from_people() -> None:
     calls = waiting()
     calls.called("1", "Write", {}, A)
     assert calls.scans() == NOTHING
-    calls.credit([b"a.txt", b"b.txt"])
+    calls.credit(frozenset({b"a.txt", b"b.txt"}))
     assert calls.returned("1") == {b"a.txt"}
 
 
@@ -200,20 +200,30 @@ def test_calls_of_an_agent_that_does_not_wait_may_have_begun_before_they_were_re
     """However many calls it is ahead, what they name and was credited to people is the agent's."""
     calls = AgentCalls(waits=False)
     calls.spoke()
-    calls.credit([b"a.txt", b"b.txt", b"c.txt"])
+    calls.credit(frozenset({b"a.txt", b"b.txt", b"c.txt"}))
     assert calls.called("1", "Write", {}, A) == {b"a.txt"}
     assert calls.called("2", "Write", {}, A) == frozenset()
     assert calls.called("3", "Write", {}, B) == {b"b.txt"}
+
+
+def test_a_call_that_is_read_while_a_scan_is_recorded_takes_what_it_names() -> None:
+    """The scan began before the call was read, and the agent had written the file before that."""
+    calls = AgentCalls(waits=False)
+    calls.spoke()
+    assert calls.scans() == NOTHING
+    calls.called("1", "Write", {}, A)
+    assert calls.credit(frozenset({b"a.txt", b"b.txt"})) == {b"a.txt"}
+    assert calls.called("2", "Write", {}, B) == {b"b.txt"}
 
 
 def test_a_call_that_may_change_anything_takes_only_what_changed_since_the_call_before() -> None:
     """Otherwise every edit that a person ever made beside the agent would be the agent's."""
     calls = AgentCalls(waits=False)
     calls.spoke()
-    calls.credit([b"a.txt"])
+    calls.credit(frozenset({b"a.txt"}))
     assert calls.called("1", "Read", {}, NOTHING) == frozenset()
     assert calls.called("2", "Write", {}, B) == frozenset()
-    calls.credit([b"c.txt"])
+    calls.credit(frozenset({b"c.txt"}))
     assert calls.called("3", "Bash", {}, ANYTHING) == {b"c.txt"}
 
 

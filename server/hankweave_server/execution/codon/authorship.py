@@ -168,11 +168,18 @@ class AgentCalls:
         self._ended_tools.clear()
         return reach
 
-    def credit(self, paths: Iterable[bytes]) -> None:
-        """Note which changes a scan has credited to people."""
+    def credit(self, paths: frozenset[bytes]) -> frozenset[bytes]:
+        """Note which changes a scan has credited to people.
+
+        Returns those of them that are the agent's: a call that was read since may have made them.
+        """
+        reach = self.reach
+        taken = frozenset(path for path in paths if reach.covers(path))
         if not self._waits or not self._have_all_begun:
-            self._newly_credited.update(paths)
+            self._newly_credited |= paths - taken
             self._credited |= self._newly_credited
+
+        return taken
 
     def called(
         self,

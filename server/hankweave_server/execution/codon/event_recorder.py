@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 import anyio
@@ -373,7 +374,11 @@ class EventRecorder:
             by_people=by_people,
             is_frequent=is_frequent,
         )
-        calls.credit(news.people)
+        taken = calls.credit(news.people)
+        if taken:
+            await self._post(*user_edits.by_agents(self._ctx.state, taken))
+            news = replace(news, people=news.people - taken, agents=True)
+
         if news.agents:
             self._tools |= dict.fromkeys(tools)
 
