@@ -48,7 +48,7 @@ def whole_result(layout: Layout, line: bytes, command: CodonReadResult) -> ToolO
             ErrorCode.INVALID_COMMAND,
             f"Event {command.seq} is no result of a tool; it is a {told.type}.",
             path=AT,
-            hint="Send the seq of a tool.result event.",
+            hint="Name the event that has the result of a tool.",
         )
 
     result = msgspec.json.decode(told.data, type=ToolResult)

@@ -86,7 +86,7 @@ class Inspect:
                 ErrorCode.UNKNOWN_CODON,
                 f"The hank has no prompt of codon {command.codon_id!r}.",
                 path="$.data.codonId",
-                hint="state.get has the plan, in executionPlan.",
+                hint="The state has the plan, with the ids of its codons.",
             )
 
         clean = self._ctx.ledger.redactor.text

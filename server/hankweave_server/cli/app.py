@@ -44,7 +44,7 @@ PLACES = {
     "events": "events",
     "agents": "agents",
     "attach": "attach",
-    "open": "open",
+    "open": "attach",
     "notify": "notify",
     "report": "reports.command",
     "mcp": "mcp.command",
