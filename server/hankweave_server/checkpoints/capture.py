@@ -45,6 +45,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.notes import Notes, recover_notes
 from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.domain.checkpoints.titles import Extent
 from hankweave_server.git.objects import ObjectStaging, PackedObject, digest_of, packed
 from hankweave_server.git.repo import BRANCHES, NOTES_REF, SAFETY, ShadowRepo
 from hankweave_server.git.trees import (
@@ -53,6 +54,7 @@ from hankweave_server.git.trees import (
     Entry,
     Lookup,
     changes,
+    count_changes,
     files_below,
     write_trees,
 )
@@ -316,8 +318,8 @@ class Recording:
         try:
             tree = write_trees(self._memory.table, lambda data: staging.add("tree", data))
             manifest = self._outlined(skipped).manifest
-            changed = self._changes(parent)
-            summary = self._summary(request, changed)
+            changed, extent = self._changed(parent, capture)
+            summary = None if request.summarized is None else request.summarized(extent)
             commit, notes = self._write_commit(request, parent, tree, manifest, summary, staging)
             made = CheckpointMade(
                 sha=commit,
@@ -569,18 +571,25 @@ class Recording:
         assert top is not None, "there is a note to add"
         return Sha(top.hex())
 
-    def _summary(self, request: CheckpointRequest, changed: Sequence[Difference]) -> str | None:
-        return None if request.summarized is None else request.summarized(self._extents.of(changed))
+    def _changed(self, parent: Sha | None, capture: Capture) -> tuple[list[Difference], Extent]:
+        """Return the changes since the parent, and their extent; many are only counted.
 
-    def _changes(self, parent: Sha | None) -> list[Difference]:
-        """Compare the stat index with the parent; what is unreadable there counts as absent."""
+        Those that were not reported are returned in any case. What is unreadable in the parent
+        counts as absent.
+        """
         table, read = self._memory.table, self._repo.recent_tree
+        is_counted = capture.is_reported and len(capture.paths) > FEW
         try:
             commit = None if parent is None else self._repo.commit(parent)
             before = None if commit is None else bytes.fromhex(commit.tree)
-            return list(changes(table, read, before))
+            if is_counted and (count := count_changes(table, read, before)) > FEW:
+                return [], Extent(count)
+
+            changed = list(changes(table, read, before))
         except (KeyError, ValueError):
-            return list(changes(table, read, None))
+            changed = list(changes(table, read, None))
+
+        return changed, self._extents.of(changed)
 
 
 def _described(difference: Difference, sizes: Mapping[bytes, int]) -> WorkTreeChange:

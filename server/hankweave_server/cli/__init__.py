@@ -10,8 +10,7 @@ Modules, in reading order:
 - `sessions`: `sessions` and `resume`
 - `pipeline`: `pipeline`: run an Architect pipeline
 - `pipelines/`: its steps, its run and its report
-- `attach`: `attach`: watch and control a running server
-- `open`: `open`: show the page in a browser
+- `attach`: `attach` and `open`: watch and control a running server, in the terminal or a browser
 - `live/`: the live view of `run` and `attach`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`

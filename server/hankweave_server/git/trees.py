@@ -124,13 +124,42 @@ def changes(table: StatIndex, read: ReadTree, before: bytes | None) -> Iterator[
             continue
 
         folder = there if isinstance(there, Folder) else None
-
-        left = {_key(*item): item[1] for item in parsed(read(old.digest))} if old else {}
-        right = _entries_of(folder) if folder is not None else {}
-        differing = [key for key in left.keys() | right.keys() if left.get(key) != right.get(key)]
-        for key in sorted(differing, reverse=True):
+        left, right = _sides(read, old, folder)
+        for key in sorted(_differing(left, right), reverse=True):
             below = joined(path, key.rstrip(b"/"))
             waiting.append((below, left.get(key), right.get(key), _at(folder, key)))
+
+
+def count_changes(table: StatIndex, read: ReadTree, before: bytes | None) -> int:
+    """Return the number of what `changes` yields, in a fraction of its time; raise as it does."""
+    count = 0
+    waiting: list[tuple[Entry | None, Folder | None]] = []
+    if before != (table.top.tree or None):
+        waiting.append((_as_folder(before), table.top))
+
+    while waiting:
+        old, folder = waiting.pop()
+        left, right = _sides(read, old, folder)
+        for key in _differing(left, right):
+            if key.endswith(b"/"):
+                there = _at(folder, key) if key in right else None
+                waiting.append((left.get(key), there if isinstance(there, Folder) else None))
+            else:
+                count += 1
+
+    return count
+
+
+def _sides(
+    read: ReadTree, old: Entry | None, folder: Folder | None
+) -> tuple[dict[bytes, Entry], dict[bytes, Entry]]:
+    """Return the entries of a folder in a tree and in the stat index, by their sort keys."""
+    left = {_key(*item): item[1] for item in parsed(read(old.digest))} if old else {}
+    return left, {} if folder is None else _entries_of(folder)
+
+
+def _differing(left: Mapping[bytes, Entry], right: Mapping[bytes, Entry]) -> list[bytes]:
+    return [key for key in left.keys() | right.keys() if left.get(key) != right.get(key)]
 
 
 def _at(folder: Folder | None, key: bytes) -> Folder | int | None:

@@ -97,3 +97,38 @@ def test_what_is_noted_of_contents_is_bounded(lab, monkeypatch):
     lab.checkpoint()
     lab.write("a", "aaa\nmore\n")
     assert extent(lab) == Extent(1, "a", lines=(1, 0))
+
+
+def test_many_changes_are_counted_exactly_whether_they_were_reported_or_not(lab):
+    """Added, changed and removed files, and a folder and a file that became each other."""
+    kinds: dict[str, tuple[str, str]] = {
+        f"{name}/{number}/f": (before, after)
+        for name, (before, after) in {
+            "new": ("", "n"),
+            "old": ("o", ""),
+            "same": ("s", "s"),
+            "edited": ("e", "f"),
+        }.items()
+        for number in range(20)
+    }
+    for path, (before, _) in kinds.items():
+        if before:
+            lab.write(path, before)
+
+    lab.write("file", "1")
+    lab.write("folder/a", "1")
+    lab.checkpoint()
+    for path, (_, after) in kinds.items():
+        lab.write(path, after) if after else lab.delete(path)
+
+    lab.delete("file")
+    lab.write("file/below", "1")
+    lab.delete("folder/a")
+    (lab.tree / "folder").rmdir()
+    lab.write("folder", "1")
+    found: list[Extent] = []
+    request = replace(lab.request(), summarized=lambda extent: found.append(extent) or "many")
+    captured = lab.engine.checkpoint_unless_changed(request, 0)
+    lab.engine.complete(captured.capture, request)
+    assert found == [Extent(64)]
+    assert len(captured.changes) == 64
