@@ -143,8 +143,11 @@ class _Step:
         """Report, run commands and edit files, in turn, up to a size."""
         while size > 0:
             report = REPORT.format(n=number) + SENTENCE * (1 + self._calls % 5)
-            command = {"command": f"python check.py --part {number}", "description": "Check a part"}
-            edit = {
+            command: dict[str, object] = {
+                "command": f"python check.py --part {number}",
+                "description": "Check a part",
+            }
+            edit: dict[str, object] = {
                 "file_path": f"notes/{number % FILES}.md",
                 "old_string": BEFORE,
                 "new_string": AFTER,
