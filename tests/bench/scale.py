@@ -47,8 +47,10 @@ class Scale:
     """Events of the journal that is queried."""
     page_checkpoints: int
     """Checkpoints of the execution that the page shows..."""
-    page_words: int
-    """...and the words of its agent before each of them."""
+    page_events: int
+    """...the events in its journal..."""
+    page_transcript: int
+    """...and the bytes of its last step's transcript."""
     many_files: int
     """Files in the checkpoint during which the server must answer; so must it during one of a..."""
     big_file: int
@@ -91,7 +93,8 @@ FULL = Scale(
     long_events=1_000_000,
     questioned=100_000,
     page_checkpoints=10_000,
-    page_words=2,
+    page_events=1_000_000,
+    page_transcript=50_000_000,
     many_files=10_000,
     big_file=1 << 30,
     awaits_heartbeats=True,
@@ -119,7 +122,8 @@ SMALLEST = Scale(
     long_events=60,
     questioned=50,
     page_checkpoints=20,
-    page_words=1,
+    page_events=200,
+    page_transcript=50_000,
     many_files=20,
     big_file=1 << 16,
     awaits_heartbeats=False,

@@ -1,38 +1,8 @@
-/** What the page makes of rollbacks and ends of codons, without a page. */
+/** What the page makes of moments and ends of codons, without a page. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ChangedFiles, movementOf } from "../../server/hankweave_server/transport/web/files.js";
 import { nowSha, stateAtEnd } from "../../server/hankweave_server/transport/web/moments.js";
 import { emptyState, rolledBackCost, totals } from "../../server/hankweave_server/transport/web/state.js";
-
-function changed(...files) {
-  const list = new ChangedFiles();
-  for (const [seq, path, action = "created"] of files)
-    list.changed({ seq, timestamp: "", data: { path, action, bytes: 1, source: {} } });
-  return list;
-}
-
-test("files that changed between a rollback's target and the rollback leave the list", () => {
-  const list = changed([3, "kept.txt"], [7, "gone.txt"], [8, "notes/gone.md"], [21, "later.txt"]);
-  list.wentBack({ seq: 20, target: 5 });
-  assert.deepEqual([...list.keys()], ["kept.txt", "later.txt"]);
-});
-
-test("a rollback of single paths, and one that keeps edits, leave the other files", () => {
-  const list = changed([7, "a.txt"], [8, "notes/b.md"], [9, "notes/c.md"], [10, "notesbook"]);
-  list.wentBack({ seq: 20, target: 5, paths: ["notes"], kept: ["notes/c.md"] });
-  assert.deepEqual([...list.keys()], ["a.txt", "notes/c.md", "notesbook"]);
-});
-
-test("both events of a rollback say where the files went; one without a report says nothing", () => {
-  const target = { eventSeq: 5 };
-  const files = { type: "checkpoint.rollback", seq: 9, data: { target, paths: ["a"], report: null } };
-  assert.deepEqual(movementOf(files), { seq: 9, target: 5, paths: ["a"], kept: [] });
-  const report = { target, kept: [{ path: "mine" }] };
-  const whole = { type: "rollback.completed", seq: 9, data: { report } };
-  assert.deepEqual(movementOf(whole), { seq: 9, target: 5, paths: null, kept: ["mine"] });
-  assert.equal(movementOf({ type: "rollback.completed", seq: 9, data: {} }), null);
-});
 
 test("the state of a codon's end is the one right after it ended", async () => {
   const moved = (seq, runId, status) => ({

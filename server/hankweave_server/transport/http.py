@@ -6,19 +6,14 @@ if present, one of its own pages; `exposure` lists them. Both are compared as ex
 as patterns. HTTP requests change nothing: every change goes over the WebSocket and is therefore
 logged.
 
-The files of the page are read once into a table keyed by address. A path that is not in the table
-does not exist, so `..` has no meaning. Browsers cache the files and revalidate each time
-(`no-cache` with an ETag of the content), so files of an older server version are never shown.
+`pages` has the files of the page.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import assert_never
 from urllib.parse import parse_qs
 
@@ -39,53 +34,8 @@ from hankweave_server.transport.auth import (
     Undecided,
 )
 from hankweave_server.transport.exposure import Exposure
+from hankweave_server.transport.pages import Page, read_pages
 from hankweave_server.transport.server_api import ServerApi
-
-INDEX = "/index.html"
-TEXT = "text/plain; charset=utf-8"
-
-# Fixed here, not taken from the system's table: browsers do not run a module of a wrong type.
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".ts": TEXT,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The content served at one address."""
-
-    body: bytes
-    content_type: str
-    etag: str | None = None
-    """None for content that is generated for each request."""
-
-
-def read_pages() -> dict[str, Page]:
-    """Return the page's files by their addresses; `/` is the index."""
-    folder = files("hankweave_server.transport") / "web"
-    pages = {f"/{name}": _page(name, body) for name, body in _below(folder, "")}
-    return pages | {"/": pages[INDEX]}
-
-
-def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        name = prefix + entry.name
-        if entry.is_dir():
-            yield from _below(entry, f"{name}/")
-        else:
-            yield name, entry.read_bytes()
-
-
-def _page(name: str, body: bytes) -> Page:
-    suffix = name[name.rfind(".") :]
-    tag = hashlib.sha256(body).hexdigest()[:32]
-    return Page(body, TYPES.get(suffix, TEXT), f'"{tag}"')
-
 
 SOCKET_PATHS = frozenset({"/", "/ws"})
 WRONG_HOST = (
@@ -201,7 +151,7 @@ class FrontDoor:
                 "X-Frame-Options": "DENY",
                 "Referrer-Policy": "no-referrer",
                 "Cross-Origin-Resource-Policy": "same-origin",
-                "Cache-Control": "no-store" if page.etag is None else "no-cache",
+                "Cache-Control": page.caching,
             }
         )
         if page.etag is not None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.queries import Order, Reduction
+from hankweave_protocol.queries import Condition, Order, Reduction
 from hankweave_server.domain.query import aggregate, evaluate
 from hankweave_server.domain.query.evaluate import answer, everything
 from hankweave_server.domain.query.parse import checked
@@ -63,6 +63,18 @@ def test_an_answer_is_what_a_naive_look_at_all_events_gives(data: st.DataObject)
     assert (found, cursor) == (naively(events, query), None)
     streamed = everything(checked(query), journal.read, journal.last)
     assert [msgspec.json.decode(item) for item in streamed] == found
+
+
+def test_events_of_other_types_are_not_decoded() -> None:
+    """A condition on the type is decided by the line, so a long journal is searched quickly."""
+    lines = [b'{"type":"a","seq":1,"data":{}}', b"not decoded", b'{"type":"b.c","seq":3,"data":{}}']
+    types = Condition(field="type", op="in", value=["a", "b.c"])
+    is_in_data = Condition(field="data.x", op="exists", value=False)
+    some = Condition(any_of=(types, Condition(field="type", op="eq", value="d")))
+    for where in (types, (is_in_data, types), Condition(all_of=(some, is_in_data))):
+        query = checked(EventsQuery(where=where))
+        page = answer(query, lambda since, limit: lines[since : since + limit], len(lines))
+        assert [bytes(event) for event in page.events or ()] == [lines[0], lines[2]]
 
 
 @settings(max_examples=200)

@@ -14,12 +14,16 @@ from pathlib import Path
 import pytest
 
 from hankweave_server.transport import http
+from hankweave_server.transport.pages import IMMUTABLE, read_pages
 from support.small_server import SmallServer, small_server
 
 WEB = Path(http.__file__).with_name("web")
 FILES = sorted(path for path in WEB.rglob("*") if path.is_file())
 NAMES = [path.relative_to(WEB).as_posix() for path in FILES]
 VENDOR = WEB / "vendor"
+
+LOADED = re.compile(r'(?:src|href)="(files/[^"]+)"')
+"""What the index names in the folder that never changes."""
 
 ASKED = re.compile(r'(?:from |import |import\(|src=|href=)"(?!#|hankweave)([^"]+)"')
 """The imports and links of a module or page; `hankweave` has only types, which are not loaded."""
@@ -45,7 +49,8 @@ async def test_every_file_is_served_as_what_it_is(tmp_path: Path) -> None:
     async with small_server(tmp_path) as server:
         for path, name in zip(FILES, NAMES, strict=True):
             status, headers, body = await get(server, f"/{name}")
-            assert (status, body) == (200, path.read_bytes()), name
+            whole = path.read_bytes() if name != "index.html" else read_pages()["/"].body
+            assert (status, body) == (200, whole), name
             assert headers["content-type"].split(";")[0] == types.get(path.suffix, "text/plain")
             assert headers["x-content-type-options"] == "nosniff"
             policy = headers["content-security-policy"]
@@ -68,6 +73,55 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(tmp_path: Path) -> 
 
         assert (await get(server, "/app.js", 'If-None-Match: "other"'))[0] == 200
         assert "etag" not in (await get(server, "/healthz"))[1]
+
+
+async def test_a_page_that_is_opened_again_asks_for_its_index_alone(tmp_path: Path) -> None:
+    """The index names its scripts and styles where they stay; another content has another name."""
+    async with small_server(tmp_path) as server:
+        _, headers, index = await get(server, "/")
+        assert headers["cache-control"] == "no-cache"
+        loaded = LOADED.findall(index.decode())
+        assert len(loaded) > len(NAMES) / 2
+        for name in loaded:
+            status, headers, body = await get(server, f"/{name}")
+            assert (status, headers["cache-control"]) == (200, IMMUTABLE), name
+            assert body == (WEB / name.split("/", 2)[2]).read_bytes()
+
+        folder = loaded[0].split("/")[1]
+        assert (await get(server, f"/files/{folder[::-1]}/app.js"))[0] == 404
+
+
+def test_the_index_names_every_module_that_its_scripts_import() -> None:
+    """What is needed at first is preloaded, and what may follow is named, each once."""
+    index = read_pages()["/"].body.decode()
+    named = {
+        kind: [name.split("/", 2)[2] for name in re.findall(rf'rel="{kind}" href="([^"]+)"', index)]
+        for kind in ("modulepreload", "later")
+    }
+    scripts = [name for name in ("start.js", "app.js") if f'/{name}"></script>' in index]
+    assert len(scripts) == index.count("<script ")
+    first = imported(scripts, at_once=True)
+    assert sorted(named["modulepreload"]) == sorted(first)
+    assert sorted(named["later"]) == sorted(imported(scripts, at_once=False) - first)
+    assert "views/rollback.js" in named["later"]
+
+
+def imported(scripts: list[str], *, at_once: bool) -> set[str]:
+    """Return the modules that some import, by a scan of their lines."""
+    found, waiting = set(scripts), list(scripts)
+    while waiting:
+        path = WEB / waiting.pop()
+        code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        # Vendored modules are one line, and import only each other.
+        for named in re.findall(r'(?:from ?|import )"(\.[^"]+)"', code) + (
+            [] if at_once else re.findall(r'import\("(\.[^"]+)"\)', code)
+        ):
+            name = (path.parent / named).resolve().relative_to(WEB).as_posix()
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+
+    return found
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,9 @@ PAGE = 1_000
 PATHS_LIMIT = 64
 """Fields that a query may select or group by."""
 
+_PLAIN = re.compile(r"[\w.-]+", re.ASCII)
+"""A type of which no letter is escaped in JSON."""
+
 _CURSOR = re.compile(r"(?P<until>[0-9]{1,15})-(?P<after>[0-9]{1,15})-(?P<digest>[0-9a-f]{12})")
 
 
@@ -322,6 +325,8 @@ class Query:
     columns: tuple[Path, ...] | None
     reducing: Reducing | None
     looks_into_data: bool
+    types: re.Pattern[bytes] | None
+    """Found in the line of each event that matches; None if its type does not decide."""
     limit: int
     cursor: Cursor | None
     digest: str
@@ -355,6 +360,7 @@ def checked(command: EventsQuery, at: str = "$.data") -> Query:
         columns=columns,
         reducing=reducing,
         looks_into_data=any(map(is_in_data, names)),
+        types=None if where is None else _words_of_types(where),
         limit=command.limit or PAGE,
         cursor=_cursor(command.cursor, digest, f"{at}.cursor"),
         digest=digest,
@@ -388,6 +394,44 @@ def _cause(cause: T, at: str) -> T:
         raise invalid(f"{cause} is not a seq: they begin at 1.", at)
 
     return cause
+
+
+# --- types ----------------------------------------------------------------------------------------
+
+
+def _words_of_types(where: Where) -> re.Pattern[bytes] | None:
+    types = _types(where)
+    # In the text of an event, quotes are escaped: there is nothing like a type in it.
+    if types is None or not all(map(_PLAIN.fullmatch, types)):
+        return None
+
+    names = b"|".join(re.escape(name.encode()) for name in sorted(types))
+    return re.compile(rb'"type":"(?:' + names + rb')"')
+
+
+def _types(where: Where) -> frozenset[str] | None:
+    """Return types of which every event that matches has one; None if there is no such limit."""
+    if isinstance(where, tuple):
+        return next((types for each in where if (types := _types(each)) is not None), None)
+
+    if where.all_of is not None:
+        return _types(where.all_of)
+
+    if where.any_of is not None:
+        each = [_types(part) for part in where.any_of]
+        known = [types for types in each if types is not None]
+        return frozenset().union(*known) if len(known) == len(each) else None
+
+    if where.field != "type":
+        return None
+
+    match where.op or where.operator, where.value:
+        case "eq", str(name):
+            return frozenset({name})
+        case "in", list(names) if all(isinstance(each, str) for each in names):
+            return frozenset(names)
+        case _:
+            return None
 
 
 # --- columns and aggregates -----------------------------------------------------------------------

@@ -2,24 +2,34 @@
 import { html, render, useEffect, useState } from "./dom.js";
 import { useStore } from "./parts/hooks.js";
 import { Icon } from "./parts/icon.js";
+import { useLater } from "./parts/later.js";
 import { wearScheme } from "./scheme.js";
-import { Session } from "./session.js";
+import { session } from "./start.js";
 import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
-import { Dialogs } from "./views/dialogs.js";
 import { ExecutionsView, useIsIndex } from "./views/executions.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
-import { Aside, Axis, Middle } from "./views/slots.js";
 import { Steps } from "./views/steps.js";
 import { TokenForm } from "./views/token-form.js";
 
-/** @param {{session: Session}} props */
+/** What is not needed to see how things stand. */
+async function rest() {
+  const [slots, { Dialogs }] = await Promise.all([import("./views/slots.js"), import("./views/dialogs.js")]);
+  return { ...slots, Dialogs };
+}
+
+/** @param {{session: import("./session.js").Session}} props */
 function App({ session }) {
-  const { execution, connection } = useStore(session.store);
+  const { execution, connection, isLoaded } = useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
   const [isTimeShown, showTime] = useState(false); // On a phone it is asked for.
   const isIndex = useIsIndex();
+  useEffect(() => {
+    if (isLoaded) performance.mark("hankweave: stands"); // For `scripts/bench ui`.
+  }, [isLoaded]);
+  const { Aside, Axis, Dialogs, Middle } =
+    useLater(rest, isLoaded, () => session.say("A part of this page could not be loaded. Load it anew.")) ?? NOTHING;
   useEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
@@ -52,13 +62,13 @@ function App({ session }) {
         <${Steps} key=${execution} session=${session} looks=${looks} />
       </section>
       <section id="content" class="middle" tabindex="-1" aria-label="The step">
-        <${Middle} key=${execution} session=${session} looks=${looks} />
+        ${Middle && html`<${Middle} key=${execution} session=${session} looks=${looks} />`}
       </section>
       <aside aria-label="Files and decisions">
-        <${Aside} key=${execution} session=${session} looks=${looks} />
+        ${Aside && html`<${Aside} key=${execution} session=${session} looks=${looks} />`}
       </aside>
     </main>
-    <${Dialogs} session=${session} dialog=${looks.dialog} />
+    ${Dialogs && html`<${Dialogs} session=${session} dialog=${looks.dialog} />`}
     <${Attention} session=${session} />
     <p class=${looks.note ? "note shown" : "note"} role="status">
       ${looks.note}
@@ -67,6 +77,8 @@ function App({ session }) {
   `;
 }
 
+const NOTHING = { Aside: null, Axis: null, Dialogs: null, Middle: null };
+
 /** The fragment of the address holds the token: it must stay. @param {Event} event */
 function toContent(event) {
   event.preventDefault();
@@ -74,4 +86,4 @@ function toContent(event) {
 }
 
 wearScheme();
-render(html`<${App} session=${new Session(location)} />`, document.body);
+render(html`<${App} session=${session} />`, document.body);

@@ -1,18 +1,15 @@
 /**
  * All that the page shows, from events and answers; views read it and are told when it changes.
  *
- * What is kept is bounded: the newest files, slim records of checkpoints. Everything older, and what
- * agents say, is asked of the server when somebody looks at it.
+ * What is kept is bounded: the state, and slim records of checkpoints. Everything else is asked of the
+ * server when somebody looks at it.
  */
-import { ChangedFiles, movementOf } from "./files.js";
 import { asState, emptyState, fold } from "./state.js";
 
 const ERRORS_KEPT = 50;
 const PAGE = 1_000;
-const FILES_AT_FIRST = 200;
-const CHANGES = ["file.updated", "files.changed"];
-const ROLLBACKS = ["checkpoint.rollback", "rollback.completed"];
-const TARGETS = ["seq", "data.target.eventSeq", "data.report.target.eventSeq", "data.paths"];
+// They change the work tree.
+const CHANGES = new Set(["file.updated", "files.changed", "checkpoint.rollback", "rollback.completed"]);
 
 export class Store {
   /** @type {Set<() => void>} */
@@ -38,7 +35,6 @@ export class Store {
   pruned = new Map();
   checkpointsVersion = 0;
   areAllCheckpoints = false;
-  files = new ChangedFiles();
   filesVersion = 0; // Counts changes of the work tree.
   /** @type {Map<string, any>} */
   permissions = new Map();
@@ -100,25 +96,9 @@ export class Store {
 
   /** Asks for what was before this page: once, after the first handshake. */
   async load() {
-    const newest = { field: "seq", direction: "desc" };
-    const [state, status, changed, rollbacks] = await Promise.all([
-      this.ask("state.get"),
-      this.ask("server.status"),
-      this.ask("events.query", {
-        where: { field: "type", op: "in", value: CHANGES },
-        orderBy: newest,
-        limit: FILES_AT_FIRST,
-      }),
-      this.ask("events.query", {
-        where: { field: "type", op: "in", value: ROLLBACKS },
-        orderBy: newest,
-        select: TARGETS,
-        limit: FILES_AT_FIRST,
-      }),
-    ]);
+    const [state, status] = await Promise.all([this.ask("state.get"), this.ask("server.status")]);
     this.state = asState(state);
     this.#status(status);
-    this.#filesUntilNow(changed.events ?? [], rollbacks.rows ?? []);
     this.isLoaded = true;
     this.lastSeq = Math.max(this.lastSeq, state.lastEventSeq ?? 0);
     const early = this.early.splice(0);
@@ -173,14 +153,8 @@ export class Store {
 
   /** @param {any} event */
   #fact({ type, data, seq, timestamp }) {
-    if (CHANGES.includes(type) || ROLLBACKS.includes(type)) this.filesVersion += 1;
+    if (CHANGES.has(type)) this.filesVersion += 1;
     switch (type) {
-      case "file.updated":
-        this.files.changed({ data, seq, timestamp });
-        break;
-      case "files.changed":
-        this.files.burst({ data, seq, timestamp });
-        break;
       case "permission.requested":
         this.permissions.set(data.requestId, data);
         break;
@@ -217,12 +191,9 @@ export class Store {
         this.rollback = { step: data.currentStep, of: data.totalSteps, message: data.message };
         break;
       case "rollback.completed":
-      case "checkpoint.rollback": {
+      case "checkpoint.rollback":
         this.rollback = null;
-        const movement = movementOf({ type, seq, data });
-        if (movement !== null) this.files.wentBack(movement);
         break;
-      }
       case "rollback.failed":
         this.rollback = null;
         this.#error(seq, timestamp, data.message);
@@ -269,20 +240,6 @@ export class Store {
     this.figures = { totalCost, budgetUsd, hankName, forecast };
   }
 
-  /** Both newest first, as they were asked for. */
-  #filesUntilNow(changed, rollbacks) {
-    const steps = rollbacks.map((row) => ({
-      seq: row.seq,
-      target: row["data.target.eventSeq"] ?? row["data.report.target.eventSeq"] ?? row.seq,
-      paths: row["data.paths"] ?? null,
-    }));
-    for (const event of changed.reverse()) {
-      while (steps.length > 0 && steps.at(-1).seq < event.seq) this.files.wentBack(steps.pop());
-      this.#fact(event);
-    }
-    while (steps.length > 0) this.files.wentBack(steps.pop());
-  }
-
   // --- checkpoints ------------------------------------------------------------------------------
 
   /** The first checkpoint that has what an event told of. @param {number} seq */
@@ -308,6 +265,7 @@ export class Store {
       this.changed();
     } while (cursor);
     this.areAllCheckpoints = true;
+    performance.mark("hankweave: complete"); // For `scripts/bench ui`.
     this.changed();
   }
 

@@ -15,7 +15,7 @@ let library = null;
 function diff2html() {
   library ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = "vendor/diff2html.min.js";
+    script.src = new URL("../vendor/diff2html.min.js", import.meta.url).href;
     script.onload = () => resolve(/** @type {any} */ (globalThis).Diff2Html);
     script.onerror = () => {
       library = null;

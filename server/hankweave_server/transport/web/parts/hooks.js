@@ -1,10 +1,11 @@
 /** Small hooks that several views need. */
-import { useEffect, useRef, useState } from "../dom.js";
+import { useEffect, useLayoutEffect, useRef, useState } from "../dom.js";
 
 /** Draws again whenever the store has changed. @param {import("../store.js").Store} store */
 export function useStore(store) {
   const [, draw] = useState(0);
-  useEffect(() => store.subscribe(() => draw(store.version)), [store]);
+  // At once: what changes before the first paint is not told later.
+  useLayoutEffect(() => store.subscribe(() => draw(store.version)), [store]);
   return store;
 }
 

@@ -79,7 +79,7 @@ function Files({ session, span }) {
       </button>
       ${opened === file.path && html`<div class="opened">
         <${Patch} session=${session} between=${span} path=${file.path} version=${asked} />
-        <button class="link" onClick=${() => show(session, span, file)}>Show it in its checkpoint</button>
+        <button class="link" onClick=${() => session.try(() => show(session, span, file))}>Show it in its checkpoint</button>
       </div>`}
     </li>`)}
   </ul>
@@ -126,20 +126,27 @@ export function spanOf(store, codonId) {
 /** @param {any} codon @returns {string | undefined} */
 const endOf = (codon) => codon.completionCheckpoint ?? codon.errorCheckpoint ?? codon.skipCheckpoint;
 
-/** A change that no checkpoint has yet is in the first one that follows it. */
-function show(
+/** Shows the file as the end of the step has it or, of the newest step, the newest checkpoint. */
+async function show(
   /** @type {import("../session.js").Session} */ session,
   /** @type {Span} */ { to },
   /** @type {{path: string, status: string}} */ { path, status },
 ) {
-  const { store } = session;
-  const changed = store.files.get(path);
-  const holds = changed ? store.firstCheckpointAfter(changed.seq)?.sha : nowSha(store, store.checkpoints);
-  const sha = to ?? holds ?? null;
-  if (sha === null) {
+  const sha = to ?? nowSha(session.store, session.store.checkpoints);
+  if (sha === null || (to === undefined && (await isNewer(session, sha, path)))) {
     session.say("No checkpoint has this change yet. Take one with Checkpoint … (key c), or wait.");
     return;
   }
   const moment = status === "deleted" ? { sha } : { sha, path };
   session.look({ tab: "checkpoints", moment });
+}
+
+/** Whether a file has changed since a checkpoint. */
+async function isNewer(
+  /** @type {import("../session.js").Session} */ { ask },
+  /** @type {string} */ sha,
+  /** @type {string} */ path,
+) {
+  const { files } = await ask("checkpoint.diff", { from: sha, paths: [path], limit: 1 });
+  return files.length > 0;
 }
