@@ -7,7 +7,7 @@ import { Session } from "./session.js";
 import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
 import { Dialogs } from "./views/dialogs.js";
-import { ExecutionsView, useIsIndex } from "./views/executions.js";
+import { ExecutionsView } from "./views/executions.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
 import { Aside, Axis, Middle } from "./views/slots.js";
@@ -19,7 +19,7 @@ function App({ session }) {
   const { execution, connection } = useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
   const [isTimeShown, showTime] = useState(false); // On a phone it is asked for.
-  const isIndex = useIsIndex();
+  const isIndex = looks.index;
   useEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
