@@ -1893,6 +1893,11 @@ export interface ExecutionPage {
   needing: number;
   /** Send it to get the next page; absent on the last one. */
   cursor?: string;
+  /**
+   * USD since `spentSince`, over all executions, whatever was searched for; what a branch or an
+   * adopted attempt shares with its origin is counted once. Null without `spentSince`.
+   */
+  spent?: number;
 }
 
 /**
@@ -1903,6 +1908,8 @@ export interface ExecutionPage {
 export interface ExecutionsList {
   /** Only those with each of these words in their hank, path, data or codon. */
   search?: string;
+  /** A time: the reply has what was spent since then. */
+  spentSince?: string;
   /** The maximum number of entries on a page. */
   limit?: number;
   /** Where the next page begins: send it with the same command. Absent on the last page. */
@@ -2705,6 +2712,8 @@ export interface ListedExecution {
   doing?: string;
   /** The oldest tool call that waits for a person's permission. */
   waitsFor?: string;
+  /** When that call is decided without an answer. */
+  answerUntil?: string;
   /** When the codon continues that waits for the end of a provider's limit. */
   waitsUntil?: string;
   /** Why it failed or crashed, in a sentence. */

@@ -572,6 +572,8 @@ class ExecutionsList(LookCommand[ExecutionPage]):
     BEYOND: ClassVar[bool] = True
     search: Annotated[str, Meta(max_length=200)] = ""
     """Only those with each of these words in their hank, path, data or codon."""
+    spent_since: str | None = None
+    """A time: the reply has what was spent since then."""
     limit: Annotated[int, Meta(ge=1)] | None = None
     cursor: str | None = None
 

@@ -69,6 +69,8 @@ class ListedExecution(Value, kw_only=True):
     """The newest tool call of the codon that runs."""
     waits_for: str | None = None
     """The oldest tool call that waits for a person's permission."""
+    answer_until: str | None = None
+    """When that call is decided without an answer."""
     waits_until: str | None = None
     """When the codon continues that waits for the end of a provider's limit."""
     failure: str | None = None
@@ -89,6 +91,9 @@ class ExecutionPage(Value):
     """How many of them need a person: they wait for permission, or have failed."""
     cursor: str | None = None
     """Send it to get the next page; absent on the last one."""
+    spent: float | None = None
+    """USD since `spentSince`, over all executions, whatever was searched for; what a branch or an
+    adopted attempt shares with its origin is counted once. Null without `spentSince`."""
 
 
 class ExecutionAddress(Value):

@@ -246,8 +246,10 @@ class App:
     def _executions(self) -> Executions:
         settings = self._opened.settings
         is_local = is_loopback(settings.host) and settings.public_url is None
+        catalog = Catalog(settings.executions_root)
         return Executions(
-            Catalog(settings.executions_root).rows,
+            catalog.rows,
+            catalog.spent_since,
             address_of,
             self._opened.clock,
             tells_rows=not settings.no_token,

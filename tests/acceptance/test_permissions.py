@@ -227,7 +227,7 @@ async def test_a_client_answers_and_is_named(tmp_path: Path, decision: Any) -> N
     assert (again.value.code, unknown.value.code) == ("PERMISSION_ANSWERED", "UNKNOWN_PERMISSION")
     assert (request.codon_id, request.tool_name) == ("one", "Write")
     assert request.tool_input["content"] == "a"
-    assert request.reason == "No allow or deny pattern matches this call of Write."
+    assert request.reason == "No rule covers this call of Write."
     assert [each.request_id for each in before] == [request.request_id]
     assert after == ()
     done = event.data

@@ -27,7 +27,7 @@ async function three(context) {
     codon("check", [writes("out/summary.md", "x")], { permissions: { otherwise: "ask" } }),
   );
   await start("Decimal migration", () =>
-    codon("tests", [{ fail: { message: "3 of 41 tests failed" } }]),
+    codon("tests", [{ cost: 0.75 }, { fail: { message: "3 of 41 tests failed" } }]),
   );
   return works;
 }
@@ -44,7 +44,15 @@ test("the index shows first who needs a person, and leads there and back", { tim
   assert.deepEqual(names, ["Orders to model", "Decimal migration", "Docs refresh"]);
   await page.getByText("3 here · 2 need you").waitFor();
   await page.getByText("check · waits for you: Write out/summary.md").waitFor();
+  await page.getByText("today $0.75").waitFor();
+  assert.match(await row(page, /Orders to model/).innerText(), /4:\d\d left/);
   await isAccessible(page, "the index");
+  await page.keyboard.press("n");
+  const dialog = page.getByRole("dialog", { name: "New run" });
+  await dialog.getByRole("combobox").selectOption({ label: "Decimal migration" });
+  await dialog.getByText(/^hankweave run \S+hank\.json$/).waitFor();
+  await isAccessible(page, "how to start a run");
+  await page.keyboard.press("Escape");
   await page.emulateMedia({ colorScheme: "dark" });
   await isAccessible(page, "the index, dark");
   if (process.env.PICTURES) await page.screenshot({ path: join(process.env.PICTURES, "ui-index.png") });

@@ -1,10 +1,11 @@
 /** The frame: what it says at a glance, its keys, its address, and what calls a person. */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { ended, isAccessible, launch, open } from "./browser.mjs";
-import { Daemon, codon, says, waitsFor, writes } from "./daemon.mjs";
+import { COMMAND, Daemon, codon, says, waitsFor, writes } from "./daemon.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -118,7 +119,7 @@ test("a permission is answered by one key, after its difference was seen", { tim
   await page.waitForFunction(() => !document.title.startsWith("(!)"));
   await page.keyboard.press("5");
   await page.getByRole("searchbox", { name: "Search" }).fill("Not this one.");
-  await page.getByRole("listbox", { name: "Events" }).getByRole("option", { name: /permission\.resolved/ }).first().waitFor();
+  await page.getByRole("listbox", { name: "Events" }).getByRole("option", { name: /Write was denied by a person\. Not this one\./ }).first().waitFor();
   writeFileSync(join(daemon.folder, "gate"), "");
   assert.deepEqual(faults, []);
 });
@@ -204,7 +205,7 @@ async function told(context, hank, { status = {}, asked = {} }, options = {}) {
 const FORECAST = {
   remainingMs: 240_000,
   costAtEnd: 5.9,
-  basis: "the last 3 runs of this hank",
+  basis: "from 3 earlier runs of a step",
   steps: [{ codonId: "report", ms: 130_000, cost: 0.4 }],
 };
 
@@ -219,6 +220,14 @@ test("the forecast, the budget and the rule for a call are shown where the serve
   await page.getByRole("heading", { name: "Orders to model" }).waitFor();
   await shown(page, /, about 4 min left/);
   await page.getByRole("button", { name: "$0.00 of $25.00 · about $5.90 at the end" }).waitFor();
+  const tip = page.getByRole("tooltip").filter({ hasText: "About $5.90 at the end. Estimated from 3 earlier runs of a step." });
+  assert.equal(await tip.isVisible(), false);
+  await page.locator(".spent").focus();
+  await tip.waitFor();
+  await page.locator(".worked").hover();
+  await page.getByRole("tooltip").filter({ hasText: /About 4 min left, until about \d+:\d\d\. Estimated from/ }).waitFor();
+  assert.equal(await page.getByLabel("Budget that is spent").getAttribute("max"), "25");
+  assert.equal(await page.getByLabel("Current activity").getAttribute("title"), "Write out/summary.md");
   const todo = page.locator(".step.s-todo", { hasText: "Write the report" });
   assert.match(await todo.innerText(), /~2:10\s*~\$0\.40/);
   const question = page.getByRole("region", { name: "Permission for Write" });
@@ -229,6 +238,56 @@ test("the forecast, the budget and the rule for a call are shown where the serve
   await shown(page, "Allowed, and always for Write(out/**).");
   const { data } = sent.find((each) => each.type === "permission.answer");
   assert.deepEqual([data.decision, data.always], ["allow", "Write(out/**)"]);
+});
+
+test("a rule can be changed before it holds, and the transcript says who has ruled", { timeout: 180_000 }, async (context) => {
+  const ask = { permissions: { otherwise: "ask", deny: ["Write(secret.txt)"] } };
+  const daemon = await Daemon.start(context, (folder) => [
+    codon("one", [writes("out/a.md", "a\n"), writes("out/deep/b.md", "b\n"), writes("secret.txt", "s\n"), { run: "echo one\necho two" }, says("The end."), waitsFor(join(folder, "gate"))], { name: "One", ...ask }),
+  ]);
+  const { page, faults } = await open(browser, daemon.page());
+  const asked = page.getByRole("region", { name: "Permission for Write" });
+  await asked.getByText(/denied in \d+:\d\d/).waitFor();
+  await asked.getByRole("button", { name: "change the rule" }).click();
+  const dialog = page.getByRole("dialog", { name: "Always allow Write" });
+  const rule = dialog.getByRole("textbox", { name: "Rule" });
+  assert.equal(await rule.inputValue(), "Write(out/*)");
+  await isAccessible(page, "the rule of an answer");
+  await rule.fill("Write(other/**)");
+  await page.keyboard.press("Enter");
+  await dialog.getByText(/does not allow the call/).waitFor();
+  await rule.fill("Write(out/**)");
+  await page.keyboard.press("Enter");
+  await shown(page, "Allowed by a person, and each Write(out/**) from now on.");
+  await shown(page, "Write was denied by the rule Write(secret.txt).");
+  assert.ok(existsSync(join(daemon.workTree, "out/deep/b.md")), "the rule holds");
+  const command = page.getByRole("region", { name: "Permission for Bash" });
+  await command.getByText("echo one …").waitFor();
+  await command.getByLabel("What it would do").getByText("echo two").waitFor();
+  await page.keyboard.press("d");
+  await page.keyboard.press("Enter");
+  await shown(page, "Denied by a person.");
+  await page.keyboard.press("5");
+  await page.getByRole("listbox", { name: "Events" }).getByRole("option", { name: /Bash/ }).first().waitFor();
+  assert.doesNotMatch(await page.locator("body").innerText(), /\\u000a/);
+  const at = page.getByRole("listbox", { name: "Events" }).getByRole("option").first().locator("time");
+  assert.match(await at.innerText(), /^(now|\d+ s ago)$/);
+  assert.match(await at.getAttribute("title"), /\d{4}, \d+:\d\d:\d\d/);
+  assert.deepEqual(faults, []);
+});
+
+test("what was rolled back was paid: one cost in the status bar, in its dialog and in status", { timeout: 180_000 }, async (context) => {
+  const daemon = await Daemon.start(context, () => many(2));
+  const { page, faults } = await open(browser, daemon.page());
+  await ended(page);
+  await page.locator(".step", { hasText: "Part 1" }).click();
+  await page.keyboard.press("z");
+  await page.getByRole("dialog", { name: "Back to before Part 1" }).locator("button.main, button.primary").first().click();
+  await page.getByRole("button", { name: "$0.50 · $0.25 rolled back" }).click();
+  await page.getByRole("dialog", { name: "Cost" }).getByText("$0.50 paid · $0.25 of it rolled back").waitFor();
+  const told = spawnSync(COMMAND, ["status", "-e", daemon.execution], { encoding: "utf-8" });
+  assert.match(told.stdout, /\$0\.5000.*of it \$0\.2500 rolled back/);
+  assert.deepEqual(faults, []);
 });
 
 test("a long name, a budget and estimates leave everything in the status bar", { timeout: 180_000 }, async (context) => {

@@ -1,5 +1,6 @@
 /** Nothing that an agent wrote runs; the page is for all eyes, on a phone, too. */
 import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { ended, isAccessible, launch, open } from "./browser.mjs";
 import { Daemon, codon, says, thinks, writes } from "./daemon.mjs";
@@ -203,6 +204,11 @@ test("every component is accessible in both schemes", { timeout: 60_000 }, async
   const daemon = await Daemon.start(context, () => [codon("one", [says("Here.")])]);
   const { page, faults } = await open(browser, `http://127.0.0.1:${daemon.port}/gallery.html`);
   await page.getByRole("heading", { name: "Components" }).waitFor();
+  const parts = new URL("../../server/hankweave_server/transport/web/parts/", import.meta.url);
+  const sources = readdirSync(parts).map((name) => readFileSync(new URL(name, parts), "utf-8")).join("");
+  const components = [...sources.matchAll(/^export function ([A-Z]\w+)/gm)].map(([, name]) => name);
+  const shown = await page.getByRole("heading", { level: 3 }).allInnerTexts();
+  assert.deepEqual(components.filter((name) => !shown.includes(name)), [], "every component is in the gallery");
   await isAccessible(page, "the gallery");
   assert.deepEqual(faults, []);
 });

@@ -258,7 +258,7 @@ test(
       socket.on("error", () => undefined);
       crowd.push(socket);
     }
-    const banner = page.getByRole("alert").getByText(/The server has been degraded since/);
+    const banner = page.getByRole("alert").getByText(/The server has a problem/);
     await banner.waitFor();
     await isAccessible(page, "a degraded server");
     const late = await open(browser, daemon.page()).catch(() => null);

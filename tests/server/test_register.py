@@ -22,6 +22,7 @@ from hankweave_protocol.events import (
     PermissionResolved,
 )
 from hankweave_protocol.ids import CodonId, EventSeq
+from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import RuntimeLock
 from hankweave_protocol.state import State
 from hankweave_server.local import catalog, register, targeting
@@ -236,7 +237,7 @@ def test_a_row_says_what_a_running_codon_does_and_waits_for(
     (root / ".hankweave" / "runtime.lock").write_bytes(codec.encode(lock))
     row = rows(usual)["a"]
     assert (row.state, row.page_url) == ("running", "http://127.0.0.1:4242/")
-    assert row.waits_for == "Write out/second.md"
+    assert (row.waits_for, row.answer_until) == ("Write out/second.md", MOMENT)
     assert row.doing == "Bash make"
 
 
@@ -264,6 +265,22 @@ def test_attempts_follow_the_execution_that_they_explore(tmp_path: Path, usual: 
     names = [Path(row.path).name for row in found]
     assert names == ["other", "project", "2", "1", "orphan", "itself"]
     assert found[2].attempt_of == str(project)
+
+
+def test_what_was_spent_since_a_time_is_counted_once(usual: Path) -> None:
+    """By the ends of codons; a branch shares those of its origin, and what works counts."""
+    past, begin = "2025-01-03T12:00:00.000Z", from_text(MOMENT)
+    codons = (
+        msgspec.structs.replace(completed("old"), end_time=past, final_cost=1.0),
+        msgspec.structs.replace(completed("new"), final_cost=2.0),
+        msgspec.structs.replace(running("now"), current_cost=4.0),
+    )
+    execution(usual / "a", a_state(a_run(codons=codons), plan=a_plan("old", "new", "now")))
+    execution(usual / "b", a_state(a_run(codons=codons[:2]), plan=a_plan("old", "new")))
+    everything = Catalog(usual)
+    everything.rows()
+    assert everything.spent_since(begin) == 6.0
+    assert everything.spent_since(from_text(past)) == 7.0
 
 
 def test_only_what_has_changed_is_read_again(usual: Path, monkeypatch: pytest.MonkeyPatch) -> None:

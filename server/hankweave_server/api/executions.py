@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
@@ -35,14 +36,16 @@ class Executions:
     def __init__(
         self,
         rows: Callable[[], Sequence[ListedExecution]],
+        spent_since: Callable[[datetime], float],
         address_of: Callable[[str], ExecutionAddress | None],
         clock: Clock,
         *,
         tells_rows: bool,
         tells_tokens: bool,
     ) -> None:
-        """Both callables read files, and are called in a worker thread."""
+        """The callables read files, and are called in a worker thread."""
         self._rows = rows
+        self._spent_since = spent_since
         self._address_of = address_of
         self._clock = clock
         self._tells_rows = tells_rows
@@ -51,7 +54,13 @@ class Executions:
 
     async def list(self, command: ExecutionsList) -> ExecutionPage:
         """Return a page of the executions that match."""
-        return page_of_executions(command, await self._known(), self._clock.now())
+        since = None if command.spent_since is None else _instant(command.spent_since)
+        page = page_of_executions(command, await self._known(), self._clock.now())
+        if since is None:
+            return page
+
+        spent = await anyio.to_thread.run_sync(self._spent_since, since, limiter=self._thread)
+        return msgspec.structs.replace(page, spent=spent)
 
     async def address(self, command: GetExecutionAddress) -> ExecutionAddress:
         """Return the address of a server's page; raise Refused if no server is there."""
@@ -105,6 +114,18 @@ def page_of_executions(
         needing=sum(needs_a_person(row, now) for row in found),
         cursor=str(end) if end < len(found) else None,
     )
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return instants.from_text(text)
+    except ValueError as error:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            f"This is no time: {error}.",
+            path="$.data.spentSince",
+            hint="Write it as 2025-01-04T12:00:00.000Z.",
+        ) from None
 
 
 def needs_a_person(row: ListedExecution, now: datetime) -> bool:

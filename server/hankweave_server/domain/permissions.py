@@ -94,7 +94,7 @@ class PermissionPolicy:
             if pattern.would_allow_but_for_a_chain(call):
                 return f"{pattern.text} allows one plain command, and this is not one."
 
-        return f"No allow or deny pattern matches this call of {call.tool}."
+        return f"No rule covers this call of {call.tool}."
 
 
 _FILE_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Read", "Write"})

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ from hankweave_protocol.events import (
 from hankweave_protocol.executions import ListedExecution, Standing
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_server.domain.checkpoint_records import on_record
-from hankweave_server.domain.costs import total_cost
+from hankweave_server.domain.costs import dollars_of, total_cost
 from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
@@ -99,6 +100,10 @@ class _State(msgspec.Struct, rename="camel"):
     execution_plan: tuple[_Planned, ...] = ()
 
 
+_Spent: TypeAlias = Mapping[tuple[str, str, str], tuple[str, float]]
+"""For each codon, by its run, id and start: when it ended, empty while it works; and its USD."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What execution-meta.json and state.json tell."""
@@ -112,6 +117,7 @@ class _Facts:
     done: int = 0
     planned: int = 0
     cost: float | None = 0.0
+    spent: _Spent = field(default_factory=dict)
     problem: str | None = None
 
 
@@ -123,7 +129,7 @@ def _facts_of(layout: Layout) -> _Facts:
     except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
         return _Facts(_touched(layout.root), problem=_sentence(problem))
 
-    done, cost = (0, 0.0) if content is None else _progress_in(content, state)
+    done, cost, spent = (0, 0.0, {}) if content is None else _progress_in(content, state)
     return _Facts(
         _last_used(layout, meta),
         meta,
@@ -132,6 +138,7 @@ def _facts_of(layout: Layout) -> _Facts:
         done,
         len(state.execution_plan),
         cost,
+        spent,
     )
 
 
@@ -142,20 +149,28 @@ def _content_of(path: Path) -> bytes | None:
         return None
 
 
-def _progress_in(content: bytes, state: _State) -> tuple[int, float | None]:
-    """Count the plan's completed entries, without those undone by a rollback; return the cost."""
+def _progress_in(content: bytes, state: _State) -> tuple[int, float | None, _Spent]:
+    """Count the plan's completed entries, without those undone by a rollback; return the costs."""
     try:
         whole = decode_state(content)
     except (Refused, ValueError):
         planned = {entry.codon_id for entry in state.execution_plan}
         codons = (codon for run in state.runs for codon in run.codons)
-        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND}), None
+        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND}), None, {}
 
     plan = whole.execution_plan
     ahead = next_codon(whole)
     planned = {entry.codon_id for entry in plan if entry.codon_id != ahead}
     done = {entry.codon.codon_id for entry in thread(whole) if is_done(entry.codon, plan)}
-    return len(planned & done), total_cost(whole)
+    spent: _Spent = {
+        (run.run_id, codon.codon_id, codon.start_time): (
+            getattr(codon, "end_time", ""),
+            dollars_of(codon),
+        )
+        for run in whole.runs
+        for codon in run.codons
+    }
+    return len(planned & done), total_cost(whole), spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +179,14 @@ class _Work:
 
     doing: str | None = None
     waits_for: str | None = None
+    answer_until: str | None = None
 
 
 def _work_of(layout: Layout) -> _Work:
     doing: str | None = None
     answered: set[str] = set()
     waits_for: str | None = None
+    until: str | None = None
     try:
         with searching_journal(layout) as journal:
             for _, line in journal.backward(_WORK, max(0, journal.size - _REACH)):
@@ -181,6 +198,7 @@ def _work_of(layout: Layout) -> _Work:
                     case PermissionRequested(request_id=request) as asked:
                         if request not in answered:
                             waits_for = _call(layout, asked.tool_name, asked.tool_input)
+                            until = asked.expires_at
                     case AssistantAction(tool_name=str() as tool, tool_input=given):
                         doing = doing or _call(layout, tool, given or {})
                     case _:
@@ -188,7 +206,7 @@ def _work_of(layout: Layout) -> _Work:
     except (OSError, Stop, Refused):
         pass  # There is none yet, or a start will report the damage.
 
-    return _Work(doing, waits_for)
+    return _Work(doing, waits_for, until)
 
 
 def _call(layout: Layout, tool: str, given: Mapping[str, object]) -> str:
@@ -247,6 +265,7 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
         page_url=None if server is None else address_in_lock(layout.root),
         doing=now.doing,
         waits_for=now.waits_for,
+        answer_until=now.answer_until,
         waits_until=None if active is None or active.wait is None else active.wait.until,
         failure=_failure(state, codon),
     )
@@ -358,6 +377,15 @@ class Catalog:
         _forget_others(self._work, paths)
 
         return _in_order([self._row(Layout.of_execution(path)) for path in paths])
+
+    def spent_since(self, since: datetime) -> float:
+        """Return what the executions of the last rows have cost since then, in USD.
+
+        The end of a codon counts. What branches and adopted attempts share is counted once.
+        """
+        begin = instants.to_text(since)
+        spent = dict(chain.from_iterable(facts.spent.items() for _, facts in self._facts.values()))
+        return sum(dollars for ended, dollars in spent.values() if not ended or ended >= begin)
 
     def _row(self, layout: Layout) -> ListedExecution:
         def work() -> _Work:

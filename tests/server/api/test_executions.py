@@ -108,6 +108,7 @@ def handler(*, tells_rows: bool = True, tells_tokens: bool = True) -> Executions
 
     return Executions(
         lambda: [row("served", "running", server_pid=1), row("done")],
+        lambda since: (NOW - since) / timedelta(hours=1),
         address_of,
         SteppingClock(),
         tells_rows=tells_rows,
@@ -123,6 +124,17 @@ async def test_the_address_of_a_listed_server_is_told() -> None:
             await handler().address(GetExecutionAddress(execution_path=path))
 
         assert refused.value.path == "$.data.executionPath"
+
+
+async def test_what_was_spent_since_a_time_is_told_if_it_is_asked_for() -> None:
+    asked = ExecutionsList(search="none", spent_since=before(hours=3))
+    assert (await handler().list(asked)).spent == 3
+    assert (await handler().list(ExecutionsList())).spent is None
+    with pytest.raises(Refused) as refused:
+        await handler().list(ExecutionsList(spent_since="today"))
+
+    assert refused.value.code is ErrorCode.INVALID_COMMAND
+    assert refused.value.path == "$.data.spentSince"
 
 
 async def test_a_server_without_tokens_tells_nothing_of_others() -> None:

@@ -68,7 +68,7 @@ def test_what_nothing_fits_is_as_the_hank_says(otherwise: str, judged: object) -
 
 def test_somebody_is_asked_where_the_lists_do_not_say() -> None:
     """The reason is that nothing matches, or that the matching pattern allows no chain."""
-    assert judge(LS) == Unsettled("No allow or deny pattern matches this call of Bash.")
+    assert judge(LS) == Unsettled("No rule covers this call of Bash.")
     reason = "Bash(ls*) allows one plain command, and this is not one."
     assert judge(CHAIN, allow=("Bash(ls*)",)) == Unsettled(reason)
 

@@ -7,7 +7,7 @@ import { wearScheme } from "./scheme.js";
 import { session } from "./start.js";
 import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
-import { ExecutionsView, useIsIndex } from "./views/executions.js";
+import { ExecutionsView } from "./views/executions.js";
 import { Header } from "./views/header.js";
 import { keyPressed } from "./views/keys.js";
 import { Steps } from "./views/steps.js";
@@ -24,7 +24,7 @@ function App({ session }) {
   const { execution, connection, isLoaded } = useStore(session.store);
   const [looks, setLooks] = useState(session.looks);
   const [isTimeShown, showTime] = useState(false); // On a phone it is asked for.
-  const isIndex = useIsIndex();
+  const isIndex = looks.index;
   useEffect(() => {
     if (isLoaded) performance.mark("hankweave: stands"); // For `scripts/bench ui`.
   }, [isLoaded]);

@@ -208,8 +208,9 @@ class Folder {
     if (found !== undefined) {
       found.call.answer = event;
       this.#touch(found.block, event);
-    } else if (event.data.by !== "policy") {
-      this.#push(event, "note", { role: "", text: answered(event.data) });
+    } else if (event.data.by !== "policy" || event.data.decision === "deny") {
+      const role = event.data.decision === "deny" ? "bad" : "";
+      this.#push(event, "note", { role, text: answered(event.data) });
     }
   }
 
@@ -272,12 +273,20 @@ export function stateOf({ result, permission, answer }, runs) {
   return runs ? "running" : "lost";
 }
 
-/** @param {any} data of `permission.resolved` */
-export function answered({ toolName, decision, by, message }) {
-  const who = { client: "by a person", policy: "by a rule", timeout: "as nobody answered" }[by];
-  const did = decision === "allow" ? "allowed" : "denied";
-  return `${toolName} was ${did} ${who ?? "as the agent ended"}.${message ? ` ${message}` : ""}`;
+/** Who has answered, and what holds from now on. @param {any} data of `permission.resolved` */
+export function ruled({ decision, by, rule, message, always }) {
+  const who = {
+    client: "by a person",
+    policy: rule === "otherwise" ? "as no rule covers it" : `by the rule ${rule}`,
+    timeout: "as nobody answered",
+  }[by];
+  const further = always ? `, and each ${always} from now on` : "";
+  const why = message ? ` ${message}` : "";
+  return `${decision === "allow" ? "allowed" : "denied"} ${who ?? "as the agent ended"}${further}.${why}`;
 }
+
+/** @param {any} data of `permission.resolved` */
+export const answered = (data) => `${data.toolName} was ${ruled(data)}`;
 
 /** Role and words of what happened around the agent. @param {any} event @returns {[string, string]} */
 function noteOf({ type, data }) {

@@ -37,7 +37,7 @@ function decisions(/** @type {import("./session.js").Session} */ session) {
   const { requestId, suggestion = null } = asked ?? {};
   const answer = (/** @type {string} */ done, /** @type {object} */ data) =>
     session.act(done, "permission.answer", { requestId, decision: "allow", ...data });
-  const none = suggestion === null ? "The server suggests no rule for this call." : null;
+  const choose = () => session.look({ dialog: { kind: "always", asked } });
   return [
     {
       id: "allow",
@@ -50,11 +50,17 @@ function decisions(/** @type {import("./session.js").Session} */ session) {
     {
       id: "always",
       group: "Permission",
-      title: suggestion === null ? "Always allow such calls" : `Always allow ${suggestion}`,
+      title: suggestion === null ? "Always allow such calls…" : `Always allow ${suggestion}`,
       key: "A",
-      why: why ?? none,
-      run: () => answer(`Allowed, and always for ${suggestion}.`, { always: suggestion }),
+      why,
+      run:
+        suggestion === null
+          ? choose
+          : () => answer(`Allowed, and always for ${suggestion}.`, { always: suggestion }),
     },
+    ...(suggestion === null
+      ? []
+      : [{ id: "rule", group: "Permission", title: "Always allow, with another rule…", why, run: choose }]),
     {
       id: "deny",
       group: "Permission",

@@ -64,6 +64,29 @@ export function moment(timestamp) {
   return Number.isNaN(at.getTime()) ? timestamp : `${day.format(at)}, ${clock.format(at)}`;
 }
 
+const TENTH = 10_000;
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const date = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
+/** Days from one time to another, as a calendar counts them. @param {number} from @param {number} to */
+export const daysBetween = (from, to) =>
+  Math.round((new Date(to).setHours(0, 0, 0, 0) - new Date(from).setHours(0, 0, 0, 0)) / (24 * HOUR));
+
+/** How long ago it was, or when: "6 min ago", "yesterday 17:20". @param {string | null | undefined} timestamp @param {number} now */
+export function ago(timestamp, now) {
+  const at = Date.parse(timestamp ?? "");
+  if (Number.isNaN(at)) return "—";
+  const ms = now - at;
+  if (ms < TENTH) return "now";
+  if (ms < MINUTE) return `${10 * Math.floor(ms / TENTH)} s ago`;
+  if (ms < HOUR) return `${Math.floor(ms / MINUTE)} min ago`;
+  const days = daysBetween(at, now);
+  if (days === 0) return `${Math.floor(ms / HOUR)} h ago`;
+  const hour = clock.format(at).slice(0, 5);
+  return days === 1 ? `yesterday ${hour}` : `${date.format(at)}, ${hour}`;
+}
+
 /** @param {number} ms */
 export function duration(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
@@ -103,6 +126,7 @@ export function unmasked(text) {
   );
 }
 
+const LONGEST_CALL = 300; // Characters of a call in one line.
 const LONGEST = 20_000; // Characters of one text among many.
 
 /** The beginning of a very long text. @param {string} text */
@@ -113,6 +137,9 @@ export function clipped(text) {
 /** A value as JSON, to be read by people. @param {any} value */
 export const laidOut = (value) => unmasked(JSON.stringify(value, null, 2));
 
+/** Text in one line: what would break it is a space. @param {string} text */
+export const unbroken = (text) => text.replace(/\s*[\n\r]\s*/g, " ").trim();
+
 /** What a tool was called with, in one line; paths from the work tree. @param {any} input @param {string} [root] */
 export function callText(input, root) {
   if (input === null || typeof input !== "object") return "";
@@ -120,6 +147,8 @@ export function callText(input, root) {
   const telling = ["command", "file_path", "path", "pattern", "url", "query", "description"];
   const key = telling.find((each) => typeof input[each] === "string");
   const whole = key === undefined ? JSON.stringify(input) : input[key];
-  const text = root && whole.startsWith(`${root}/`) ? whole.slice(root.length + 1) : whole;
-  return text.length > 300 ? `${text.slice(0, 300)}…` : text;
+  // A name with a break in it must not look like another one.
+  const isPath = key === "file_path" || key === "path";
+  const text = isPath ? inTree(whole, root) : unbroken(whole.slice(0, 4 * LONGEST_CALL));
+  return text.length > LONGEST_CALL ? `${text.slice(0, LONGEST_CALL)}…` : text;
 }

@@ -122,7 +122,7 @@ function changed({ type, data }) {
   switch (type) {
     case "CheckpointCreated": {
       const { checkpoint } = data;
-      return say("Checkpoint", [titleOf(checkpoint), kindOf(checkpoint.kind).title]);
+      return say("Checkpoint", [...new Set([titleOf(checkpoint), kindOf(checkpoint.kind).title])]);
     }
     case "CodonStarted":
       return say("Step", [`begins: ${data.codon.status}`]);

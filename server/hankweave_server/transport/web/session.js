@@ -22,10 +22,10 @@ const SEQ = /^[1-9]\d{0,14}$/;
 /**
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
  * @typedef {{from: string, to: string} | null} Comparison
- * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, dialog: any,
- *   note: string, query: any}} Looks
+ * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, index: boolean,
+ *   dialog: any, note: string, query: any}} Looks
  *   What is looked at: `step` is a codon by its id in the plan, null to follow the run; `moment` is
- *   null for the present. All but the note and the query of the events is in the address.
+ *   null for the present; `index`: the list of executions is shown instead. All but the note and the query of the events is in the address.
  */
 
 export class Session {
@@ -35,7 +35,7 @@ export class Session {
     const token = named(location.hash.slice(1)) ?? named(location.search);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     /** @type {Looks} */
-    this.looks = { ...NOTHING, dialog: null, note: "", query: null };
+    this.looks = { ...NOTHING, index: isIndex(new URLSearchParams(location.hash.slice(1))), dialog: null, note: "", query: null };
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.wasOpen = false;
@@ -174,11 +174,14 @@ export class Session {
   }
 }
 
-/** @type {Pick<Looks, "step" | "tab" | "moment" | "compare">} */
-const NOTHING = { step: null, tab: "transcript", moment: null, compare: null };
+/** @type {Pick<Looks, "step" | "tab" | "moment" | "compare" | "index">} */
+const NOTHING = { step: null, tab: "transcript", moment: null, compare: null, index: false };
+
+/** @param {URLSearchParams} wanted */
+const isIndex = (wanted) => wanted.get("view") === "executions";
 
 /**
- * What an address names: `step=ID`, `tab=NAME`, `checkpoint=SHA` with `path=PATH`, `at=SEQ`,
+ * What an address names: `view=executions`, `step=ID`, `tab=NAME`, `checkpoint=SHA` with `path=PATH`, `at=SEQ`,
  * `compare=SHA..SHA`, `event=SEQ`. What it cannot name is left out.
  * @param {URLSearchParams} wanted
  */
@@ -192,6 +195,7 @@ export function looksOf(wanted) {
     ...(isMoment && tab === null && step === null ? { tab: "checkpoints" } : {}),
     ...VIEWS[view ?? ""],
     ...(tab !== null && TABS.includes(tab) ? { tab } : {}),
+    index: isIndex(wanted),
     step: step || null,
     moment: momentOf(isMoment ? sha : null, path, at),
     compare: SHA.test(from) && SHA.test(to ?? "") ? { from, to } : null,
@@ -210,11 +214,12 @@ function momentOf(
 }
 
 /** @param {Looks} looks */
-function addressOf({ step, tab, moment, compare, dialog }) {
+function addressOf({ index, step, tab, moment, compare, dialog }) {
   const address = new URLSearchParams(location.hash.slice(1));
   for (const name of OWN) address.delete(name);
   /** @type {Record<string, string | number | null | undefined>} */
   const own = {
+    view: index ? "executions" : null,
     step,
     tab: tab === NOTHING.tab ? null : tab,
     checkpoint: moment && "sha" in moment ? moment.sha : null,

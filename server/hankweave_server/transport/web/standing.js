@@ -2,13 +2,15 @@
  * Where the execution stands: how far, in what state, what it waits for. Computed once for each
  * change of the store, for everything that shows a part of it.
  */
+import { callText } from "./format.js";
 import { activeCodon, costOf, isActive, thread, totals } from "./state.js";
 
 /**
  * @typedef {{codonId: string, codon?: any, loopContext?: {loopId: string, iteration: number}}} Entry
  *   of the plan
  * @typedef {{key: string, name: string, isLoop: boolean, entries: Entry[]}} Step a codon, or a loop
- * @typedef {{role: string, icon: string, words: string}} Condition
+ * @typedef {{role: string, icon: string, words: string, detail?: string}} Condition `detail`: what
+ *   is asked for, or why it failed
  * @typedef {{
  *   version: number, steps: Step[], ran: Map<string, any>, active: any, failed: any, asked: any,
  *   followed: string | null, number: number, done: number, total: number, cost: number,
@@ -146,12 +148,33 @@ const isDone = (/** @type {any} */ codon) => codon !== undefined && !isActive(co
 const hasPassed = (/** @type {any} */ codon) =>
   codon?.status === "completed" || codon?.status === "skipped";
 
+/** The call that waits for permission: "Write out/summary.md". @param {any} asked @param {any} server */
+export const callInWords = ({ toolName, toolInput }, server) =>
+  `${toolName} ${callText(toolInput, server?.agentRootPath)}`.trim();
+
 /** Why a codon failed, in one sentence. @param {any} codon */
 export function reasonOf(codon) {
-  const { message, type } = codon.failureReason ?? {};
-  const [first = ""] = (message ?? "").split("\n").filter((/** @type {string} */ line) => line.trim());
-  return first.trim() || type || "It gave no reason.";
+  const [first] = linesOfReason(codon);
+  return first ?? REASONS[codon.failureReason?.type] ?? "It gave no reason.";
 }
+
+/** What it says after that sentence, in one line. @param {any} codon */
+export const moreOfReason = (codon) => linesOfReason(codon)[1] ?? "";
+
+/** @param {any} codon @returns {string[]} */
+function linesOfReason({ failureReason }) {
+  const lines = (failureReason?.message ?? "").split("\n");
+  return lines.map((/** @type {string} */ line) => line.trim()).filter(Boolean);
+}
+
+/** @type {Record<string, string>} */
+const REASONS = {
+  timeout: "It took too long.",
+  "rate-limit": "The provider limits the number of requests.",
+  "api-error": "The provider reported an error.",
+  "sentinel-load-failure": "A sentinel could not be loaded.",
+  "check-failed": "A check failed.",
+};
 
 /** @returns {Condition} */
 function conditionOf(
@@ -160,13 +183,13 @@ function conditionOf(
   /** @type {any} */ failed,
   /** @type {any} */ asked,
 ) {
-  const { state, rollback, isLoaded, isIdle, retries } = store;
+  const { state, server, rollback, isLoaded, isIdle, retries } = store;
   if (!isLoaded) return { role: "plain", icon: "todo", words: "Reading" };
   if (rollback !== null) return { role: "accent", icon: "undo", words: "Going back" };
-  if (asked !== null) return { role: "wait", icon: "waiting", words: "Waits for you" };
+  if (asked !== null) return { role: "wait", icon: "waiting", words: "Waits for you", detail: callInWords(asked, server) };
   if (active?.wait) return { role: "wait", icon: "waiting", words: `Waits for a ${active.wait.kind} limit` };
   if (active !== null) return { role: "accent", icon: "running", words: "Running" };
-  if (failed !== null) return { role: "bad", icon: "failed", words: "Failed" };
+  if (failed !== null) return { role: "bad", icon: "failed", words: "Failed", detail: reasonOf(failed) };
 
   const [newest] = state.runs;
   if (newest === undefined) return { role: "plain", icon: "todo", words: "Not started" };

@@ -1,6 +1,6 @@
 /** The small components that every view is made of; `gallery.html` shows each in every state. */
-import { html } from "../dom.js";
-import { count } from "../format.js";
+import { html, useRef } from "../dom.js";
+import { ago, count, moment, time } from "../format.js";
 import { Icon } from "./icon.js";
 
 /** A key, as it is printed on it. @param {{children?: any}} props */
@@ -57,12 +57,37 @@ export function Delta({ added, removed }) {
   </span>`;
 }
 
+let tips = 0;
+
+/**
+ * What is said about something while it is pointed at or has the focus.
+ * @param {{text: string, children: (id: string) => any}} props `children`: what it is about, which
+ *   names the id as its description.
+ */
+export function Tip({ text, children }) {
+  const id = useRef("");
+  id.current ||= `tip-${(tips += 1)}`;
+  return html`<span class="tipped">
+    ${children(id.current)}<span id=${id.current} role="tooltip" class="tip">${text}</span>
+  </span>`;
+}
+
+/** When something was; the day is told while it is pointed at. @param {{at: string}} props */
+export function At({ at }) {
+  return html`<time datetime=${at} title=${moment(at)}>${time(at)}</time>`;
+}
+
+/** How long ago something was; the date and the time are told while it is pointed at. @param {{at: string, now: number}} props */
+export function Since({ at, now }) {
+  return html`<time datetime=${at} title=${moment(at)}>${ago(at, now)}</time>`;
+}
+
 /** @param {{done: number, total: number, role?: string, label: string}} props */
 export function Progress({ done, total, role = "accent", label }) {
   return html`<progress
     class=${`meter r-${role}`}
-    max=${Math.max(1, total)}
-    value=${Math.min(done, Math.max(1, total))}
+    max=${total || 1}
+    value=${Math.min(done, total || 1)}
     aria-label=${label}
   ></progress>`;
 }

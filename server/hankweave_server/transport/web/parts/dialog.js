@@ -56,11 +56,11 @@ export function Trouble({ error }) {
     ${error.hint && html`<p>${error.hint}</p>`}
     ${error.code === "STALE_RUN" && html`
       <p>
-        The execution has moved on since you looked. Close this, look at where it stands now, and decide again.
+        The execution has moved on since you looked. Close this, see how it stands now, and decide again.
       </p>`}
     ${error.code === "CODON_RUNNING" && html`
       <p>
-        Choose below what becomes of the codon that runs, or wait until it has ended.
+        Choose below what becomes of the step that runs, or wait until it has ended.
       </p>`}
   </div>`;
 }

@@ -1,6 +1,6 @@
 /** What reaches a person who looks elsewhere: the title, the icon of the tab, and notifications. */
 import { useEffect, useRef } from "../dom.js";
-import { nameOfExecution, reasonOf, standingOf, titleOfCodon } from "../standing.js";
+import { callInWords, nameOfExecution, reasonOf, standingOf, titleOfCodon } from "../standing.js";
 
 const KEPT = "hankweave.notify";
 
@@ -36,7 +36,7 @@ function callOf(store) {
       kind: "waiting",
       key: asked.requestId,
       word: "approve",
-      text: `${titleOfCodon(store.state, asked.codonId)} asks for permission to call ${asked.toolName}.`,
+      text: `${titleOfCodon(store.state, asked.codonId)} waits for you: ${callInWords(asked, store.server)}`,
     };
   if (failed === null) return null;
 
@@ -62,7 +62,7 @@ function titleFor(
 
 /** @param {{key: string, text: string}} call */
 function notify({ key, text }) {
-  if (areNotificationsOn()) new Notification("Hankweave", { body: text, tag: key });
+  if (areNotificationsOn()) new Notification(document.title, { body: text, tag: key });
 }
 
 export function areNotificationsOn() {

@@ -1,13 +1,13 @@
 /** What a person has to know or to answer, between the time and the steps; none if there is nothing. */
 import { html } from "../dom.js";
 import { commandOf } from "../commands.js";
-import { clockSpan, inTree, time, unmasked, visible } from "../format.js";
-import { Button, Delta } from "../parts/basics.js";
+import { clockSpan, inTree, unbroken, unmasked, visible } from "../format.js";
+import { Button, Delta, Since } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { Lines } from "../parts/lines.js";
 import { sentence } from "../progress.js";
-import { reasonOf, standingOf, titleOfCodon } from "../standing.js";
+import { moreOfReason, reasonOf, standingOf, titleOfCodon } from "../standing.js";
 import { useCall } from "./call.js";
 
 /** @param {{session: import("../session.js").Session}} props */
@@ -18,6 +18,7 @@ export function Banners({ session }) {
   const last = errors.at(-1);
   // What the server does of itself, a checkpoint above all, is too often done to be told up here.
   const work = [...store.progress.values()].filter((each) => each.commandId !== undefined);
+  const now = useNow(10_000, last !== undefined || problems.size > 0);
   const isRestoring = work.some((each) => each.operation === "restore");
   return html`<section class="banners" aria-label="Notices">
     ${connection.phase !== "open" && store.isLoaded && html`<${Lost} session=${session} />`}
@@ -33,9 +34,9 @@ export function Banners({ session }) {
     ${[...problems.values()].map(
       (each) =>
         html`
-          <p key=${each.code} class="banner r-bad" role="alert">
+          <p key=${each.code} class="banner r-bad">
             <${Icon} name="failed" />
-            <span>The server has been degraded since ${time(each.since)}: ${each.message}</span>
+            <span><span role="alert">The server has a problem: ${line(each.message)}</span> <span class="hint"><${Since} at=${each.since} now=${now} /></span></span>
           </p>`,
     )}
     ${
@@ -43,7 +44,7 @@ export function Banners({ session }) {
       !isRestoring &&
       html`<p class="banner r-accent">
         <progress class="meter" max=${rollback.of} value=${rollback.step} aria-label="Rollback">
-        </progress> <span>${rollback.message}</span>
+        </progress> <span>${line(rollback.message)}</span>
       </p>`
     }
     ${work.map(
@@ -64,9 +65,9 @@ export function Banners({ session }) {
     ${failed !== null && html`<${Failure} session=${session} failed=${failed} />`}
     ${
       last !== undefined &&
-      html`<p class="banner r-bad" role="alert">
+      html`<p class="banner r-bad">
         <${Icon} name="failed" />
-        <span>${time(last.timestamp)}: ${visible(last.message)}</span>
+        <span><span role="alert">${line(last.message)}</span> <span class="hint"><${Since} at=${last.timestamp} now=${now} /></span></span>
         <${Button} onClick=${() => {
           errors.length = 0;
           store.changed();
@@ -97,7 +98,7 @@ function Limit({ session, active }) {
   return html`<p class="banner r-wait">
     <${Icon} name="waiting" />
     <span>
-      <strong>${visible(titleOfCodon(session.store.state, active.codonId))}</strong> waits for the end of a ${kind} limit, in ${clockSpan(Date.parse(until) - now)}. <span class="hint">${visible(message ?? "")}</span>
+      <strong>${visible(titleOfCodon(session.store.state, active.codonId))}</strong> waits for the end of a ${kind} limit, in ${clockSpan(Date.parse(until) - now)}. <span class="hint">${line(message ?? "")}</span>
     </span>
     <${Button} why=${command.why} onWhy=${session.say} onClick=${command.run}>Continue now<//>
   </p>`;
@@ -116,8 +117,7 @@ function Failure({ session, failed }) {
   return html`<section class="banner r-bad" aria-label="The step that failed">
     <${Icon} name="failed" />
     <p role="alert">
-      <strong>${visible(name)}</strong> failed: <span title=${message}>${unmasked(reasonOf(failed))}</span>
-      ${failed.attempt > 1 && html`<span class="hint"> attempt ${failed.attempt}</span>`}
+      <strong>${visible(name)}</strong> failed: <span title=${message}>${unmasked(reasonOf(failed))}</span> <span class="hint">${unmasked([failed.attempt > 1 && `attempt ${failed.attempt}`, moreOfReason(failed)].filter(Boolean).join(" · "))}</span>
     </p>
     <span class="ways">
       ${command("show", "Show")}
@@ -131,9 +131,11 @@ function Failure({ session, failed }) {
 function Permission({ session, asked }) {
   const { store } = session;
   const now = useNow(1_000);
-  const { toolName, codonId, reason, expiresAt, suggestion = null } = asked;
+  const { toolName, codonId, reason, expiresAt, onExpiry = "deny", suggestion = null } = asked;
   const call = useCall(session, asked);
   const others = store.permissions.size - 1;
+  const end = `${END[onExpiry]} in ${clockSpan(Date.parse(expiresAt) - now)}`;
+  const said = [reason && line(reason).replace(/\.$/, ""), end, others > 0 && `${others} more after it`].filter(Boolean);
   const act = (/** @type {string} */ id, /** @type {any} */ words, look = "") => {
     const { key, why = null, run } = commandOf(session, id);
     return html`<${Button} hotkey=${key} look=${look} why=${why} onWhy=${session.say} onClick=${run}>
@@ -142,13 +144,17 @@ function Permission({ session, asked }) {
   };
   return html`<section class="banner ask r-wait" aria-label=${`Permission for ${toolName}`}>
     <${Icon} name="waiting" />
-    <p role="alert">
-      <strong>${visible(titleOfCodon(store.state, codonId))}</strong> wants to ${call.verb} <code>${visible(inTree(call.object, store.server?.agentRootPath))}</code> ${call.delta && html`<${Delta} ...${call.delta} />`}
-      <span class="hint"> ${reason ? `${visible(reason).replace(/\.$/, "")} · ` : ""}${END[asked.onExpiry] ?? "answered automatically"} in ${clockSpan(Date.parse(expiresAt) - now)}${others > 0 ? ` · ${others} more after it` : ""}</span>
+    <p>
+      <span role="alert">
+        <strong>${visible(titleOfCodon(store.state, codonId))}</strong> wants to ${call.verb} <code>${visible(inTree(call.object, store.server?.agentRootPath))}</code> ${call.delta && html`<${Delta} ...${call.delta} />`}
+      </span>${" "}
+      <span class="hint">
+        ${said.join(" · ")}${suggestion !== null && html` · <${Button} look="link" onClick=${commandOf(session, "rule").run}>change the rule<//>`}
+      </span>
     </p>
     <span class="ways">
       ${act("deny", "Deny…", "danger")}
-      ${suggestion !== null && act("always", html`Always for <code>${visible(suggestion)}</code>`)}
+      ${suggestion !== null && act("always", html`Always for <code>${visible(suggestion)}</code>`, "always")}
       ${act("allow", "Allow once", "primary")}
     </span>
     ${
@@ -160,6 +166,8 @@ function Permission({ session, asked }) {
   </section>`;
 }
 
+/** What may have several lines, in one. @param {string} text */
+const line = (text) => visible(unbroken(text));
+
 /** @type {Record<string, string>} */
 const END = { deny: "denied", allow: "allowed" };
-

@@ -31,9 +31,11 @@ export function useCall(session, { toolName, toolInput }) {
       return { verb, object: edit.path, delta: countLines(lines), lines, detail: "" };
     }
     const object = callText(toolInput, root);
-    const isCommand = typeof toolInput?.command === "string";
-    if (isCommand)
-      return { verb: "run", object: brief(object), delta: null, lines: null, detail: `$ ${unmasked(toolInput.command)}` };
+    if (typeof toolInput?.command === "string") {
+      const [first, ...others] = toolInput.command.trim().split("\n");
+      const shown = others.length > 0 ? `${first} …` : first;
+      return { verb: "run", object: brief(shown), delta: null, lines: null, detail: `$ ${unmasked(toolInput.command)}` };
+    }
     return { verb: `call ${toolName} with`, object: brief(object), delta: null, lines: null, detail: clipped(laidOut(toolInput ?? {})) };
   }, [toolInput, before, root]);
 }

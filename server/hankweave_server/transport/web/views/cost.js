@@ -37,11 +37,11 @@ export function CostView({ session }) {
       <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
       <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
     </div>
-    <div class="table" tabindex="0" role="region" aria-label="By codon, newest run first">
+    <div class="table" tabindex="0" role="region" aria-label="By step, newest run first">
       <table>
         <thead>
           <tr>
-            <th scope="col">Codon</th>
+            <th scope="col">Step</th>
             <th scope="col">Run</th>
             <th scope="col">State</th>
             <th scope="col" class="number">Cost</th>
@@ -77,7 +77,7 @@ export function CostView({ session }) {
       </table>
       ${codons.length > shown && html`
         <button onClick=${() => setShown(shown + ROWS)}>
-          More of ${count(codons.length)} codons
+          More of ${count(codons.length)} steps
         </button>`}
     </div>
   </section>`;

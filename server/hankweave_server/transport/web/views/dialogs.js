@@ -7,6 +7,7 @@ import { standingOf, titleOfCodon } from "../standing.js";
 import { CostView } from "./cost.js";
 import { EventDialog } from "./event-dialog.js";
 import { HelpDialog } from "./keys.js";
+import { quoted } from "./new-run.js";
 import { Palette } from "./palette.js";
 import { RollbackDialog } from "./rollback.js";
 import { PromptDialog } from "./step/prompt.js";
@@ -45,6 +46,8 @@ export function Dialogs({ session, dialog }) {
       <//>`;
     case "deny":
       return html`<${DenyDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
+    case "always":
+      return html`<${AlwaysDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
     case "retry":
       return html`<${RetryDialog} session=${session} codonId=${dialog.codonId} onClose=${close} />`;
     case "branch":
@@ -158,6 +161,29 @@ function DenyDialog({ session, asked, onClose }) {
   <//>`;
 }
 
+/** Allows the call, and others like it from now on: the rule can be changed before it holds. */
+function AlwaysDialog({ session, asked, onClose }) {
+  const { requestId, toolName, suggestion = null } = asked;
+  const [rule, setRule] = useState(suggestion ?? "");
+  return html`<${Dialog} title=${`Always allow ${visible(toolName)}`} onClose=${onClose}>
+    <${Form}
+      session=${session}
+      type="permission.answer"
+      verb="Allow"
+      onClose=${onClose}
+      onDone=${() => session.look({ dialog: null, note: `Allowed, and always for ${visible(rule)}.` })}
+      data=${() => ({ requestId, decision: "allow", always: rule })}
+    >
+      <p>
+        This call is allowed, and so is each one that the rule fits, until this execution ends. <code>*</code> stands for anything up to the next folder, <code>**</code> for any folders.
+      </p>
+      <label>
+        Rule <input autofocus required maxlength="2000" placeholder="Write(out/**)" value=${rule} onInput=${(event) => setRule(event.target.value)} />
+      </label>
+    <//>
+  <//>`;
+}
+
 /** Again, on the files as they are, or as they were when the step began. */
 function RetryDialog({ session, codonId, onClose }) {
   const { store } = session;
@@ -249,9 +275,4 @@ function BranchDialog({ session, sha, onClose }) {
       </label>
     <//>
   <//>`;
-}
-
-/** @param {string} path */
-function quoted(path) {
-  return /^[\w/.+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
 }

@@ -1,9 +1,9 @@
 /** One event: what it says, what led to it, what it led to. */
 import { html } from "../dom.js";
-import { count, laidOut, moment, visible } from "../format.js";
-import { gist } from "../journal.js";
+import { count, laidOut, moment } from "../format.js";
 import { Dialog, Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
+import { sentenceOf } from "../sentences.js";
 
 const SHOWN = 50;
 
@@ -52,15 +52,16 @@ function Chain({ session, title, answer, none }) {
     ${data === null && !error && html`<p class="empty">Searching …</p>`}
     ${data?.events.length === 0 && html`<p class="empty">${none}</p>`}
     <ul>
-      ${data?.events.map(
-        (each) => html`<li key=${each.seq}>
+      ${data?.events.map((each) => {
+        const { what, words } = sentenceOf({ event: each, result: null });
+        return html`<li key=${each.seq}>
         <button onClick=${() => session.look({ dialog: { kind: "event", event: each } })}>
           <span class="seq">
             ${count(each.seq)}
-          </span> <span class="type">${each.type}</span> <span class="gist">${visible(gist(each)).slice(0, 90)}</span>
+          </span> <span class="type">${what}</span> <span class="gist">${words.slice(0, 90)}</span>
         </button>
-      </li>`,
-      )}
+      </li>`;
+      })}
     </ul>
     ${data?.cursor && html`<p class="hint">and more</p>`}
   </section>`;

@@ -1,66 +1,40 @@
 /** The index: all executions of the user, those first that need a person; a row leads to its page. */
 import { html, useEffect, useRef, useState } from "../dom.js";
-import { dollars, moment, plural, time } from "../format.js";
+import { ago, clockSpan, daysBetween, dollars, moment, plural, price, time, visible } from "../format.js";
+import { Button, Kbd, Progress } from "../parts/basics.js";
 import { useAnswer, useNow } from "../parts/hooks.js";
+import { Icon } from "../parts/icon.js";
+import { NewRun } from "./new-run.js";
 
-const NAME = "executions";
 const EVERY = 3_000; // Milliseconds between two looks at the files.
 const TYPED = 150;
-const MINUTE = 60_000;
-const DAY = 24 * 60 * MINUTE;
+const WEEK = 7; // Days after which a failure is one of the past, as the server has it.
 
 /** @typedef {import("hankweave").ListedExecution} Row */
-
-/** The address with the index shown, or without it; the token stays. @param {boolean} shown */
-function addressOf(shown) {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  if (shown) wanted.set("view", NAME);
-  else wanted.delete("view");
-  return `#${wanted}`;
-}
-
-const isShown = () => new URLSearchParams(location.hash.slice(1)).get("view") === NAME;
-
-/** Shows the index; Back leaves it. */
-export function showExecutions() {
-  location.hash = addressOf(true);
-}
-
-/** Whether the address asks for the index. */
-export function useIsIndex() {
-  const [shown, setShown] = useState(isShown());
-  useEffect(() => {
-    const look = () => setShown(isShown());
-    addEventListener("hashchange", look);
-    addEventListener("popstate", look);
-    return () => {
-      removeEventListener("hashchange", look);
-      removeEventListener("popstate", look);
-    };
-  }, []);
-  return shown;
-}
 
 /** @param {{session: import("../session.js").Session}} props */
 export function ExecutionsView({ session }) {
   const [search, setSearch] = useState("");
   const [note, setNote] = useState("");
+  const [isNew, setNew] = useState(false);
   const now = useNow(EVERY, true);
   const { phase } = session.store.connection;
   const isOpen = phase === "open";
   const rested = useRested(search);
   const tick = document.hidden ? 0 : Math.floor(now / EVERY);
+  const today = new Date(new Date(now).setHours(0, 0, 0, 0)).toISOString();
   const { data, error } = useAnswer(
-    () => (isOpen ? session.ask("executions.list", { search: rested }) : Promise.reject(new Error(""))),
+    () => (isOpen ? session.ask("executions.list", { search: rested, spentSince: today }) : Promise.reject(new Error(""))),
     [tick, rested, phase],
   );
   const last = useRef(/** @type {any} */ (null));
   if (data !== null) last.current = data;
   const page = last.current;
+  useKey("n", () => setNew(true));
 
   /** @param {Row} row */
   const open = async (row) => {
-    if (row.path === session.store.server?.executionPath) return void (location.hash = addressOf(false));
+    if (row.path === session.store.server?.executionPath) return session.look({ index: false });
     try {
       const { pageUrl, token } = await session.ask("executions.address", { executionPath: row.path });
       location.assign(token === null ? pageUrl : `${pageUrl}#${new URLSearchParams({ token })}`);
@@ -69,29 +43,40 @@ export function ExecutionsView({ session }) {
       setNote(hint ? `${message} ${hint}` : message);
     }
   };
+  const groups = page === null ? [] : grouped(page.executions, now);
 
   return html`<main class="executions" id="content" tabindex="-1">
     <header>
       <h1>Executions</h1>
       <p class="of" role="status">${summary(page, error, isOpen)}</p>
       <${Search} value=${search} onInput=${setSearch} />
-      <a class="back" href=${addressOf(false)}>This execution</a>
+      <span class="today" title="What was spent today, in all executions">
+        ${page?.spent != null && html`today <b>${price(page.spent)}</b>`}
+      </span>
+      <${Button} look="link" onClick=${() => session.look({ index: false })}>This execution<//>
+      <${Button} look="primary" hotkey="n" onClick=${() => setNew(true)}>New run<//>
     </header>
     ${note && html`<p class="said" role="alert">${note}</p>`}
     ${
       page !== null &&
       html`<div class="heads" aria-hidden="true">
         <span></span><span>Hank</span><span>Now</span><span>Progress</span><span>Cost</span>
-        <span>Last activity</span><span></span>
+        <span>Last activity</span><span>Where</span>
       </div>
-      <ul aria-label="Executions">
-        ${page.executions.map(
-          (/** @type {Row} */ row) =>
-            html`<${Line} key=${row.path} row=${row} now=${now} open=${open} />`,
-        )}
-      </ul>`
+      ${groups.map(
+        ({ title, rows }) => html`<section key=${title} aria-label=${title || "Now"}>
+          ${title && groups.length > 1 && html`<h2>${title}</h2>`}
+          <ul aria-label="Executions">
+            ${rows.map(
+              (/** @type {Row} */ row) =>
+                html`<${Line} key=${row.path} row=${row} now=${now} open=${open} own=${session.store.server?.executionPath} />`,
+            )}
+          </ul>
+        </section>`,
+      )}`
     }
     ${page?.cursor && html`<p class="more">${plural(page.total - page.executions.length, "more one", "more")}: search for them.</p>`}
+    ${isNew && html`<${NewRun} rows=${page?.executions ?? []} onClose=${() => setNew(false)} />`}
   </main>`;
 }
 
@@ -113,18 +98,45 @@ function summary(page, error, isOpen) {
   return `${page.total} here · ${whom} you`;
 }
 
-function Search({ value, onInput }) {
-  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+/**
+ * What goes on or needs a person, and then the others by their day, in the order that they came in.
+ * @param {Row[]} rows @param {number} now
+ */
+function grouped(rows, now) {
+  /** @type {{title: string, rows: Row[]}[]} */
+  const groups = [];
+  for (const row of rows) {
+    const days = daysBetween(Date.parse(row.lastActivity ?? row.lastUsed ?? "") || 0, now);
+    const { kind } = standing(row, now);
+    const isNow = ["asks", "runs", "waits"].includes(kind) || (kind === "bad" && days <= WEEK && !row.attempt);
+    const title = isNow ? "" : (["Today", "Yesterday"][days] ?? "Earlier");
+    const last = groups.at(-1);
+    if (last !== undefined && (last.title === title || isNow)) last.rows.push(row);
+    else groups.push({ title, rows: [row] });
+  }
+  return groups;
+}
+
+/** What a key does here, unless it is typed. @param {string} key @param {() => void} act */
+function useKey(key, act) {
+  const newest = useRef(act);
+  newest.current = act;
   useEffect(() => {
     const press = (/** @type {KeyboardEvent} */ event) => {
       const isTyping = /** @type {Element} */ (event.target).matches("input, textarea, select");
-      if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+      const isOpen = document.querySelector("dialog[open]") !== null;
+      if (event.key !== key || isTyping || isOpen || event.ctrlKey || event.metaKey || event.altKey) return;
       event.preventDefault();
-      field.current?.focus();
+      newest.current();
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, []);
+  }, [key]);
+}
+
+function Search({ value, onInput }) {
+  const field = useRef(/** @type {HTMLInputElement | null} */ (null));
+  useKey("/", () => field.current?.focus());
   return html`<label class="search">
     <span class="hidden">Search</span>
     <input
@@ -135,42 +147,56 @@ function Search({ value, onInput }) {
       value=${value}
       onInput=${(event) => onInput(event.target.value)}
     />
-    <kbd aria-hidden="true">/</kbd>
+    <${Kbd}>/<//>
   </label>`;
 }
 
-/** @param {{row: Row, now: number, open: (row: Row) => void}} props */
-function Line({ row, now, open }) {
+/** @param {{row: Row, now: number, open: (row: Row) => void, own: string | undefined}} props */
+function Line({ row, now, open, own }) {
   const { kind, word, text } = standing(row, now);
   const name = row.hankName ?? lastPart(row.path);
   const planned = row.codonsPlanned ?? 0;
   const done = Math.min(row.codonsDone ?? 0, planned);
-  return html`<li class=${`kind-${kind}${row.attemptOf ? " attempt" : ""}`}>
+  return html`<li class=${`kind-${kind} r-${ROLES[kind]}${row.attemptOf ? " attempt" : ""}`}>
     <button onClick=${() => open(row)}>
-      <span class="sign" aria-hidden="true" title=${word}>${SIGNS[kind]}</span>
+      <span class="sign" title=${word}><${Icon} name=${ICONS[kind]} /></span>
       <span class="hank">
-        <b>${name}</b><span class="hidden">, ${word}</span>
-        <small>${row.attempt ? `attempt ${row.attempt} · ` : ""}${row.path}</small>
+        <b>${visible(name)}</b><span class="hidden">, ${word}</span>
+        ${row.attempt && html`<small>attempt ${visible(row.attempt)}</small>`}
       </span>
-      <span class="now">${text}</span>
+      <span class="now">${visible(text)}</span>
       <span class="progress">
         <small>${planned === 0 ? "no plan yet" : `${done} of ${planned}`}</small>
-        <meter min="0" max=${planned || 1} value=${done} aria-label="Progress"></meter>
+        <${Progress} done=${done} total=${planned} role=${ROLES[kind]} label="Progress" />
       </span>
       <span class="cost">${cost(row)}</span>
-      <span class="last">${ago(row.lastActivity ?? row.lastUsed, now)}</span>
-      <span class="server">${row.serverPid ? "" : "no server"}</span>
+      <${Last} row=${row} now=${now} />
+      <span class="where" title=${row.path}>
+        ${visible(lastPart(row.path))}
+        <small>${row.path === own ? "this one" : row.serverPid ? "" : "no server"}</small>
+      </span>
     </button>
   </li>`;
 }
 
-const SIGNS = { asks: "?", bad: "✕", runs: "●", waits: "◌", good: "✓", calm: "○" };
+/** When something happened there last, or how long a question still waits. */
+function Last({ row, now }) {
+  const at = row.lastActivity ?? row.lastUsed;
+  const left = row.answerUntil ? Date.parse(row.answerUntil) - now : 0;
+  const text = left > 0 ? `${clockSpan(left)} left` : ago(at, now);
+  return html`<time class="last" datetime=${at} title=${at && moment(at)}>${text}</time>`;
+}
+
+/** @type {Record<string, string>} */
+const ICONS = { asks: "waiting", bad: "failed", runs: "running", waits: "time", good: "done", calm: "pause" };
+/** @type {Record<string, string>} */
+const ROLES = { asks: "wait", bad: "bad", runs: "accent", waits: "plain", good: "good", calm: "plain" };
 
 /**
  * What goes on there: a colour and a sign, a word for it, and a sentence.
  * @param {Row} row
  * @param {number} now
- * @returns {{kind: keyof typeof SIGNS, word: string, text: string}}
+ * @returns {{kind: "asks" | "bad" | "runs" | "waits" | "good" | "calm", word: string, text: string}}
  */
 export function standing(row, now) {
   const step = row.lastCodon ?? "";
@@ -191,16 +217,8 @@ export function standing(row, now) {
 /** @param {Row} row */
 function cost({ cost: spent, maxDollars }) {
   if (spent === null || spent === undefined) return "—";
-  return maxDollars ? `${dollars(spent)} of ${dollars(maxDollars)}` : dollars(spent);
-}
-
-/** @param {string | null | undefined} timestamp @param {number} now */
-export function ago(timestamp, now) {
-  if (!timestamp) return "—";
-  const ms = now - Date.parse(timestamp);
-  if (ms < MINUTE) return "now";
-  if (ms < 60 * MINUTE) return `${Math.floor(ms / MINUTE)} min ago`;
-  return ms < DAY ? time(timestamp).slice(0, 5) : moment(timestamp).replace(/:\d\d$/, "");
+  const whole = html`<span title=${dollars(spent)}>${price(spent)}</span>`;
+  return maxDollars ? html`${whole} of ${price(maxDollars)}` : whole;
 }
 
 /** @param {string} path */

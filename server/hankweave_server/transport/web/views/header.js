@@ -1,13 +1,12 @@
 /** The status bar: what, how far, in what state, how long, how much; and what can be done next. */
 import { html } from "../dom.js";
 import { commandOf } from "../commands.js";
-import { price, roughly, visible } from "../format.js";
-import { Button, Pill, Progress } from "../parts/basics.js";
+import { dollars, duration, price, roughly, time, visible } from "../format.js";
+import { Button, Pill, Progress, Tip } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { folderOf, nameOfExecution, standingOf, workedFor } from "../standing.js";
 import { rolledBackCost } from "../state.js";
-import { showExecutions } from "./executions.js";
 
 /** @param {{session: import("../session.js").Session, isOpen: boolean}} props
  *   `isOpen`: whether a step is, which on a phone hides the others.
@@ -16,7 +15,7 @@ export function Header({ session, isOpen }) {
   const { store } = session;
   const standing = standingOf(store);
   const { condition } = standing;
-  return html`<header class="top">
+  return html`<header class=${isOpen ? "top open" : "top"}>
     ${isOpen && html`
       <button
         class="quiet to-steps"
@@ -25,9 +24,12 @@ export function Header({ session, isOpen }) {
       >
         <${Icon} name="back" />
       </button>`}
-    ${store.connection.mode === "readandwrite" && html`<button class="quiet to-executions" onClick=${showExecutions}>Executions</button>`}
+    ${store.connection.mode === "readandwrite" && html`
+      <button class="quiet to-executions" onClick=${() => session.look({ index: true })}>
+        <${Icon} name="back" /><span>Executions</span>
+      </button><span class="slash">/</span>`}
     <${Name} store=${store} />
-    <span class="state" role="status" aria-label="Current activity">
+    <span class="state" role="status" aria-label="Current activity" title=${condition.detail}>
       <${Pill} role=${condition.role} icon=${condition.icon}>${condition.words}<//>
     </span>
     <${Advance} session=${session} standing=${standing} />
@@ -41,9 +43,9 @@ function Name({ store }) {
   const name = nameOfExecution(store);
   const { runs } = store.state;
   return html`<div class="name" title=${store.server?.executionPath}>
-    ${name !== folder && folder && html`
-      <span class="folder">${visible(folder)}</span><span class="slash"> / </span>`}
     <h1>${visible(name)}</h1>
+    ${name !== folder && folder && html`
+      <span class="folder"> / ${visible(folder)}</span>`}
     ${runs.length > 1 && html`<span class="run"> / run ${runs.length}</span>`}
   </div>`;
 }
@@ -53,11 +55,17 @@ function Advance({ session, standing }) {
   const { store } = session;
   const { active, number, done, total, condition } = standing;
   const now = useNow(1_000, active !== null);
-  const left = store.figures.forecast?.remainingMs ?? null;
+  const { forecast } = store.figures;
+  const left = isOpenEnded(standing) ? (forecast?.remainingMs ?? null) : null;
   if (total === 0) return html`<p class="advance"></p>`;
 
   const at = active === null && standing.failed === null ? done : number;
-  const rest = active !== null && left !== null ? `, about ${roughly(left)} left` : "";
+  const worked = workedFor(standing, now);
+  const tip = [
+    `Worked for ${duration(worked)}, without waits.`,
+    left !== null && `About ${roughly(left)} left, until about ${time(new Date(now + left).toISOString()).slice(0, 5)}.`,
+    basisOf(forecast, standing),
+  ];
   return html`<p class="advance">
     <span><b>${at}</b> of ${total}</span>
     <${Progress}
@@ -66,27 +74,56 @@ function Advance({ session, standing }) {
       role=${condition.role === "plain" ? "accent" : condition.role}
       label="Steps that are done"
     />
-    <span class="worked" title=${store.figures.forecast?.basis}>
-      ${roughly(workedFor(standing, now))}${rest}
-    </span>
+    <${Tip} text=${sentences(tip)}>
+      ${(/** @type {string} */ id) => html`<span class="worked" tabindex="0" aria-describedby=${id}>
+        ${roughly(worked)}${left !== null && `, about ${roughly(left)} left`}
+      </span>`}
+    <//>
   </p>`;
 }
 
+/** What was paid, rolled back work included: the number of `hankweave status` and of the report. */
 function Spent({ session, standing }) {
   const { figures, state } = session.store;
   const { budgetUsd, forecast } = figures;
+  const { cost } = standing;
   const left = rolledBackCost(state);
-  const end = standing.active !== null ? (forecast?.costAtEnd ?? null) : null;
-  return html`<button
-    class="quiet spent"
-    title="Cost by step and over time"
-    onClick=${commandOf(session, "cost").run}
-  >
-    <b>${price(standing.cost)}</b>${budgetUsd !== null && html` <span>of ${price(budgetUsd)}</span>`}
-    ${left > 0 && html`<span class="more"> · ${price(left)} rolled back</span>`}
-    ${end !== null && html`<span class="more"> · about ${price(end)} at the end</span>`}
-  </button>`;
+  const end = isOpenEnded(standing) ? (forecast?.costAtEnd ?? null) : null;
+  const tip = [
+    `${dollars(cost)} paid${budgetUsd === null ? "" : ` of a budget of ${dollars(budgetUsd)}`}.`,
+    left > 0 && `${dollars(left)} of it for work that was rolled back.`,
+    end !== null && `About ${dollars(end)} at the end.`,
+    basisOf(forecast, standing),
+  ];
+  return html`<div class="money">
+    ${budgetUsd !== null && html`<${Progress} done=${cost} total=${budgetUsd} role=${roleOf(cost, budgetUsd)} label="Budget that is spent" />`}
+    <${Tip} text=${sentences(tip)}>
+      ${(/** @type {string} */ id) => html`<button class="quiet spent" aria-describedby=${id} onClick=${commandOf(session, "cost").run}>
+        <b>${price(cost)}</b>${budgetUsd !== null && html` <span>of ${price(budgetUsd)}</span>`}
+        ${left > 0 && html`<span class="more"> · ${price(left)} rolled back</span>`}
+        ${end !== null && html`<span class="more"> · about ${price(end)} at the end</span>`}
+      </button>`}
+    <//>
+  </div>`;
 }
+
+const NEARLY = 0.8; // Of the budget.
+
+/** @param {number} cost @param {number} budget */
+function roleOf(cost, budget) {
+  if (cost >= budget) return "bad";
+  return cost >= NEARLY * budget ? "wait" : "accent";
+}
+
+/** Whether steps are still to come: one runs, or has failed and can be retried. */
+const isOpenEnded = (/** @type {any} */ { active, failed }) => active !== null || failed !== null;
+
+/** Where the estimate comes from. */
+const basisOf = (/** @type {any} */ forecast, /** @type {any} */ standing) =>
+  isOpenEnded(standing) && forecast?.basis && `Estimated ${forecast.basis}.`;
+
+/** @param {any[]} parts */
+const sentences = (parts) => parts.filter(Boolean).join(" ");
 
 /** The one or two actions of the moment; the palette has all. */
 function Controls({ session, standing }) {
@@ -106,7 +143,7 @@ function Controls({ session, standing }) {
       aria-keyshortcuts="Control+K Meta+K"
       onClick=${() => session.look({ dialog: { kind: "palette" } })}
     >
-      ⌘K<span class="hidden">, all commands</span>
+      <span class="wide">⌘K</span><span class="hidden">, all commands</span>
     </button>
   </div>`;
 }

@@ -129,7 +129,7 @@ function StepRow({ line, top, store, standing, now, isChosen, isReachable, onCho
   const { key, name, status, entries, isRound, isFolded } = line;
   const codons = entries.map((each) => standing.ran.get(each.codonId)).filter(Boolean);
   const { time, cost } = figuresOf(entries, codons, store.figures.forecast, now);
-  const note = noteOf(codons, store, standing.asked, now);
+  const note = noteOf(codons, store, now);
   return html`<li style=${{ transform: `translateY(${top}px)` }}>
     <button
       type="button"
@@ -171,11 +171,10 @@ function figuresOf(entries, codons, forecast, now) {
 }
 
 /** What is out of the ordinary about it. */
-function noteOf(codons, store, asked, now) {
+function noteOf(codons, store, now) {
   const newest = codons.at(-1);
   if (newest === undefined) return "";
 
-  if (asked?.codonId === newest.codonId) return "waits for you";
   const retry = store.retries.get(newest.codonId);
   if (newest.wait) return `${newest.wait.kind} limit, ${clockSpan(Date.parse(newest.wait.until) - now)}`;
   if (retry && retry.at > now) return `again in ${clockSpan(retry.at - now)}`;

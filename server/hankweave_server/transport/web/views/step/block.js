@@ -1,7 +1,8 @@
 /** One block of a transcript: words, a call as what it does, folded reads, output, a note. */
-import { foldedTime, foldedWords, isThought, stateOf } from "../../blocks.js";
+import { foldedTime, foldedWords, isThought, ruled, stateOf } from "../../blocks.js";
 import { html, useEffect, useState } from "../../dom.js";
-import { callText, laidOut, time, unmasked, visible } from "../../format.js";
+import { callText, laidOut, moment, time, unmasked, visible } from "../../format.js";
+import { At } from "../../parts/basics.js";
 import { Icon } from "../../parts/icon.js";
 import { BackToHere, ChangeLines, ChangeTitle, changeOf, useChange } from "./edit.js";
 import { Lines, Output, Printed } from "./output.js";
@@ -38,7 +39,7 @@ function Note({ block }) {
   return html`<p class=${`note-line r-${role || "plain"}`}>
     ${NOTES[role] && html`<${Icon} name=${NOTES[role]} />`}
     <span>${unmasked(text)}</span>
-    <time datetime=${timestamp}>${time(timestamp)}</time>
+    <${At} at=${timestamp} />
   </p>`;
 }
 
@@ -49,7 +50,7 @@ function Sentinel({ block }) {
   return html`<div class="tool">
     <header>
       <span class="tool-name">Sentinel</span> <code>${visible(name ?? "")}</code>
-      <span class="aside"><time datetime=${block.timestamp}>${time(block.timestamp)}</time></span>
+      <span class="aside"><${At} at=${block.timestamp} /></span>
     </header>
     <div class="inside"><${Words} text=${text} /></div>
   </div>`;
@@ -61,7 +62,7 @@ function Program({ block }) {
   return html`<div class="tool">
     <header>
       <span class="tool-name">${name}</span>
-      <span class="aside"><time datetime=${block.timestamp}>${time(block.timestamp)}</time></span>
+      <span class="aside"><${At} at=${block.timestamp} /></span>
     </header>
     <div class="inside"><${Lines} lines=${block.lines ?? []} label=${name} /></div>
   </div>`;
@@ -151,21 +152,17 @@ function Aside({ call, state }) {
   const isOutside = event.data.external;
   return html`<span class="aside">
     ${isOutside && html`<span title="It may have effects outside the work tree, which no rollback undoes.">outside</span>`}
-    ${WORDS[state] ?? html`<time datetime=${event.timestamp} title=${time(event.timestamp)}>${ms < QUICK ? time(event.timestamp) : seconds(ms)}</time>`}
+    ${WORDS[state] ?? html`<time datetime=${event.timestamp} title=${moment(event.timestamp)}>${ms < QUICK ? time(event.timestamp) : seconds(ms)}</time>`}
   </span>`;
 }
 
 /** Who allowed it, or why not. */
-function Permission({ call }) {
-  const { permission, answer } = call;
-  if (permission === null || answer?.data.by === "policy") return null;
+function Permission({ call: { permission, answer } }) {
+  if (permission === null) return null;
   if (answer === null) return permission.data.reason && html`<p class="hint inside">${unmasked(permission.data.reason)}</p>`;
 
-  const { decision, by, message } = answer.data;
-  const who = { client: "by a person", timeout: "because nobody answered", ended: "as the agent ended" }[by] ?? "";
-  return html`<p class="hint inside">
-    ${decision === "allow" ? "Allowed" : "Denied"} ${who}${message ? `: ${unmasked(message)}` : "."}
-  </p>`;
+  const text = unmasked(ruled(answer.data));
+  return html`<p class="hint inside">${text.charAt(0).toUpperCase() + text.slice(1)}</p>`;
 }
 
 function Edit({ session, call, runs }) {

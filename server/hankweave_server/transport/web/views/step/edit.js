@@ -1,7 +1,7 @@
 /** A call that writes files, as the difference that it makes, and the way back to it. */
 import { html } from "../../dom.js";
-import { inTree, time, visible } from "../../format.js";
-import { Delta } from "../../parts/basics.js";
+import { inTree, visible } from "../../format.js";
+import { At, Delta } from "../../parts/basics.js";
 import { useAnswer } from "../../parts/hooks.js";
 import { Lines, countLines, editOf, linesBetween } from "../../parts/lines.js";
 
@@ -123,7 +123,7 @@ export function BackToHere({ session, call }) {
     else session.look({ dialog: { kind: "rollback", target: { sha: found.sha } } });
   };
   return html`<span class="aside">
-    <time datetime=${event.timestamp}>${time(event.timestamp)}</time>
+    <${At} at=${event.timestamp} />
     ${result !== null && !result.data.isError && html`<button type="button" class="link" onClick=${back}>back to here</button>`}
   </span>`;
 }

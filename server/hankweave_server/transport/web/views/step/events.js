@@ -1,10 +1,11 @@
 /** The events of a step, or of the whole run: newest first, in plain words, a call with its result. */
 import { html, useEffect, useMemo, useRef, useState } from "../../dom.js";
-import { count, time } from "../../format.js";
+import { count } from "../../format.js";
 import { Found, questionOf } from "../../journal.js";
 import { Icon } from "../../parts/icon.js";
 import { Trouble } from "../../parts/dialog.js";
-import { useAnswer } from "../../parts/hooks.js";
+import { Since } from "../../parts/basics.js";
+import { useAnswer, useNow } from "../../parts/hooks.js";
 import { VirtualList } from "../../parts/virtual-list.js";
 import { paired, sentenceOf } from "../../sentences.js";
 import { rangeOf } from "../../transcript.js";
@@ -14,17 +15,18 @@ const REST = 250;
 const LIVE_KEPT = 2_000;
 const COUNTED = 200_000; // Events of a journal whose types are counted.
 
+const COUNTS = ["filetree.updated", "state.snapshot"];
 const TICKS = ["CostsIncremented", "CostsUpdated", "SentinelStatesUpdated", "ExtensionCountUpdated"];
 
 // What a program counts, and what is told in other words beside it.
 const BOOKKEEPING = {
   or: [
-    { field: "type", op: "eq", value: "filetree.updated" },
+    { field: "type", op: "in", value: COUNTS },
     { field: "data.transition.type", op: "in", value: TICKS },
   ],
 };
 const isBookkeeping = (/** @type {any} */ { type, data }) =>
-  type === "filetree.updated" || TICKS.includes(data.transition?.type);
+  COUNTS.includes(type) || TICKS.includes(data.transition?.type);
 
 /**
  * @param {{session: import("../../session.js").Session, codonId: string | null,
@@ -85,6 +87,7 @@ export function StepEvents({ session, codonId, attempt }) {
   const see = (/** @type {number} */ _first, /** @type {number} */ last) =>
     void source?.want(0, last + Math.max(0, source.count - rows.length));
   useEffect(() => see(0, 60), [source]);
+  const now = useNow(10_000);
   const root = store.server?.agentRootPath;
   const open = (/** @type {number} */ row) =>
     session.look({ dialog: { kind: "event", event: rows[row].result ?? rows[row].event } });
@@ -120,14 +123,14 @@ export function StepEvents({ session, codonId, attempt }) {
       onOpen=${open}
       onRange=${see}
       empty=${source === null || source.hasMore ? "Reading …" : "No event matches."}
-      row=${(/** @type {number} */ row) => drawn(rows[row], root)}
+      row=${(/** @type {number} */ row) => drawn(rows[row], root, now)}
     />
   </div>`;
 }
 
-function drawn(row, root) {
+function drawn(row, root, now) {
   const { what, words, role } = sentenceOf(row, root);
-  return html`<time datetime=${row.event.timestamp}>${time(row.event.timestamp)}</time>
+  return html`<${Since} at=${row.event.timestamp} now=${now} />
     <span class=${`what ${role && `r-${role}`}`}>${what}</span>
     <span class="gist">${words}</span>`;
 }

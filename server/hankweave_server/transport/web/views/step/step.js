@@ -1,7 +1,7 @@
 /** The selected step: what it is, and all that it said, changed and led to. */
 import { html, useEffect, useMemo, useRef, useState } from "../../dom.js";
-import { count, dollars, plural, time, visible } from "../../format.js";
-import { Empty } from "../../parts/basics.js";
+import { count, dollars, plural, visible } from "../../format.js";
+import { At, Empty } from "../../parts/basics.js";
 import { useAnswer } from "../../parts/hooks.js";
 import { Tabs } from "../../parts/tabs.js";
 import { costOf, isActive as isActiveCodon, thread } from "../../state.js";
@@ -110,7 +110,7 @@ function Head({ session, entry, codonId, attempt, tries, choose }) {
   const facts = [
     who,
     codon && (tries.length > 1 ? html`<${Tries} tries=${tries} codon=${codon} choose=${choose} />` : `attempt ${codon.attempt ?? 1}`),
-    codon && `started ${time(codon.startTime)}`,
+    codon && html`started <${At} at=${codon.startTime} />`,
     calls !== null && plural(calls, "call"),
     codon && dollars(costOf(codon)),
     plan && html`<button type="button" class="link" onClick=${() => session.look({ dialog: { kind: "prompt", codonId } })}>prompt</button>`,
