@@ -22,7 +22,7 @@ const plan = since();
 await page.keyboard.press("4");
 await page.getByText(/of [\d,]+ checkpoints$/).waitFor({ timeout: 120_000 });
 const everything = since();
-const checkpoints = number(await page.locator(".time .counted").innerText(), /of ([\d,]+)/);
+const checkpoints = number(await page.locator(".tab-checkpoints .counted").innerText(), /of ([\d,]+)/);
 
 let nodes = 0;
 async function framesOf(selector) {
@@ -32,8 +32,8 @@ async function framesOf(selector) {
   return found;
 }
 
-await page.getByRole("button", { name: "Every step" }).click();
-const treeFrames = await framesOf(".time .list");
+await page.getByRole("button", { name: "All", exact: true }).click();
+const treeFrames = await framesOf(".tab-checkpoints .list");
 await page.keyboard.press("5");
 const events = number(await page.locator("#search").getAttribute("placeholder"), /([\d,]+)/);
 const eventFrames = await framesOf(".step-events .list");

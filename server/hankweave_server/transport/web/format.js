@@ -64,6 +64,10 @@ export function moment(timestamp) {
   return Number.isNaN(at.getTime()) ? timestamp : `${day.format(at)}, ${clock.format(at)}`;
 }
 
+/** Without the date, if that is today. @param {string} timestamp */
+export const recently = (timestamp) =>
+  new Date(timestamp).toDateString() === new Date().toDateString() ? time(timestamp) : moment(timestamp);
+
 /** @param {number} ms */
 export function duration(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
