@@ -26,6 +26,7 @@ async function standingAt(context, files) {
   await page.keyboard.press("c");
   await page.getByRole("button", { name: "Take it" }).click();
   await shown(page, /was taken/);
+  await page.keyboard.press("3");
   return { daemon, page, faults };
 }
 
@@ -178,13 +179,12 @@ test(
     await ended(page);
     await button(page, /a\\u202eyp\.txt/).waitFor();
     await button(page, /no\\u200bthing\.md/).waitFor();
-    await page.getByRole("tab", { name: "Checkpoints" }).click();
-    await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
-    await page.keyboard.press("Home");
+    await page.keyboard.press("[");
+    await page.keyboard.press("3");
     await page.getByRole("option", { name: "plain.py" }).click();
     await page.locator(".content pre", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
-    await page.getByRole("tab", { name: /Changed here \([1-9]/ }).click();
-    await page.locator(".changes summary").first().click();
+    await page.keyboard.press("2");
+    await button(page, "Since the step began").click();
     await page.locator(".diff", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
     const hidden = await page.evaluate(() =>
       /[\u202a-\u202e\u2066-\u2069\u200b]/.test(document.body.textContent),

@@ -36,30 +36,35 @@ test("what was rolled back is not shown as if it were there, nor is its cost sil
   const newest = await page.getByRole("slider", { name: "Time" }).getAttribute("aria-valuenow");
   await page.keyboard.press("[");
   await page.waitForFunction(
-    (before) => document.querySelector(".overview")?.getAttribute("aria-valuenow") !== before,
+    (before) => document.querySelector("[role=slider]")?.getAttribute("aria-valuenow") !== before,
     newest,
   );
 
   // A click on a live file shows that file, as the first checkpoint after the change has it.
-  await page.getByRole("tab", { name: "Transcript" }).click();
+  await page.keyboard.press("Escape");
+  await page.locator(".step", { hasText: "Codon second" }).click();
   await page.locator("aside button", { hasText: "gone-3.txt" }).click();
-  await page.locator(".moment").getByText("gone", { exact: true }).waitFor();
-  assert.match(await page.locator(".moment .tree").innerText(), /gone-3\.txt/);
+  await button(page, "Show it in its checkpoint").click();
+  await page.locator("#content").getByText("gone", { exact: true }).waitFor();
+  assert.match(await page.locator("#content .tree").innerText(), /gone-3\.txt/);
 
   // At "codon completed" the codon is completed.
-  await page.getByRole("tab", { name: "Transcript" }).click();
   await page.getByRole("tab", { name: "Checkpoints" }).click();
-  await page.getByRole("option", { name: /^first codon completed/ }).click();
-  await page.getByRole("tab", { name: "State" }).click();
+  await button(page, "All").click();
+  await page.getByRole("option", { name: /First · codon completed/ }).click();
+  await button(page, "state…").click();
   const first = page.locator(".then li.codon", { hasText: "first" });
   await first.getByText("completed", { exact: true }).waitFor();
   assert.equal(await page.locator(".then li[aria-current=step]").count(), 0);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("l");
 
   // The rollback takes the files from the list, and says what they cost.
   writeFileSync(join(daemon.folder, "gate"), "");
   await ended(page);
-  await page.getByRole("tab", { name: "Transcript" }).click();
-  assert.equal(await live(page).count(), 6);
+  await page.locator(".step", { hasText: "Codon second" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("aside .path").length === 5);
+  await page.keyboard.press("l");
   const back = ["rollback", "--codon", "first", "--type", "completed", "--yes", "-e", daemon.execution];
   execFileSync(COMMAND, back, { stdio: "ignore" });
   await page.waitForFunction(() => document.querySelectorAll("aside .path").length === 1);

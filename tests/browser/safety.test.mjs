@@ -55,26 +55,21 @@ test(
     await page.locator(".s-failed").waitFor();
     await shown(page, "\\u202egnp.exe");
 
-    await page.keyboard.press("4");
-    await page.getByRole("button", { name: "Every step" }).click();
-    const list = page.getByRole("listbox", { name: /Checkpoints/ });
-    await list.focus();
-    await page.keyboard.press("Home");
+    await page.keyboard.press("[");
+    await page.keyboard.press("3");
     await page.getByRole("option", { name: /onerror=globalThis\.struck=9/ }).click();
     await page.locator(".content pre", { hasText: "<iframe srcdoc=" }).waitFor();
-    await page.keyboard.press("End");
-    await page.getByRole("tab", { name: /Changed here/ }).click();
-    await page.getByRole("button", { name: "Codons" }).click();
-    await list.focus();
-    await page.keyboard.press("Home");
-    await page.getByRole("tab", { name: /Changed here \([1-9]/ }).waitFor();
-    for (const summary of await page.locator(".changes summary").all()) await summary.click();
+    await page.keyboard.press("2");
+    await page.getByRole("button", { name: "Since the step began" }).click();
+    await page.locator(".changes summary").first().waitFor();
+    for (const summary of await page.locator(".changes details:not([open]) > summary").all()) await summary.click();
     await page
       .locator(".diff", { hasText: "<script>globalThis.struck = 1; alert(1)</script>" })
       .first()
       .waitFor();
-    await list.focus();
-    await page.keyboard.press("ArrowDown");
+    await page.getByRole("slider", { name: "Time" }).focus();
+    await page.keyboard.press("Home");
+    await page.keyboard.press("Enter");
     await page.keyboard.press("g");
     await page
       .getByRole("dialog")
@@ -130,11 +125,9 @@ test(
         writable: false,
       });
     });
-    await page.keyboard.press("4");
-    await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
-    await page.keyboard.press("Home");
-    await page.getByRole("tab", { name: /Changed here/ }).click();
-    await page.locator(".changes summary").first().click();
+    await page.keyboard.press("[");
+    await page.keyboard.press("2");
+    await page.getByRole("button", { name: "Since the step began" }).click();
     const cell = page.locator(".diff td");
     await cell.waitFor();
     assert.equal(
@@ -178,9 +171,11 @@ for (const scheme of ["light", "dark"]) {
           await page.keyboard.press(key);
           await page.getByRole("tab", { name: view, selected: true }).first().waitFor();
           if (view === "Checkpoints") {
-            await page.getByRole("button", { name: "Go to now" }).click();
-            await page.getByRole("tab", { name: /Changed here \([1-9]/ }).click();
-            await page.locator(".changes summary").first().click();
+            await page.getByRole("button", { name: "All", exact: true }).click();
+            await looked("all checkpoints");
+            await page.keyboard.press("[");
+            await page.keyboard.press("2");
+            await page.getByRole("button", { name: "Since the step began" }).click();
             await page.locator(".diff td").first().waitFor();
           }
           await looked(view);

@@ -108,20 +108,22 @@ test(
     writeFileSync(gate, "");
     await ended(page);
 
-    // Look back: the picture of time, by the keyboard alone.
+    // Look back, from the list of all checkpoints.
     await page.keyboard.press("4");
-    const list = page.getByRole("listbox", { name: /Checkpoints/ });
-    await list.focus();
-    await page.keyboard.press("End");
-    await page.keyboard.press("ArrowUp");
-    await page.getByRole("heading", { name: "research" }).waitFor();
+    await button(page, "All").click();
+    const research = page.getByRole("option", { name: /Research · codon completed/ });
+    const past = page.getByRole("region", { name: "The past" });
+    await research.click();
+    await past.getByText("Research").waitFor();
+    await isAccessible(page, "all checkpoints");
+    await page.keyboard.press("3");
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
     await page.getByRole("option", { name: /observations\.md/ }).click();
     await shown(page, "Nothing yet.");
-    await isAccessible(page, "the picture of time");
+    await isAccessible(page, "the files of a moment");
 
-    await page.getByRole("tab", { name: /Compared with now/ }).click();
-    await page.locator("summary", { hasText: "observations.md" }).click();
+    await page.keyboard.press("v");
+    await page.getByRole("heading", { name: "Comparison" }).waitFor();
     await page
       .getByRole("region", { name: /Difference of notes\/observations/ })
       .getByText("Three tremors")
@@ -129,23 +131,23 @@ test(
       .waitFor();
     await picture(page, "diff");
     await isAccessible(page, "a difference");
-    await page.getByRole("tab", { name: "State" }).click();
-    await page.getByRole("tabpanel").getByText("completed", { exact: true }).first().waitFor();
-    await page.getByRole("tab", { name: "Events" }).last().click();
-    await page
-      .getByRole("option", { name: /codon\.started/ })
-      .first()
-      .waitFor();
+    await page.keyboard.press("Escape");
+    await button(page, "state…").click();
+    await page.getByRole("dialog").getByText("completed", { exact: true }).first().waitFor();
+    await isAccessible(page, "the state of a moment");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("5");
+    await page.getByRole("listbox", { name: "Events" }).getByRole("option").first().waitFor();
     await isAccessible(page, "the events of a moment");
 
-    // Scrub, zoomed in to single tool calls.
-    await button(page, "Every step").click();
+    // On the axis, by the keyboard alone.
     const strip = page.getByRole("slider", { name: "Time" });
     await strip.focus();
     await page.keyboard.press("ArrowLeft");
     assert.match(await strip.getAttribute("aria-valuetext"), /after a (tool call|message)/);
     await page.keyboard.press("ArrowRight");
-    await page.getByRole("heading", { name: "research" }).waitFor();
+    await page.keyboard.press("Enter");
+    await past.getByText("Research").waitFor();
 
     // A person edits; then a preview that shows it, and two files go back.
     writeFileSync(join(daemon.workTree, "notes/sources.md"), "- my own table\n");
@@ -175,11 +177,9 @@ test(
     assert.equal(read("notes/sources.md"), "- my own table\n");
 
     // Whole, with a new run: the tree has two lines then.
-    await button(page, "Codons").click();
-    await list.focus();
-    await page.keyboard.press("End");
-    await page.keyboard.press("ArrowUp");
-    await button(page, "Roll back to here …").click();
+    await page.keyboard.press("4");
+    await research.click();
+    await button(page, "Back to here…").click();
     await dialog.getByLabel("Continue the plan afterwards").check();
     await dialog.getByRole("button", { name: "Roll everything back" }).click();
     await shown(page, /Rolled back: \d files changed/);
@@ -187,9 +187,7 @@ test(
     await picture(page, "tree");
 
     // Pin and name, branch.
-    await list.focus();
-    await page.keyboard.press("End");
-    await page.keyboard.press("ArrowUp");
+    await research.click();
     await page.keyboard.press("p");
     await dialog.getByLabel("Name").fill("before the doubts");
     await dialog.getByRole("button", { name: "Save" }).click();
@@ -212,7 +210,11 @@ test(
     });
     await phone.page.locator(".step").first().waitFor();
     await phone.page.keyboard.press("4");
+    await phone.page.getByRole("button", { name: "All", exact: true }).click();
+    await phone.page.getByRole("listbox", { name: /checkpoints/ }).focus();
+    await phone.page.keyboard.press("End");
     await phone.page.getByRole("option", { name: /^before the doubts/ }).click();
+    await phone.page.keyboard.press("3");
     await shown(phone.page, "observations.md");
     await phone.page.evaluate(() => scrollTo(0, 0));
     await picture(phone.page, "phone");
@@ -237,9 +239,11 @@ test(
     await page.getByRole("option", { name: /^while you were away/ }).waitFor();
     const newest = (each) =>
       each.getByRole("option", { name: /Checkpoint.*while you were away/ }).waitFor();
+    await page.locator(".step", { hasText: "Report" }).click();
     await page.keyboard.press("5");
-    await other.page.keyboard.press("5");
     await button(page, "of the whole run").click();
+    await other.page.keyboard.press("l");
+    await other.page.keyboard.press("5");
     await newest(page);
     await newest(other.page);
 
@@ -309,8 +313,8 @@ test(
     writeFileSync(gate, "");
     await daemon.run();
     assert.equal(daemon.page(), address);
-    await shown(page, "The run has completed.");
-    await shown(page, "Iteration 2 of refine ended");
+    await ended(page);
+    await shown(page, "The step is complete.");
     await daemon.stop();
     await daemon.run(["--new-tokens"]);
     await page
@@ -341,11 +345,11 @@ test(
       assert.equal(await page.getByRole("dialog").count(), 0, key);
       await page.locator(".note button").click();
     }
-    await page.getByRole("tab", { name: "Checkpoints" }).click();
-    await button(page, "Go to now").click();
+    await page.keyboard.press("[");
+    await page.getByRole("tab", { name: "Files", exact: true }).click();
     await page.getByRole("option", { name: /report\.md/ }).click();
     await shown(page, "The doubtful tremor is left out.");
-    await button(page, "Roll back to here …").click({ force: true });
+    await button(page, "Back to here…").click({ force: true });
     assert.equal(await page.getByRole("dialog").count(), 0);
     await page.keyboard.press("g");
     assert.equal(await page.getByRole("dialog").count(), 0);
@@ -382,10 +386,10 @@ test("a view that has grown old is refused", { timeout: 180_000 }, async (contex
   const { daemon } = await story(context);
   const { page, faults } = await open(browser, daemon.page());
   await shown(page, "I wait for the last table.");
-  await page.getByRole("tab", { name: "Checkpoints" }).click();
-  await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
-  await page.keyboard.press("End");
-  await button(page, "Roll back to here …").click();
+  await page.getByRole("slider", { name: "Time" }).focus();
+  await page.keyboard.press("Home");
+  await page.keyboard.press("Enter");
+  await button(page, "Back to here…").click();
   const go = page.getByRole("dialog").getByRole("button", { name: "Roll everything back" });
   await go.waitFor();
   const other = await open(browser, daemon.page());

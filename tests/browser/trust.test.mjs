@@ -200,9 +200,8 @@ test(
       }
     };
     await press();
-    await page.getByRole("tab", { name: "Checkpoints" }).click();
-    await page.getByRole("listbox", { name: /Checkpoints/ }).focus();
-    await page.keyboard.press("Home");
+    await page.keyboard.press("[");
+    await page.keyboard.press("3");
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
     for (const key of ["g", "z", "r", "n", "b", "p", "u", "c", "Enter"]) await page.keyboard.press(key);
     assert.equal(await page.locator("dialog").count(), 0);
@@ -281,8 +280,10 @@ test(
       await page.keyboard.press("c");
       await page.getByLabel(/Label/).fill(label);
       await page.getByRole("button", { name: "Take it" }).click();
-      await page.getByRole("heading", { name: label }).waitFor();
+      await page.getByRole("region", { name: "The past" }).getByText(label).waitFor();
     }
+    await page.keyboard.press("4");
+    await button(page, "All").click();
     // What the next undo needs stays: so back, and back once more.
     for (const name of [/codon completed/, /the beginning/]) {
       await page.getByRole("option", { name }).last().click();
@@ -292,7 +293,7 @@ test(
       await page.locator(".note button").click();
     }
     await page.getByRole("option", { name: /^second/ }).click();
-    await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
+    await page.getByRole("region", { name: "The past" }).getByText("second").waitFor();
     await page.evaluate(async () => {
       const { Client } = await import("./client.js");
       const client = new Client(`ws://${location.host}/ws`, {
@@ -305,12 +306,14 @@ test(
     await page.getByRole("option", { name: /^first/ }).waitFor({ state: "detached" });
     await shown(page, /was pruned/);
     await isAccessible(page, "a pruned moment");
-    assert.equal(await button(page, "Roll back to here …").getAttribute("aria-disabled"), "true");
+    assert.equal(await button(page, "Back to here…").getAttribute("aria-disabled"), "true");
     await page.keyboard.press("g");
-    await page.getByRole("dialog").getByRole("alert").waitFor();
-    await isAccessible(page, "a preview of what was pruned");
-    await page.keyboard.press("Escape");
+    await page.locator(".note.shown", { hasText: /was pruned/ }).waitFor();
+    assert.equal(await page.getByRole("dialog").count(), 0);
+    await page.locator(".note button").click();
     await button(page, "Previous checkpoint").click();
+    await page.getByRole("region", { name: "The past" }).getByText(/You see/).waitFor();
+    await page.keyboard.press("3");
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
     assert.deepEqual(faults, []);
   },
@@ -396,18 +399,22 @@ test(
       await page.keyboard.press("Escape");
     }
     await page.keyboard.press("4");
-    const list = page.getByRole("listbox", { name: /Checkpoints/ });
-    await list.focus();
-    await page.keyboard.press("End");
-    await page.keyboard.press("ArrowUp");
+    await button(page, "All").click();
+    await fits("all checkpoints");
+    await page.getByRole("option", { name: /codon completed/ }).last().click();
+    await page.getByRole("region", { name: "The past" }).getByText(/You see/).waitFor();
+    await fits("the past");
+    await page.keyboard.press("3");
     await page.getByRole("listbox", { name: "Files of this moment" }).waitFor();
     await page.getByRole("option", { name: /\.txt/ }).first().click();
     await page.locator(".content pre").waitFor();
     await fits("files");
-    await page.getByRole("tab", { name: /Compared with now \(/ }).click();
-    await page.locator(".changes summary").first().click();
+    await page.keyboard.press("v");
     await page.locator(".diff td").first().waitFor();
     await fits("differences");
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Time", exact: true }).click();
+    await fits("time");
     await page.keyboard.press("g");
     await page
       .getByRole("dialog")

@@ -45,7 +45,7 @@ function App({ session }) {
   if (connection.phase === "refused") return html`<${TokenForm} session=${session} />`;
   if (isIndex) return html`<${ExecutionsView} session=${session} />`;
 
-  const isOpen = looks.step !== null || looks.moment !== null || looks.tab !== "transcript";
+  const isOpen = looks.step !== null || looks.moment !== null || looks.compare !== null || looks.tab !== "transcript";
   return html`
     <a class="skip" href="#content" onClick=${toContent}>To the content</a>
     <${Header} session=${session} looks=${looks} isOpen=${isOpen} />

@@ -4,7 +4,7 @@
  */
 import { TABS } from "./session.js";
 import { areNotificationsOn, turnNotifications } from "./views/attention.js";
-import { nowSha } from "./moments.js";
+import { nowSha, pastOf, stepOf } from "./moments.js";
 import { schemeOf, turnScheme } from "./scheme.js";
 import { standingOf, titleOfCodon } from "./standing.js";
 
@@ -176,12 +176,14 @@ function steering(/** @type {import("./session.js").Session} */ session) {
 }
 
 const NOWHERE = "Choose a checkpoint first.";
+const PRUNED = "This checkpoint was pruned and can no longer be restored.";
 
 /** What is done with moments. @returns {Command[]} */
 function travels(/** @type {import("./session.js").Session} */ session) {
   const { moment } = session.looks;
-  const sha = moment && "sha" in moment ? moment.sha : null;
-  const nowhere = sha === null ? NOWHERE : null;
+  const past = pastOf(session.store, moment);
+  const sha = past?.sha ?? null;
+  const nowhere = past?.isPruned ? PRUNED : sha === null ? NOWHERE : null;
   const why = session.obstacle ?? nowhere;
   const ask = (/** @type {object} */ dialog) => () => session.look({ dialog });
   return [
@@ -200,7 +202,22 @@ function travels(/** @type {import("./session.js").Session} */ session) {
       group: "Time",
       title: "Live: back to the present",
       key: "l",
-      run: () => session.look({ moment: null, compare: null, step: null, tab: "transcript" }),
+      run: () => session.look({ moment: null, compare: null, pick: null, step: null, tab: "transcript" }),
+    },
+    {
+      id: "compare",
+      group: "Time",
+      title: "Compare this moment with now",
+      key: "v",
+      why: nowhere,
+      run: () => session.look({ compare: { from: /** @type {string} */ (sha), to: null } }),
+    },
+    {
+      id: "state",
+      group: "Time",
+      title: "The state at this moment",
+      why: moment === null ? NOWHERE : null,
+      run: ask({ kind: "state", moment }),
     },
     { id: "here", group: "Time", title: "Go back to this moment…", key: "g", why, run: ask({ kind: "rollback", target: { sha } }) },
     { id: "branch", group: "Time", title: "Branch from this moment…", key: "b", why, run: ask({ kind: "branch", sha }) },
@@ -218,7 +235,7 @@ function views(/** @type {import("./session.js").Session} */ session) {
       group: "View",
       title: "Show the step that runs or has failed",
       key: "Enter",
-      run: show({ step: standingOf(session.store).followed, tab: "transcript", moment: null }),
+      run: show({ step: standingOf(session.store).followed, tab: "transcript", moment: null, compare: null }),
     },
     { id: "down", group: "View", title: "Next step", key: "j", run: () => stepBy(session, 1) },
     { id: "up", group: "View", title: "Previous step", key: "k", run: () => stepBy(session, -1) },
@@ -265,28 +282,24 @@ const focus = (id) => requestAnimationFrame(() => document.getElementById(id)?.f
 function stepBy(session, by) {
   const { state } = session.store;
   const ids = state.executionPlan.map((/** @type {any} */ entry) => entry.codonId);
-  const at = ids.indexOf(session.looks.step ?? standingOf(session.store).followed);
+  const at = ids.indexOf(stepOf(session.store, session.looks));
   const next = ids[Math.min(ids.length - 1, Math.max(0, at + by))];
-  if (next !== undefined) session.look({ step: next }, { isStep: session.looks.step !== null });
+  if (next !== undefined) session.look({ step: next, moment: null, compare: null }, { isStep: session.looks.step !== null });
 }
 
 /**
- * From now, one step back is the newest checkpoint, and there is none forward.
+ * From now, one step back is the newest checkpoint; from there, one forward is now.
  * @param {import("./session.js").Session} session @param {1 | -1} by
  */
 function step(session, by) {
-  const { tab, moment } = session.looks;
-  if (moment !== null) {
-    const label = by < 0 ? "Previous checkpoint" : "Next checkpoint";
-    const button = /** @type {HTMLElement | null} */ (
-      document.querySelector(`button[aria-label="${label}"]`)
-    );
-    if (tab === "checkpoints") button?.click();
-    else session.look({ tab: "checkpoints" });
-    return;
-  }
-  const sha = nowSha(session.store, session.store.checkpoints);
-  if (sha === null) session.say("There is no checkpoint yet.");
-  else if (by > 0) session.say("This is the present: [ goes back in time.");
-  else session.look({ tab: "checkpoints", moment: { sha } });
+  const { store, looks } = session;
+  const past = pastOf(store, looks.moment);
+  const at = past === null ? store.checkpoints.length : past.at;
+  const isBeside = past !== null && past.record === null; // Of one that is gone: `at` is the one before it.
+  const sha = past === null && by < 0 ? nowSha(store, store.checkpoints) : null;
+  const next = store.bySha.get(sha) ?? store.checkpoints[isBeside && by < 0 ? at : at + by];
+  if (next !== undefined) session.look({ moment: { sha: next.sha }, step: null }, { isStep: past !== null });
+  else if (by < 0) session.say(past === null ? "There is no checkpoint yet." : "This is the first checkpoint.");
+  else if (past === null) session.say("This is the present: [ goes back in time.");
+  else session.look({ moment: null, step: null });
 }

@@ -87,6 +87,10 @@ export function ago(timestamp, now) {
   return days === 1 ? `yesterday ${hour}` : `${date.format(at)}, ${hour}`;
 }
 
+/** Without the date, if that is today. @param {string} timestamp */
+export const recently = (timestamp) =>
+  new Date(timestamp).toDateString() === new Date().toDateString() ? time(timestamp) : moment(timestamp);
+
 /** @param {number} ms */
 export function duration(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));

@@ -39,15 +39,6 @@ export function Sign({ kind }) {
   </svg>`;
 }
 
-/** What each sign means. */
-export function Legend() {
-  return html`<ul class="legend" aria-label="Kinds of checkpoints">
-    ${Object.entries(KINDS).map(
-      ([kind, { title }]) => html`<li key=${kind}><${Sign} kind=${kind} /> ${title}</li>`,
-    )}
-  </ul>`;
-}
-
 const LABELLED_BY_PEOPLE = ["manual", "completed"];
 
 /**

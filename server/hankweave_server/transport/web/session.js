@@ -16,16 +16,19 @@ const VIEWS = {
   cost: { dialog: { kind: "cost" } },
 };
 const OWN = ["view", "step", "tab", "checkpoint", "path", "at", "compare", "event"];
+const NOW = "now";
 const SHA = /^[0-9a-f]{4,40}$/;
 const SEQ = /^[1-9]\d{0,14}$/;
 
 /**
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
- * @typedef {{from: string, to: string} | null} Comparison
+ * @typedef {{from: string, to: string | null} | null} Comparison `to`: null for the present
  * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, index: boolean,
- *   dialog: any, note: string, query: any}} Looks
+ *   pick: string | null, dialog: any, note: string, query: any}} Looks
  *   What is looked at: `step` is a codon by its id in the plan, null to follow the run; `moment` is
- *   null for the present; `index`: the list of executions is shown instead. All but the note and the query of the events is in the address.
+ *   null for the present; `index`: the list of executions is shown instead; `pick` is the checkpoint
+ *   that another one is to be compared with. All but that, the note and the query of the events is
+ *   in the address.
  */
 
 export class Session {
@@ -174,15 +177,15 @@ export class Session {
   }
 }
 
-/** @type {Pick<Looks, "step" | "tab" | "moment" | "compare" | "index">} */
-const NOTHING = { step: null, tab: "transcript", moment: null, compare: null, index: false };
+/** @type {Pick<Looks, "step" | "tab" | "moment" | "compare" | "index" | "pick">} */
+const NOTHING = { step: null, tab: "transcript", moment: null, compare: null, index: false, pick: null };
 
 /** @param {URLSearchParams} wanted */
 const isIndex = (wanted) => wanted.get("view") === "executions";
 
 /**
- * What an address names: `view=executions`, `step=ID`, `tab=NAME`, `checkpoint=SHA` with `path=PATH`, `at=SEQ`,
- * `compare=SHA..SHA`, `event=SEQ`. What it cannot name is left out.
+ * What an address names: `view=executions`, `step=ID`, `tab=NAME`, `checkpoint=SHA` with `path=PATH`,
+ * `at=SEQ`, `compare=SHA..SHA` (or `..now`), `event=SEQ`. What it cannot name is left out.
  * @param {URLSearchParams} wanted
  */
 export function looksOf(wanted) {
@@ -192,13 +195,13 @@ export function looksOf(wanted) {
   return {
     ...NOTHING,
     dialog: null,
-    ...(isMoment && tab === null && step === null ? { tab: "checkpoints" } : {}),
+    ...(isMoment && path !== null ? { tab: "files" } : {}),
     ...VIEWS[view ?? ""],
     ...(tab !== null && TABS.includes(tab) ? { tab } : {}),
     index: isIndex(wanted),
     step: step || null,
     moment: momentOf(isMoment ? sha : null, path, at),
-    compare: SHA.test(from) && SHA.test(to ?? "") ? { from, to } : null,
+    compare: SHA.test(from) && (to === NOW || SHA.test(to ?? "")) ? { from, to: to === NOW ? null : to } : null,
     event: event !== null && SEQ.test(event) ? Number(event) : null,
   };
 }
@@ -225,7 +228,7 @@ function addressOf({ index, step, tab, moment, compare, dialog }) {
     checkpoint: moment && "sha" in moment ? moment.sha : null,
     path: moment && "sha" in moment ? moment.path : null,
     at: moment && "seq" in moment ? moment.seq : null,
-    compare: compare && `${compare.from}..${compare.to}`,
+    compare: compare && `${compare.from}..${compare.to ?? NOW}`,
     event: dialog?.kind === "event" ? dialog.event.seq : null,
   };
   for (const [name, value] of Object.entries(own)) if (value != null) address.set(name, `${value}`);

@@ -175,14 +175,16 @@ export function thread(state) {
   const runs = new Map(state.runs.map((run) => [run.runId, run]));
   const line = [];
   for (let run = state.runs[0]; run !== undefined;) {
-    line.unshift(run);
+    line.push(run);
     runs.delete(run.runId);
     run = runs.get(run.startingConditions?.source?.runId);
   }
-  let entries = [];
-  for (const run of line) {
+  /** @type {any[]} */
+  const entries = []; // Changed in place: a past may have thousands of runs.
+  for (const run of line.reverse()) {
     const source = run.startingConditions?.source;
-    entries = [...(source ? upTo(entries, source) : []), ...run.codons];
+    entries.length = source ? numberUpTo(entries, source) : 0;
+    entries.push(...run.codons);
   }
   return entries;
 }
@@ -219,16 +221,13 @@ export function endCheckpoint(codon) {
   return codon.completionCheckpoint ?? codon.errorCheckpoint ?? codon.skipCheckpoint ?? null;
 }
 
-function upTo(entries, source) {
+function numberUpTo(entries, source) {
   const at = source.checkpointSha
     ? entries.findLastIndex((codon) => endCheckpoint(codon) === source.checkpointSha)
     : -1;
-  if (at >= 0) return entries.slice(0, entries[at].codonId === source.afterCodon ? at + 1 : at);
+  if (at >= 0) return entries[at].codonId === source.afterCodon ? at + 1 : at;
 
-  return entries.slice(
-    0,
-    entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1,
-  );
+  return entries.findLastIndex((codon) => codon.codonId === source.afterCodon) + 1;
 }
 
 function changedPlan(plan, { at, removed, added = [] }) {

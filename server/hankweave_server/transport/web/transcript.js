@@ -11,6 +11,7 @@ const AT_ONCE = 2; // Questions on their way; who drags the scroll bar passes hu
 const NEWEST_KEPT = 2 * SPAN; // Events that are kept until the page they belong to is there.
 const SEARCHED_AT_ONCE = 50_000; // Seqs; between two such questions others are answered.
 const MOST_FOUND = 5_000;
+const FAR = 5; // Pages without a block that are looked through for one.
 
 /**
  * @typedef {{events: any[], later: any[], upTo: number, blocks: import("./blocks.js").Block[],
@@ -253,6 +254,26 @@ export class Transcript {
     });
     const [row] = /** @type {any[]} */ (call.rows ?? []);
     return row === undefined || row.seq === seq ? null : this.placeOf(row.seq);
+  }
+
+  /**
+   * The page and the key of the block with the newest of what had happened up to an event; null where
+   * nothing had, or it lies far back.
+   * @param {number} seq
+   * @returns {Promise<{page: number, key: number} | null>}
+   */
+  async placeAt(seq) {
+    const number = this.pageOf(seq);
+    for (let page = number; page >= Math.max(0, number - FAR); page -= 1) {
+      if (!this.pages.has(page)) await this.#load(page);
+      let [key, newest] = [-1, -1];
+      for (const block of this.at(page) ?? []) {
+        const last = Math.max(...block.seqs.filter((each) => each <= seq));
+        if (last > newest) [key, newest] = [block.key, last];
+      }
+      if (newest >= 0) return { page, key };
+    }
+    return null;
   }
 }
 

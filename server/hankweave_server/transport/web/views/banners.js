@@ -9,6 +9,7 @@ import { Lines } from "../parts/lines.js";
 import { sentence } from "../progress.js";
 import { moreOfReason, reasonOf, standingOf, titleOfCodon } from "../standing.js";
 import { useCall } from "./call.js";
+import { Past } from "./past.js";
 
 /** @param {{session: import("../session.js").Session}} props */
 export function Banners({ session }) {
@@ -21,6 +22,7 @@ export function Banners({ session }) {
   const now = useNow(10_000, last !== undefined || problems.size > 0);
   const isRestoring = work.some((each) => each.operation === "restore");
   return html`<section class="banners" aria-label="Notices">
+    <${Past} session=${session} />
     ${connection.phase !== "open" && store.isLoaded && html`<${Lost} session=${session} />`}
     ${
       connection.phase === "open" &&

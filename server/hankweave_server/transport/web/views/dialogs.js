@@ -10,6 +10,7 @@ import { HelpDialog } from "./keys.js";
 import { quoted } from "./new-run.js";
 import { Palette } from "./palette.js";
 import { RollbackDialog } from "./rollback.js";
+import { StateDialog } from "./state-dialog.js";
 import { PromptDialog } from "./step/prompt.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
@@ -36,6 +37,8 @@ export function Dialogs({ session, dialog }) {
         />`;
     case "help":
       return html`<${HelpDialog} session=${session} onClose=${close} />`;
+    case "state":
+      return html`<${StateDialog} session=${session} moment=${dialog.moment} onClose=${close} />`;
     case "prompt":
       return html`<${PromptDialog} session=${session} codonId=${dialog.codonId} onClose=${close} />`;
     case "palette":
@@ -214,7 +217,7 @@ function CheckpointDialog({ session, onClose }) {
   const [label, setLabel] = useState("");
   return html`<${Dialog} title="Take a checkpoint" onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
-      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, tab: "checkpoints", moment: { sha: record.sha } })}>
+      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, moment: { sha: record.sha }, step: null })}>
       <p>This saves all tracked files as they are now, so that you can return to them later.</p>
       <label>
         Label (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />

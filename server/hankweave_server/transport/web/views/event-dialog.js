@@ -22,7 +22,7 @@ export function EventDialog({ session, event, onClose }) {
       ${moment(timestamp)}${commands.length > 0 && html`, because of the command <code>${commands.join(", ")}</code>`}
     </p>
     <div class="actions">
-      <button onClick=${() => session.look({ dialog: null, tab: "checkpoints", moment: { seq } })}>
+      <button onClick=${() => session.look({ dialog: null, moment: { seq }, step: null, compare: null })}>
         Show this moment
       </button>
     </div>

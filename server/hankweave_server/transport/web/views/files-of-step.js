@@ -4,13 +4,15 @@
  * right after a rollback, an undo and a reload.
  */
 import { html, useEffect, useState } from "../dom.js";
-import { plural } from "../format.js";
-import { nowSha } from "../moments.js";
+import { plural, time } from "../format.js";
+import { nowSha, pastOf, stepOf } from "../moments.js";
 import { Delta, Empty, Tag } from "../parts/basics.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useNowAndThen, useStore } from "../parts/hooks.js";
 import { standingOf } from "../standing.js";
+import { runNamed } from "../state.js";
 import { ChangeName, Patch } from "./changes.js";
+import { boundsOf } from "./step/changes.js";
 
 const REST = 400; // Milliseconds between two comparisons while files change.
 const SHOWN = 200;
@@ -24,11 +26,12 @@ const NOT_YET = "This step has not run yet.";
 export function FilesOfStep({ session, looks }) {
   const store = useStore(session.store);
   const { followed, ran } = standingOf(store);
-  const codonId = looks.step ?? followed;
-  const isAhead = codonId !== followed && !ran.has(codonId ?? "");
-  const span = isAhead ? null : spanOf(store, codonId);
+  const past = pastOf(store, looks.moment);
+  const codonId = stepOf(store, looks);
+  const isAhead = past === null && codonId !== followed && !ran.has(codonId ?? "");
+  const span = isAhead ? null : past === null ? spanOf(store, codonId) : spanUntil(store, past);
   return html`
-    <h2>Files of this step</h2>
+    <h2>${past !== null && codonId === null ? "Files" : "Files of this step"}${past?.record && html` <span class="until">until ${time(past.record.timestamp)}</span>`}</h2>
     ${span === null
       ? html`<${Empty}>${isAhead ? NOT_YET : "There is no checkpoint yet."}<//>`
       : html`<${Files} key=${`${span.from} ${span.to}`} session=${session} span=${span} />`}`;
@@ -123,6 +126,20 @@ export function spanOf(store, codonId) {
   return to === undefined ? { from } : { from, to };
 }
 
+/**
+ * From where the step of a moment began to that moment.
+ * @param {import("../store.js").Store} store @param {import("../moments.js").Past} past
+ * @returns {Span | null}
+ */
+export function spanUntil(store, { sha, codonId, runId, time: at }) {
+  if (sha === null) return null;
+
+  const run = runNamed(store.state, runId ?? null);
+  const codon = run?.codons.findLast((/** @type {any} */ each) => each.codonId === codonId && Date.parse(each.startTime) <= (at ?? 0));
+  if (codon === undefined) return { from: store.checkpoints[0]?.sha ?? sha, to: sha };
+  return { from: boundsOf(store, { run, codon })?.from ?? sha, to: sha };
+}
+
 /** @param {any} codon @returns {string | undefined} */
 const endOf = (codon) => codon.completionCheckpoint ?? codon.errorCheckpoint ?? codon.skipCheckpoint;
 
@@ -138,7 +155,7 @@ async function show(
     return;
   }
   const moment = status === "deleted" ? { sha } : { sha, path };
-  session.look({ tab: "checkpoints", moment });
+  session.look({ tab: "files", moment, step: null });
 }
 
 /** Whether a file has changed since a checkpoint. */

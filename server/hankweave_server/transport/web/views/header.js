@@ -20,7 +20,7 @@ export function Header({ session, isOpen }) {
       <button
         class="quiet to-steps"
         aria-label="Back to the steps"
-        onClick=${() => session.look({ step: null, moment: null, tab: "transcript" })}
+        onClick=${() => session.look({ step: null, moment: null, compare: null, tab: "transcript" })}
       >
         <${Icon} name="back" />
       </button>`}

@@ -12,7 +12,8 @@ const PRESSED =
 const OTHERS = [
   ["⌘K, Ctrl K", "all commands"],
   ["↑ ↓, Page, Home, End", "in the steps and in any list; ← → fold a loop"],
-  ["Esc", "close a dialog"],
+  ["← →, Page, Home, End, Enter", "on the time: choose a checkpoint; Shift Enter compares it"],
+  ["Esc", "close a dialog; back to the present"],
 ];
 
 /** Whoever lets no page keep anything has them on. */
@@ -36,6 +37,7 @@ export function keyPressed(event, session) {
   }
   const target = /** @type {Element} */ (event.target);
   const isTyping = target.matches("input:not([type=checkbox], [type=radio]), select, textarea");
+  if (key === "Escape" && !isTyping) return leave(session);
   const isOther = key === "Enter" && target.closest(PRESSED) !== null;
   if (ctrlKey || metaKey || altKey || isTyping || isOther || !areKeysOn()) return;
 
@@ -44,6 +46,14 @@ export function keyPressed(event, session) {
 
   event.preventDefault();
   carryOut(session, command);
+}
+
+/** One step back to the present. @param {import("../session.js").Session} session */
+function leave(session) {
+  const { pick, compare, moment } = session.looks;
+  if (pick !== null) session.look({ pick: null });
+  else if (compare !== null) session.look({ compare: null });
+  else if (moment !== null) session.look({ moment: null, step: null });
 }
 
 /** @param {{session: import("../session.js").Session, onClose: () => void}} props */

@@ -71,7 +71,7 @@ function stepsToShow(session, text) {
     id: `step ${step.key}`,
     group: "Step",
     title: `Show ${step.isLoop ? step.name : nameOf(step.entries[0])}`,
-    run: () => session.look({ step: step.entries[0].codonId, moment: null }),
+    run: () => session.look({ step: step.entries[0].codonId, moment: null, compare: null }),
   }));
 }
 

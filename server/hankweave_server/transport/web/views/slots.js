@@ -1,20 +1,32 @@
 /** What stands at the places of the frame: time, the step, and its files. */
 import { html } from "../dom.js";
-import { standingOf } from "../standing.js";
+import { pastOf, stepOf } from "../moments.js";
 import { Attempts } from "./attempts.js";
+import { Comparison } from "./compare.js";
 import { FilesOfStep } from "./files-of-step.js";
 import { StepView } from "./step/step.js";
-import { TimeView } from "./time.js";
+import { ChangesThen, FilesThen } from "./step/then.js";
 
-/** The strip under the header; its place stays free while this is null. */
-export const Axis = null;
+export { Axis } from "./axis.js";
+
+const THEN = { changes: ChangesThen, files: FilesThen };
 
 /** @typedef {{session: import("../session.js").Session, looks: import("../session.js").Looks}} Slot */
 
-/** The selected step, or the one that runs. @param {Slot} props */
+/** The selected step, or the one that runs; at a moment of the past, or a comparison. @param {Slot} props */
 export function Middle({ session, looks }) {
-  const codonId = looks.step ?? standingOf(session.store).followed;
-  return html`<${StepView} session=${session} looks=${looks} codonId=${codonId} over=${{ checkpoints: TimeView }} />`;
+  if (looks.compare !== null) return html`<${Comparison} session=${session} looks=${looks} />`;
+
+  const { store } = session;
+  const past = pastOf(store, looks.moment);
+  return html`<${StepView}
+    session=${session}
+    looks=${looks}
+    codonId=${stepOf(store, looks)}
+    runId=${past?.codonId ? past.runId : undefined}
+    past=${past}
+    over=${past === null ? {} : THEN}
+  />`;
 }
 
 /** What lies beside the step. @param {Slot} props */

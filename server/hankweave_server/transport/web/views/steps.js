@@ -4,6 +4,7 @@
  */
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
 import { clockSpan, price, visible } from "../format.js";
+import { stepOf } from "../moments.js";
 import { Empty } from "../parts/basics.js";
 import { useMedia, useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
@@ -32,7 +33,7 @@ export function Steps({ session, looks }) {
   const lines = linesOf(standing, turned, text.trim().toLowerCase());
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [place, setPlace] = useState({ top: 0, height: 800 });
-  const chosen = looks.step ?? standing.followed;
+  const chosen = stepOf(store, looks);
   const at = placeOf(lines, chosen);
 
   const measure = () => {

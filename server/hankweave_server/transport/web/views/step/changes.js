@@ -12,9 +12,10 @@ const OPEN = 4; // Files that show their differences at once.
  * The checkpoints between which a step worked; `to` is null for the present files. Null while they
  * are not known.
  * @param {import("../../store.js").Store} store @param {{run: any, codon: any}} attempt
+ * @param {string | null} [until] a moment before its end
  * @returns {{from: string, to: string | null} | null}
  */
-export function boundsOf(store, { run, codon }) {
+export function boundsOf(store, { run, codon }, until) {
   const began = Date.parse(codon.startTime);
   const isBefore = (/** @type {any} */ { timestamp, kind }) => kind !== "safety" && Date.parse(timestamp) <= began;
   const own = store.checkpoints.findLast((each) => each.runId === run.runId && isBefore(each));
@@ -23,8 +24,7 @@ export function boundsOf(store, { run, codon }) {
   const from = own?.sha ?? source ?? (store.checkpoints.findLast(isBefore) ?? store.checkpoints[0])?.sha;
   if (from === undefined) return null;
 
-  const end = endCheckpoint(codon);
-  return { from, to: end ?? null };
+  return { from, to: until ?? endCheckpoint(codon) ?? null };
 }
 
 /**

@@ -30,9 +30,10 @@ const isBookkeeping = (/** @type {any} */ { type, data }) =>
 
 /**
  * @param {{session: import("../../session.js").Session, codonId: string | null,
- *   attempt?: {run: any, codon: any}}} props `codonId`: null for those of the whole execution
+ *   attempt?: {run: any, codon: any}, until?: number | null}} props
+ *   `codonId`: null for those of the whole execution; `until`: the newest, null for now
  */
-export function StepEvents({ session, codonId, attempt }) {
+export function StepEvents({ session, codonId, attempt, until: newest = null }) {
   const isChosen = codonId !== null;
   const { store } = session;
   const [text, setText] = useState("");
@@ -49,10 +50,10 @@ export function StepEvents({ session, codonId, attempt }) {
     async () => {
       const last = store.lastSeq;
       return attempt === undefined
-        ? { since: 0, until: last, isOpen: true }
+        ? { since: 0, until: newest ?? last, isOpen: newest === null }
         : rangeOf(session.ask, attempt.codon, last);
     },
-    [codonId, attempt?.codon.startTime, store.isLoaded],
+    [codonId, attempt?.codon.startTime, newest, store.isLoaded],
   );
   const source = useMemo(() => {
     if (range.data === null) return null;
@@ -98,7 +99,7 @@ export function StepEvents({ session, codonId, attempt }) {
         <input
           id="search"
           type="search"
-          placeholder=${isChosen ? "Search the events" : `Search ${count(store.lastSeq)} events`}
+          placeholder=${isChosen ? "Search the events" : `Search ${count(newest ?? store.lastSeq)} events`}
           value=${text}
           onInput=${(event) => setText(event.target.value)}
         />

@@ -18,23 +18,26 @@ const COUNTED = 50_000; // Events of a step whose calls are counted by the serve
 
 /**
  * @param {{session: import("../../session.js").Session, looks: import("../../session.js").Looks,
- *   codonId: string | null, runId?: string, over?: Record<string, any>}} props
+ *   codonId: string | null, runId?: string, past?: import("../../moments.js").Past | null,
+ *   over?: Record<string, any>}} props
  *   `codonId`: null where nothing is selected, and nothing has run; `runId`: by default, that of
- *   the line that leads to now; `over`: views that take the place of tabs.
+ *   the line that leads to now; `past`: the moment at which it is shown; `over`: views that take the
+ *   place of tabs.
  */
-export function StepView({ session, looks, codonId, runId, over = {} }) {
+export function StepView({ session, looks, codonId, runId, past = null, over = {} }) {
   const { store } = session;
   const tries = useMemo(() => triesOf(store.state, codonId, runId), [store.version, codonId, runId]);
   const [chosen, choose] = useState(/** @type {string | null} */ (null));
-  useEffect(() => choose(null), [codonId, runId]);
-  const attempt = tries.find(({ codon }) => codon.startTime === chosen) ?? tries.at(-1);
+  useEffect(() => choose(null), [codonId, runId, past?.sha]);
+  const then = past === null ? undefined : tries.findLast(({ codon }) => Date.parse(codon.startTime) <= (past.time ?? 0));
+  const attempt = tries.find(({ codon }) => codon.startTime === chosen) ?? then ?? tries.at(-1);
   const entry = store.state.executionPlan.find((/** @type {any} */ each) => each.codonId === codonId);
   const tab = TABS.includes(looks.tab) ? looks.tab : "transcript";
   const isActive = attempt !== undefined && isActiveCodon(attempt.codon);
   const records = attempt ? checkpointsOf(store, attempt) : [];
-  const bounds = attempt ? boundsOf(store, attempt) : null;
-  const diff = useStepDiff(session, bounds, isActive);
-  if (codonId === null && tab !== "events")
+  const bounds = attempt ? boundsOf(store, attempt, past?.sha) : null;
+  const diff = useStepDiff(session, bounds, isActive && past === null);
+  if (codonId === null && past === null && tab !== "events" && tab !== "checkpoints")
     return html`<${Empty}>${store.isLoaded ? "Nothing has run yet." : "Reading …"}<//>`;
 
   const titles = {
@@ -46,7 +49,7 @@ export function StepView({ session, looks, codonId, runId, over = {} }) {
   };
   const key = `${codonId} ${attempt?.run.runId} ${attempt?.codon.startTime}`;
   return html`<div class="step-view">
-    <${Head} session=${session} entry=${entry} codonId=${codonId} attempt=${attempt} tries=${tries} choose=${choose} />
+    <${Head} session=${session} entry=${entry} codonId=${codonId} attempt=${attempt} tries=${tries} choose=${choose} title=${past === null ? "The whole run" : "Between the steps"} />
     <${Tabs}
       id="of"
       label="Views of the step"
@@ -56,28 +59,28 @@ export function StepView({ session, looks, codonId, runId, over = {} }) {
       tabs=${TABS.map((each) => [each, titles[each]])}
     />
     <div id="of-step" class=${`panel tab-${tab}`} role="tabpanel" aria-labelledby=${`of-${tab}`}>
-      ${over[tab] ? html`<${over[tab]} session=${session} looks=${looks} />` : shownIn(tab, { isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
+      ${over[tab] ? html`<${over[tab]} session=${session} looks=${looks} bounds=${bounds} />` : shownIn(tab, { past, isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
     </div>
   </div>`;
 }
 
-function shownIn(tab, { isChosen, key, session, attempt, isActive, records, bounds, diff, codonId }) {
+function shownIn(tab, { past, isChosen, key, session, attempt, isActive, records, bounds, diff, codonId }) {
   if (tab === "events") {
     return isChosen
       ? html`<${StepEvents} key=${key} session=${session} codonId=${codonId} attempt=${attempt} />`
-      : html`<${StepEvents} key="all" session=${session} codonId=${null} />`;
+      : html`<${StepEvents} key=${`all ${past?.seq}`} session=${session} codonId=${null} until=${past?.seq} />`;
   }
-  if (attempt === undefined) return html`<${Empty}>This step has not begun yet.<//>`;
+  if (tab === "checkpoints")
+    return html`<${StepCheckpoints} session=${session} records=${records} past=${past} />`;
+  if (attempt === undefined) return html`<${Empty}>${past === null ? "This step has not begun yet." : "No step was at work at this moment."}<//>`;
 
   switch (tab) {
     case "changes":
       return html`<${StepChanges} key=${key} session=${session} bounds=${bounds} diff=${diff} />`;
     case "files":
       return html`<${StepFiles} key=${key} session=${session} records=${records} />`;
-    case "checkpoints":
-      return html`<${StepCheckpoints} key=${key} session=${session} records=${records} />`;
     default:
-      return html`<${TranscriptView} key=${key} session=${session} codon=${attempt.codon} isActive=${isActive} />`;
+      return html`<${TranscriptView} key=${key} session=${session} codon=${attempt.codon} isActive=${isActive} at=${past?.seq ?? null} />`;
   }
 }
 
@@ -100,7 +103,7 @@ function triesOf(state, codonId, runId) {
   return run.codons.filter((/** @type {any} */ each) => each.codonId === codonId).map((/** @type {any} */ codon) => ({ run, codon }));
 }
 
-function Head({ session, entry, codonId, attempt, tries, choose }) {
+function Head({ session, entry, codonId, attempt, tries, choose, title }) {
   const codon = attempt?.codon;
   const plan = entry?.codon;
   const round = entry?.loopContext ? `, round ${entry.loopContext.iteration + 1}` : "";
@@ -116,7 +119,7 @@ function Head({ session, entry, codonId, attempt, tries, choose }) {
     plan && html`<button type="button" class="link" onClick=${() => session.look({ dialog: { kind: "prompt", codonId } })}>prompt</button>`,
   ].filter(Boolean);
   return html`<header class="of-step">
-    <h2>${visible(plan?.name ?? codonId ?? "The whole run")}${round && html`<span class="quiet">${round}</span>`}</h2>
+    <h2>${visible(plan?.name ?? codonId ?? title)}${round && html`<span class="quiet">${round}</span>`}</h2>
     <p class="facts">
       ${facts.map((each, at) => html`${at > 0 ? " · " : ""}${each}`)}
     </p>

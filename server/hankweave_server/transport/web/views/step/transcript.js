@@ -13,10 +13,11 @@ const REST = 300; // Milliseconds before what is typed is searched for.
 const MARKED = 500; // Places that are marked at once.
 
 /**
- * @param {{session: import("../../session.js").Session, codon: any, isActive: boolean}} props
- *   `codon`: one attempt, as in the state
+ * @param {{session: import("../../session.js").Session, codon: any, isActive: boolean,
+ *   at?: number | null}} props
+ *   `codon`: one attempt, as in the state; `at`: the event that it is shown at, null for its end
  */
-export function TranscriptView({ session, codon, isActive }) {
+export function TranscriptView({ session, codon, isActive, at = null }) {
   const { store } = session;
   const range = useAnswer(
     () => rangeOf(session.ask, codon, store.lastSeq),
@@ -24,10 +25,10 @@ export function TranscriptView({ session, codon, isActive }) {
   );
   if (range.error) return html`<${Trouble} error=${range.error} />`;
   if (range.data === null) return html`<${Empty}>Reading …<//>`;
-  return html`<${Pages} session=${session} codon=${codon} range=${range.data} isActive=${isActive} />`;
+  return html`<${Pages} session=${session} codon=${codon} range=${range.data} isActive=${isActive} at=${at} />`;
 }
 
-function Pages({ session, codon, range, isActive }) {
+function Pages({ session, codon, range, isActive, at }) {
   const { store } = session;
   const [version, draw] = useState(0);
   const [goal, setGoal] = useState(/** @type {{page: number, key: number} | null} */ (null));
@@ -52,6 +53,12 @@ function Pages({ session, codon, range, isActive }) {
       cancelAnimationFrame(frame.current);
     };
   }, [transcript]);
+  useEffect(() => {
+    let isCurrent = at !== null;
+    setGoal(null);
+    if (at !== null) transcript.placeAt(at).then((place) => isCurrent && place && setGoal({ ...place }));
+    return () => void (isCurrent = false);
+  }, [transcript, at]);
 
   // A block is drawn again when it, or how it stands out, has changed; not when the list scrolls.
   const drawn = useMemo(() => new WeakMap(), [session, isActive]);
@@ -77,7 +84,7 @@ function Pages({ session, codon, range, isActive }) {
     ${transcript.error && html`<${Trouble} error=${transcript.error} />`}
     ${isEmpty && html`<${Empty}>${isActive ? "The agent has said nothing yet." : "The agent said nothing."}<//>`}
     <${PagedList}
-      key=${codon.startTime}
+      key=${`${codon.startTime} ${at === null}`}
       source=${transcript}
       version=${version}
       label="Transcript"
