@@ -6,6 +6,7 @@ import { wearScheme } from "./scheme.js";
 import { Session } from "./session.js";
 import { Attention } from "./views/attention.js";
 import { Banners } from "./views/banners.js";
+import { DecisionPlace } from "./views/decisions.js";
 import { Dialogs } from "./views/dialogs.js";
 import { ExecutionsView, useIsIndex } from "./views/executions.js";
 import { Header } from "./views/header.js";
@@ -58,6 +59,7 @@ function App({ session }) {
         <${Aside} key=${execution} session=${session} looks=${looks} />
       </aside>
     </main>
+    <${DecisionPlace} session=${session} looks=${looks} isSheet=${true} />
     <${Dialogs} session=${session} dialog=${looks.dialog} />
     <${Attention} session=${session} />
     <p class=${looks.note ? "note shown" : "note"} role="status">

@@ -5,7 +5,7 @@ import { Store } from "./store.js";
 const NOTE_STAYS = 12_000;
 
 /** The tabs of a step. */
-export const TABS = ["transcript", "changes", "files", "checkpoints", "events"];
+export const TABS = ["transcript", "changes", "files", "checkpoints", "events", "attempts"];
 
 // Of links that were made before there were steps to look at.
 /** @type {Record<string, Partial<Looks>>} */
@@ -23,9 +23,10 @@ const SEQ = /^[1-9]\d{0,14}$/;
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
  * @typedef {{from: string, to: string} | null} Comparison
  * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, dialog: any,
- *   note: string, query: any}} Looks
+ *   report: any, note: string, query: any}} Looks
  *   What is looked at: `step` is a codon by its id in the plan, null to follow the run; `moment` is
- *   null for the present. All but the note and the query of the events is in the address.
+ *   null for the present; `report`: of the rollback that was made here, until it is closed. The
+ *   address has the first four, and an event that a dialog shows.
  */
 
 export class Session {
@@ -35,7 +36,7 @@ export class Session {
     const token = named(location.hash.slice(1)) ?? named(location.search);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     /** @type {Looks} */
-    this.looks = { ...NOTHING, dialog: null, note: "", query: null };
+    this.looks = { ...NOTHING, dialog: null, report: null, note: "", query: null };
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.wasOpen = false;
@@ -136,7 +137,7 @@ export class Session {
     if (frame.type === "client.otherExecution") {
       this.wasOpen = false;
       this.store.reset();
-      this.look({ ...NOTHING, dialog: null }, { isStep: true });
+      this.look({ ...NOTHING, dialog: null, report: null }, { isStep: true });
       this.say("This address now serves another execution.");
       return;
     }
