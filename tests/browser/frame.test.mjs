@@ -38,7 +38,7 @@ test("the failed step is first: in the title, the icon, a banner with its ways o
   // The keys on the banner do what it says, whatever is selected.
   await page.locator(".step", { hasText: "Part 21" }).click();
   await page.keyboard.press("z");
-  await page.getByRole("dialog", { name: "Back to before Check every row" }).getByText("1 deleted").waitFor();
+  await page.getByRole("dialog", { name: "Back to before Check every row" }).getByRole("button", { name: /^go away\s+1 file/ }).waitFor();
   await page.keyboard.press("Escape");
   await page.keyboard.press("r");
   await page.getByRole("dialog", { name: "Retry Check every row" }).waitFor();

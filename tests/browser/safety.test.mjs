@@ -71,12 +71,13 @@ test(
     await page.keyboard.press("Home");
     await page.keyboard.press("Enter");
     await page.keyboard.press("g");
+    await page.getByRole("dialog").getByRole("button", { name: /^return to earlier content/ }).click();
     await page
       .getByRole("dialog")
       .getByRole("button", { name: /the difference of/ })
       .first()
       .click();
-    await page.locator("dialog .diff", { hasText: "<img src=x" }).first().waitFor();
+    await page.getByRole("dialog").locator(".diff", { hasText: "<img src=x" }).first().waitFor();
     await page.keyboard.press("Escape");
 
     await page.keyboard.press("/");

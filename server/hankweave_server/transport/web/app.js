@@ -15,8 +15,12 @@ import { TokenForm } from "./views/token-form.js";
 
 /** What is not needed to see how things stand. */
 async function rest() {
-  const [slots, { Dialogs }] = await Promise.all([import("./views/slots.js"), import("./views/dialogs.js")]);
-  return { ...slots, Dialogs };
+  const [slots, { DecisionPlace }, { Dialogs }] = await Promise.all([
+    import("./views/slots.js"),
+    import("./views/decisions.js"),
+    import("./views/dialogs.js"),
+  ]);
+  return { ...slots, DecisionPlace, Dialogs };
 }
 
 /** @param {{session: import("./session.js").Session}} props */
@@ -28,7 +32,7 @@ function App({ session }) {
   useEffect(() => {
     if (isLoaded) performance.mark("hankweave: stands"); // For `scripts/bench ui`.
   }, [isLoaded]);
-  const { Aside, Axis, Dialogs, Middle } =
+  const { Aside, Axis, DecisionPlace, Dialogs, Middle } =
     useLater(rest, isLoaded, () => session.say("A part of this page could not be loaded. Load it anew.")) ?? NOTHING;
   useEffect(() => {
     const listener = () => setLooks(session.looks);
@@ -49,13 +53,12 @@ function App({ session }) {
   return html`
     <a class="skip" href="#content" onClick=${toContent}>To the content</a>
     <${Header} session=${session} looks=${looks} isOpen=${isOpen} />
-    ${Axis && html`
-      <section class=${`axis-place ${isTimeShown ? "shown" : ""}`} aria-label="Time">
-        <button aria-expanded=${isTimeShown} onClick=${() => showTime(!isTimeShown)}>
-          <${Icon} name="time" /> Time
-        </button>
-        <${Axis} key=${execution} session=${session} looks=${looks} />
-      </section>`}
+    <section class=${`axis-place ${isTimeShown ? "shown" : ""}`} aria-label="Time">
+      <button aria-expanded=${isTimeShown} onClick=${() => showTime(!isTimeShown)}>
+        <${Icon} name="time" /> Time
+      </button>
+      ${Axis && html`<${Axis} key=${execution} session=${session} looks=${looks} />`}
+    </section>
     <${Banners} session=${session} />
     <main class=${isOpen ? "open" : ""}>
       <section class="steps" aria-label="Steps">
@@ -68,6 +71,7 @@ function App({ session }) {
         ${Aside && html`<${Aside} key=${execution} session=${session} looks=${looks} />`}
       </aside>
     </main>
+    ${DecisionPlace && html`<${DecisionPlace} session=${session} looks=${looks} isSheet=${true} />`}
     ${Dialogs && html`<${Dialogs} session=${session} dialog=${looks.dialog} />`}
     <${Attention} session=${session} />
     <p class=${looks.note ? "note shown" : "note"} role="status">
@@ -77,7 +81,7 @@ function App({ session }) {
   `;
 }
 
-const NOTHING = { Aside: null, Axis: null, Dialogs: null, Middle: null };
+const NOTHING = { Aside: null, Axis: null, DecisionPlace: null, Dialogs: null, Middle: null };
 
 /** The fragment of the address holds the token: it must stay. @param {Event} event */
 function toContent(event) {

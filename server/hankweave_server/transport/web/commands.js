@@ -72,6 +72,37 @@ function decisions(/** @type {import("./session.js").Session} */ session) {
   ];
 }
 
+/**
+ * What can be done with one step: both open what asks for a decision.
+ * @param {import("./session.js").Session} session @param {string | null} codonId @returns {Command[]}
+ */
+export function commandsOfStep(session, codonId) {
+  const { active, ran } = standingOf(session.store);
+  const { state } = session.store;
+  const name = codonId === null ? "the step" : titleOfCodon(state, codonId);
+  const why = session.obstacle ?? (ran.has(codonId ?? "") ? null : "This step has not run yet.");
+  const busy = active === null ? null : `${titleOfCodon(state, active.codonId)} is running.`;
+  return [
+    {
+      id: "before",
+      group: "Run",
+      title: `Back to before ${name}…`,
+      why,
+      run: () => session.look({ dialog: { kind: "rollback", target: { codonId, checkpointType: "start" } } }),
+    },
+    {
+      id: "retry",
+      group: "Run",
+      title: `Retry ${name}…`,
+      why: why ?? busy,
+      run: () => session.look({ dialog: { kind: "retry", codonId } }),
+    },
+  ];
+}
+
+const onFailureOf = (/** @type {any} */ state, /** @type {string} */ codonId) =>
+  state.executionPlan.find((/** @type {any} */ entry) => entry.codonId === codonId)?.codon?.onFailure;
+
 /** What becomes of the steps. @returns {Command[]} */
 function steering(/** @type {import("./session.js").Session} */ session) {
   const { store, looks } = session;
@@ -83,51 +114,29 @@ function steering(/** @type {import("./session.js").Session} */ session) {
   const nothing = active === null ? "No step is running." : null;
   // A banner that stands above all says what these keys do.
   const codonId = failed?.codonId ?? looks.step ?? followed;
-  const notYet = ran.has(codonId) ? null : "This step has not run yet.";
+  const hasRun = ran.has(codonId);
   const name = codonId === null ? "the step" : title(codonId);
-  const target = { codonId, checkpointType: "start" };
   const own = failed === null || failed.codonId === looks.step ? null : looks.step;
+  const [before, retry] = commandsOfStep(session, codonId);
+  // The server would try a failed step again.
+  const isRetry = failed !== null && onFailureOf(store.state, failed.codonId) !== "ignore";
   return [
-    {
-      id: "retry",
-      group: "Run",
-      title: `Retry ${name}…`,
-      key: "r",
-      why: session.obstacle ?? notYet ?? busy,
-      run: ask({ kind: "retry", codonId }),
-    },
-    {
-      id: "before",
-      group: "Run",
-      title: `Back to before ${name}…`,
-      key: "z",
-      why: session.obstacle ?? notYet,
-      run: ask({ kind: "rollback", target }),
-    },
-    ...(own === null
-      ? []
-      : [
-          {
-            id: "before-selected",
-            group: "Run",
-            title: `Back to before ${title(own)}…`,
-            why: session.obstacle ?? (ran.has(own) ? null : "This step has not run yet."),
-            run: ask({ kind: "rollback", target: { codonId: own, checkpointType: "start" } }),
-          },
-        ]),
+    { ...retry, key: "r" },
+    { ...before, key: "z" },
+    ...(own === null ? [] : commandsOfStep(session, own).map((each) => ({ ...each, id: `${each.id}-selected` }))),
     {
       id: "next",
       group: "Run",
       title: "Start the next step",
       key: "n",
       why: session.obstacle ?? busy,
-      run: () => session.act("The next step starts.", "codon.next"),
+      run: isRetry ? retry.run : () => session.act("The next step starts.", "codon.next"),
     },
     {
       id: "start",
       group: "Run",
       title: `Start ${name}`,
-      why: session.obstacle ?? busy ?? (notYet ? null : "This step has run already."),
+      why: session.obstacle ?? busy ?? (hasRun ? "This step has run already." : null),
       run: () => session.act(`${name} starts.`, "codon.start", { codonId }),
     },
     {

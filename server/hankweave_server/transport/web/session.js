@@ -5,7 +5,7 @@ import { Store } from "./store.js";
 const NOTE_STAYS = 12_000;
 
 /** The tabs of a step. */
-export const TABS = ["transcript", "changes", "files", "checkpoints", "events"];
+export const TABS = ["transcript", "changes", "files", "checkpoints", "events", "attempts"];
 
 // Of links that were made before there were steps to look at.
 /** @type {Record<string, Partial<Looks>>} */
@@ -24,11 +24,12 @@ const SEQ = /^[1-9]\d{0,14}$/;
  * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
  * @typedef {{from: string, to: string | null} | null} Comparison `to`: null for the present
  * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, index: boolean,
- *   pick: string | null, dialog: any, note: string, query: any}} Looks
+ *   pick: string | null, dialog: any, report: any,
+ *   note: string, query: any}} Looks
  *   What is looked at: `step` is a codon by its id in the plan, null to follow the run; `moment` is
  *   null for the present; `index`: the list of executions is shown instead; `pick` is the checkpoint
- *   that another one is to be compared with. All but that, the note and the query of the events is
- *   in the address.
+ *   that another one is to be compared with; `report`: of the rollback that was made here, until it
+ *   is closed. All but pick, report, note and query is in the address.
  */
 
 export class Session {
@@ -38,7 +39,7 @@ export class Session {
     const token = named(location.hash.slice(1)) ?? named(location.search);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     /** @type {Looks} */
-    this.looks = { ...NOTHING, index: isIndex(new URLSearchParams(location.hash.slice(1))), dialog: null, note: "", query: null };
+    this.looks = { ...NOTHING, index: isIndex(new URLSearchParams(location.hash.slice(1))), dialog: null, report: null, note: "", query: null };
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.wasOpen = false;
@@ -139,7 +140,7 @@ export class Session {
     if (frame.type === "client.otherExecution") {
       this.wasOpen = false;
       this.store.reset();
-      this.look({ ...NOTHING, dialog: null }, { isStep: true });
+      this.look({ ...NOTHING, dialog: null, report: null }, { isStep: true });
       this.say("This address now serves another execution.");
       return;
     }

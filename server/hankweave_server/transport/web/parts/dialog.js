@@ -4,8 +4,9 @@ import { unmasked } from "../format.js";
 
 let named = 0;
 
-/** @param {{title: string, onClose: () => void, children?: any, wide?: boolean}} props */
-export function Dialog({ title, onClose, children, wide = false }) {
+/** @param {{title: string, onClose: () => void, children?: any, wide?: boolean,
+ *   look?: string}} props `look`: "sheet" for one at the bottom of a narrow page */
+export function Dialog({ title, onClose, children, wide = false, look = "" }) {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const id = useRef(`dialog-${(named += 1)}`);
   useLayoutEffect(() => {
@@ -19,7 +20,7 @@ export function Dialog({ title, onClose, children, wide = false }) {
   }, []);
   return html`<dialog
     ref=${element}
-    class=${wide ? "wide" : ""}
+    class=${wide ? "wide" : look}
     aria-labelledby=${id.current}
     onCancel=${(event) => {
       event.preventDefault();

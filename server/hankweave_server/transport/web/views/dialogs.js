@@ -3,30 +3,22 @@ import { html, useState } from "../dom.js";
 import { brief, visible } from "../format.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useOpen } from "../parts/hooks.js";
-import { standingOf, titleOfCodon } from "../standing.js";
+import { titleOfCodon } from "../standing.js";
 import { CostView } from "./cost.js";
+import { DECISIONS } from "./decisions.js";
 import { EventDialog } from "./event-dialog.js";
 import { HelpDialog } from "./keys.js";
 import { quoted } from "./new-run.js";
 import { Palette } from "./palette.js";
-import { RollbackDialog } from "./rollback.js";
 import { StateDialog } from "./state-dialog.js";
 import { PromptDialog } from "./step/prompt.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
 export function Dialogs({ session, dialog }) {
-  if (dialog === null) return null;
+  if (dialog === null || DECISIONS.includes(dialog.kind)) return null;
 
   const close = () => session.look({ dialog: null });
   switch (dialog.kind) {
-    case "rollback":
-      return html`
-        <${RollbackDialog}
-          key=${JSON.stringify(dialog.target)}
-          session=${session}
-          target=${dialog.target}
-          onClose=${close}
-        />`;
     case "event":
       return html`
         <${EventDialog}
@@ -51,8 +43,8 @@ export function Dialogs({ session, dialog }) {
       return html`<${DenyDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
     case "always":
       return html`<${AlwaysDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
-    case "retry":
-      return html`<${RetryDialog} session=${session} codonId=${dialog.codonId} onClose=${close} />`;
+    case "discard":
+      return html`<${DiscardDialog} session=${session} ...${dialog} onClose=${close} />`;
     case "branch":
       return html`<${BranchDialog} session=${session} sha=${dialog.sha} onClose=${close} />`;
     case "pin":
@@ -71,14 +63,14 @@ export function Dialogs({ session, dialog }) {
 }
 
 /** A form that sends one command; it stays open, and says why, where that is refused. */
-function Form({ session, type, data, verb, onDone, onClose, children, obstacle = null }) {
+function Form({ session, type, data, verb, onDone, onClose, children }) {
   const [error, setError] = useState(/** @type {any} */ (null));
   const [isBusy, setBusy] = useState(false);
   const [guard] = useState(session.guard); // Of when it was opened: that is what was looked at.
   const isOpen = useOpen();
   const send = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (session.obstacle !== null || obstacle !== null) return;
+    if (session.obstacle !== null) return;
 
     setBusy(true);
     setError(null);
@@ -95,7 +87,6 @@ function Form({ session, type, data, verb, onDone, onClose, children, obstacle =
   return html`<form onSubmit=${send}>
     ${children}
     <${Trouble} error=${error} />
-    ${obstacle && html`<p class="warn">${obstacle}</p>`}
     <${Obstacle} session=${session} isBusy=${isBusy} />
     <footer>
       <button type="button" onClick=${onClose}>Cancel</button>
@@ -103,7 +94,7 @@ function Form({ session, type, data, verb, onDone, onClose, children, obstacle =
         type="submit"
         class="main"
         disabled=${isBusy}
-        aria-disabled=${session.obstacle !== null || obstacle !== null}
+        aria-disabled=${session.obstacle !== null}
       >${isBusy ? "Working …" : verb}</button>
     </footer>
   </form>`;
@@ -187,28 +178,19 @@ function AlwaysDialog({ session, asked, onClose }) {
   <//>`;
 }
 
-/** Again, on the files as they are, or as they were when the step began. */
-function RetryDialog({ session, codonId, onClose }) {
-  const { store } = session;
-  const name = visible(titleOfCodon(store.state, codonId));
-  const isNewest = standingOf(store).followed === codonId;
-  const target = { codonId, checkpointType: "start", autoRestart: true };
-  return html`<${Dialog} title=${`Retry ${name}`} onClose=${onClose}>
+function DiscardDialog({ session, exploration: { explorationId }, attempt: { attemptId, checkpointSha }, onClose }) {
+  return html`<${Dialog} title=${`Discard attempt ${visible(attemptId)}`} onClose=${onClose}>
     <${Form}
       session=${session}
-      type="codon.redo"
-      verb="Retry on these files"
-      obstacle=${isNewest ? null : "A later step has run: retry this one from its first files."}
+      type="exploration.discard"
+      verb="Discard it"
       onClose=${onClose}
-      onDone=${() => session.look({ dialog: null, note: `${name} runs again.` })}
-      data=${() => ({})}
+      onDone=${() => session.look({ dialog: null, note: `Attempt ${attemptId} is discarded.` })}
+      data=${() => ({ explorationId, attemptId })}
     >
       <p>
-        It runs again on the files as they are now, with what it wrote before and with your edits.
+        Its agent is stopped if it still runs, and its execution is removed from the disk. ${checkpointSha ? "Its result stays in the history of this one until that is pruned." : "It has left no result yet."}
       </p>
-      <button type="button" onClick=${() => session.look({ dialog: { kind: "rollback", target } })}>
-        From its first files instead…
-      </button>
     <//>
   <//>`;
 }

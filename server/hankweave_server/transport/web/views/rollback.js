@@ -1,268 +1,135 @@
-/** Going back: exactly what would change first, then whole, or the files that are ticked. */
-import { html, useMemo, useState } from "../dom.js";
+/** Going back: what follows first; then whole, or the files that are ticked; then what was done. */
+import { html, useState } from "../dom.js";
 import { countsOf } from "../files.js";
-import { brief, bytes, plural, visible } from "../format.js";
+import { brief, plural, time, visible } from "../format.js";
 import { titleOf } from "../kinds.js";
-import { Diff } from "../parts/diff.js";
-import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
-import { useAnswer, useOpen } from "../parts/hooks.js";
+import { Button } from "../parts/basics.js";
+import { Decision } from "../parts/decision.js";
+import { Obstacle, Trouble } from "../parts/dialog.js";
 import { titleOfCodon } from "../standing.js";
 import { activeCodon } from "../state.js";
-
-const BEHIND = {
-  message: "The execution has moved on since this was opened.",
-  hint: "Close this dialog, check the current state, and decide again.",
-};
-const AHEAD =
-  "The agents' conversations stay ahead of the files; the next agent is told what was rolled back. To rewind them too, tick “Agents and sentinels also forget what came after”.";
-const AT_FIRST = 200;
+import { Consequences, Exceptions, FileList, allFilesOf, usePreview } from "./consequences.js";
+import { useSending } from "./sending.js";
 
 /**
- * @param {{session: import("../session.js").Session, target: {sha?: string, attemptId?: string, direction?: "undo" | "redo",
- *   codonId?: string, checkpointType?: string, autoRestart?: boolean},
- *   onClose: () => void}} props
+ * @typedef {{sha?: string, attemptId?: string, direction?: "undo" | "redo", codonId?: string,
+ *   checkpointType?: string, autoRestart?: boolean}} Target
+ * @typedef {{session: import("../session.js").Session, isSheet: boolean, onClose: () => void}} Place
  */
-export function RollbackDialog({ session, target, onClose }) {
+
+/** @param {Place & {target: Target}} props */
+export function RollbackCard({ session, target, isSheet, onClose }) {
   const { store } = session;
-  const [guard] = useState(session.guard);
   const [options, setOptions] = useState({
-    keepEdits: false,
+    keepEdits: true,
     rewindMemory: target.attemptId !== undefined, // Its conversation belongs to an attempt.
     autoRestart: target.autoRestart ?? false,
     onRunning: "stop",
-    reason: "",
+    reason: target.attemptId === undefined ? "" : `Adopted attempt ${target.attemptId}.`,
   });
-  const [isWhole, setWhole] = useState(true);
-  const [ticked, setTicked] = useState(/** @type {Set<string>} */ (new Set()));
-  const [error, setError] = useState(/** @type {any} */ (null));
-  const [isBusy, setBusy] = useState(false);
-  const [shown, setShown] = useState(AT_FIRST);
-  const isOpen = useOpen();
-  const aim = aimOf(target);
-  const preview = useAnswer(
-    () => session.ask("rollback.preview", { ...aim, keepEdits: options.keepEdits, patch: true }),
-    [options.keepEdits],
-  );
-  const report = preview.data;
-  const files = useMemo(() => (report ? moved(report) : []), [report]);
+  const [ticked, setTicked] = useState(/** @type {Set<string> | null} */ (null));
+  const isWhole = ticked === null;
+  // A file that is ticked goes back, whoever changed it.
+  const keepEdits = isWhole && options.keepEdits;
+  const preview = usePreview(session, aimOf(target), keepEdits);
+  const { report } = preview;
   const active = activeCodon(store.state);
-  const change = (changes) => setOptions({ ...options, ...changes });
-  const tick = (path) => {
+  const change = (/** @type {object} */ changes) => setOptions({ ...options, ...changes });
+  const tick = (/** @type {string} */ path) => {
     const next = new Set(ticked);
     if (!next.delete(path)) next.add(path);
     setTicked(next);
   };
-
-  const go = async () => {
-    if (session.obstacle !== null) return;
-    if (session.guard.expectedRunId !== guard.expectedRunId) return setError(BEHIND);
-
-    setBusy(true);
-    setError(null);
-    try {
-      const [type, data] = order(target, options, guard, isWhole ? null : [...ticked], active);
-      /** @type {import("hankweave").RollbackReport} */
-      const done = await session.ask(type, data);
-      if (!isOpen.current) return session.say(said(target, done));
-      session.look({
-        dialog: null,
-        note: said(target, done),
-        moment: { sha: done.target.checkpointSha },
-      });
-    } catch (failure) {
-      if (!isOpen.current) session.say(/** @type {Error} */ (failure).message);
-      setError(failure);
-      setBusy(false);
-    }
-  };
-  const all = report ? numberOf(report) : 0;
-  const chosen = isWhole ? all : files.filter((file) => ticked.has(file.path)).length;
-  return html`<${Dialog} title=${titled(target, store)} onClose=${onClose} wide=${true}>
+  const sending = useSending(session, {
+    type: typeOf(target),
+    data: orderOf(target, { ...options, keepEdits }, ticked, active),
+    onDone: (done) => session.look(afterwards(target, isWhole, done)),
+    late: (done) => said(target, done),
+  });
+  const chosen = ticked?.size ?? 0;
+  const cannot = report === null || (!isWhole && chosen === 0);
+  const go = () => !cannot && sending.go();
+  return html`<${Decision} title=${titleOfTarget(target, store)} isSheet=${isSheet} onClose=${onClose} onEnter=${go}>
     <${Trouble} error=${preview.error} />
-    ${report === null && !preview.error && html`<p class="empty">Working out what would change …</p>`}
-    ${
-      report !== null &&
-      html`
-      <${Summary} report=${report} rewinds=${!isWhole || options.rewindMemory} />
-      ${
-        !target.direction &&
-        html`<fieldset>
-        <legend>What to restore</legend>
-        <label>
-          <input
-            type="radio"
-            name="extent"
-            checked=${isWhole}
-            onChange=${() => setWhole(true)}
-          /> Everything: the files and the position in the plan; a new run starts here
-        </label>
-        <label>
-          <input
-            type="radio"
-            name="extent"
-            checked=${!isWhole}
-            onChange=${() => setWhole(false)}
-          /> Only the files I tick; nothing else changes
-        </label>
-      </fieldset>`
-      }
-      <ul class="foreseen" aria-label="What would change">
-        ${files.slice(0, shown).map((file) => html`
-          <${Foreseen}
-            key=${file.path}
-            file=${file}
-            isTicked=${isWhole || ticked.has(file.path)}
-            canTick=${!isWhole}
-            onTick=${() => tick(file.path)}
-          />`)}
-      </ul>
-      ${files.length > shown && html`
-        <button type="button" onClick=${() => setShown(shown + AT_FIRST)}>
-          Show more of ${plural(files.length, "file")}
-        </button>`}
-      ${all > files.length && html`
-        <p class="empty">
-          ${plural(all - files.length, "more file")} would change; the comparison with the checkpoint lists all.
-        </p>`}
-      <${Options}
-        options=${options}
-        change=${change}
-        active=${active}
-        hasConflicts=${report.conflicts.length > 0}
-        isWhole=${isWhole}
-        isTravel=${Boolean(target.direction)}
-      />
-    `
-    }
-    <${Trouble} error=${error} />
-    <${Obstacle} session=${session} isBusy=${isBusy} />
+    ${report === null && !preview.error && html`<p class="hint">Working out what would change …</p>`}
+    ${report !== null && html`
+      <p class="hint">${asOf(store, report)} Everything is saved first; undo takes it back.</p>
+      ${isWhole
+        ? html`<${Consequences} session=${session} preview=${preview} keepEdits=${keepEdits} onKeepEdits=${(/** @type {boolean} */ keep) => change({ keepEdits: keep })} />`
+        : html`<p>Only the files that you tick; nothing else changes.</p>
+          <${FileList} files=${allFilesOf(report)} all=${numberOf(report)} preview=${preview} ticked=${ticked} onTick=${tick} />`}
+      <${Exceptions} report=${report} rewinds=${!isWhole || options.rewindMemory} />
+      ${active !== null && html`<${OfRunning} active=${active} options=${options} change=${change} />`}
+      <${More} options=${options} change=${change} has=${isWhole && !target.direction ? ["rewindMemory", "autoRestart"] : []} />`}
+    <${Trouble} error=${sending.error} />
+    <${Obstacle} session=${session} isBusy=${sending.isBusy} />
     <footer>
-      <button onClick=${onClose}>Cancel</button>
-      <button
-        class="main danger"
-        disabled=${isBusy || report === null || (!isWhole && chosen === 0)}
-        aria-disabled=${session.obstacle !== null}
-        onClick=${go}
-      >
-        ${isBusy ? "Working …" : label(target, isWhole, chosen)}
-      </button>
+      <${Button} look="primary" hotkey="Enter" isBusy=${sending.isBusy || cannot} why=${session.obstacle} onClick=${go}>
+        ${sending.isBusy ? "Working …" : label(target, ticked)}
+      <//>
+      ${report !== null && !target.direction && html`<button type="button" disabled=${sending.isBusy} onClick=${() => setTicked(isWhole ? new Set() : null)}>
+        ${isWhole ? "Only some files…" : "Everything"}
+      </button>`}
     </footer>
   <//>`;
 }
 
-function Summary({ report, rewinds }) {
-  const { skipped, externalEffects = [], warnings = [], cannotRestore = [] } = report;
-  const counts = countsOf(report);
-  const unlisted = counts.skipped - skipped.length;
-  const unrestored = counts.cannotRestore ?? 0;
-  return html`
-    <p>
-      ${plural(counts.updated, "file")} would be changed, ${counts.added} restored, <strong>${counts.removed} deleted</strong>.
-      The current files are saved in a safety checkpoint first, so that you can undo this.
-    </p>
-    ${counts.conflicts > 0 && html`
-      <p class="warn">
-        ${plural(counts.conflicts, "file")} of these ${counts.conflicts === 1 ? "was" : "were"} changed by a person since an agent last wrote ${counts.conflicts === 1 ? "it" : "them"}.
-      </p>`}
-    ${warnings
-      .filter((each) => each.kind !== "conversation" || !rewinds)
-      .map(
-        ({ kind, path, sentence }) => html`
-          <p class="warn" key=${`${path}: ${sentence}`}>
-            ${path && html`<span class="path">${visible(path)}</span>: `}
-            ${kind === "conversation" ? AHEAD : visible(sentence)}
-          </p>`,
-      )}
-    ${
-      counts.skipped > 0 &&
-      html`
-        <details>
-          <summary>
-            ${plural(counts.skipped, "path")} cannot be restored and ${counts.skipped === 1 ? "is" : "are"} left unchanged
-          </summary>
-      <ul>${skipped.map((each) => html`
-        <li key=${each.path}>
-          ${visible(each.path)}: ${each.reason}
-        </li>`)}</ul>${unlisted > 0 && html`<p>and ${unlisted} more</p>`}</details>`
-    }
-    ${
-      unrestored > 0 &&
-      html`
-        <details open>
-          <summary>
-            ${plural(unrestored, "path")} cannot be changed; all others can
-          </summary>
-      <ul>${cannotRestore.map((each) => html`
-        <li key=${each.path}>${visible(each.sentence)}</li>`)}</ul></details>`
-    }
-    ${
-      externalEffects.length > 0 &&
-      html`
-        <details>
-          <summary>What was done outside the work tree is not undone</summary>
-      <ul>${externalEffects.map((each) => html`<li key=${each}>${visible(each)}</li>`)}</ul></details>`
-    }`;
+/** What becomes of the step that runs. */
+function OfRunning({ active, options, change }) {
+  return html`<label>${visible(active.codonId)} is running:
+    <select value=${options.onRunning} onChange=${(event) => change({ onRunning: event.target.value })}>
+      <option value="stop">stop it first; it ends as failed</option>
+      <option value="pause">pause it and let it continue afterwards</option>
+      <option value="refuse">do not roll back while it runs</option>
+    </select>
+  </label>`;
 }
 
-const VERBS = {
-  added: "restored",
-  updated: "changed",
-  removed: "deleted",
-  kept: "left unchanged",
+const CHECKS = {
+  rewindMemory: "Agents and sentinels also forget what came after",
+  autoRestart: "Continue the plan afterwards",
 };
-const SIGNS = { added: "+", updated: "~", removed: "−", kept: "=" };
 
-function Foreseen({ file, isTicked, canTick, onTick }) {
-  const [isOpen, setOpen] = useState(false);
-  const { path, what, size, isConflict, diff } = file;
-  return html`<li class=${`what-${what}`}>
-    <div class="line">
-      <label>
-        <input type="checkbox" checked=${isTicked} disabled=${!canTick} onChange=${onTick} />
-        <span aria-hidden="true">${SIGNS[what]}</span> <span class="path">${visible(path)}</span>
-        <span class="sort">${VERBS[what]}${size === undefined ? "" : `, ${bytes(size)}`}</span>
-        ${isConflict && html`<span class="tag bad">edited by a person</span>`}
-      </label>
-      ${diff?.patch && html`
-        <button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
-          ${isOpen ? "Hide" : "Show"} <span class="hidden">the difference of ${visible(path)} </span>+${diff.added} −${diff.removed}
-        </button>`}
-    </div>
-    ${isOpen && html`<${Diff} patch=${diff.patch} label=${`Changes to ${visible(path)}`} />`}
-  </li>`;
-}
-
-function Options({ options, change, active, hasConflicts, isWhole, isTravel }) {
-  const check = (key, words) =>
-    html`
-      <label>
-        <input
-          type="checkbox"
-          checked=${options[key]}
-          onChange=${(event) => change({ [key]: event.target.checked })}
-        /> ${words}
-      </label>`;
-  return html`<fieldset>
-    <legend>How</legend>
-    ${(hasConflicts || options.keepEdits) && check("keepEdits", "Keep edits made by people")}
-    ${isWhole && !isTravel && check("rewindMemory", "Agents and sentinels also forget what came after")}
-    ${isWhole && !isTravel && check("autoRestart", "Continue the plan afterwards")}
-    ${
-      active !== null &&
-      html`<label>Codon ${visible(active.codonId)} is running:
-      <select
-        value=${options.onRunning}
-        onChange=${(event) => change({ onRunning: event.target.value })}
-      >
-        <option value="stop">stop it first; it ends as failed</option>
-        <option value="pause">pause it and let it continue afterwards</option>
-        <option value="refuse">do not roll back while it runs</option>
-      </select></label>`
-    }
+/** What is rarely asked for. @param {{options: any, change: (changes: object) => void, has: string[]}} props */
+export function More({ options, change, has }) {
+  return html`<details class="more-options">
+    <summary>More</summary>
+    ${has.map((key) => html`<label key=${key}>
+      <input type="checkbox" checked=${options[key]} onChange=${(event) => change({ [key]: event.target.checked })} /> ${CHECKS[key]}
+    </label>`)}
     <label>
       Reason (optional; the agent is told) <input value=${options.reason} onInput=${(event) => change({ reason: event.target.value })} />
     </label>
-  </fieldset>`;
+  </details>`;
+}
+
+/** What was done, until it is closed, and the way back. @param {Place & {report: {target: Target, done: any}}} props */
+export function RollbackReport({ session, report: { target, done }, isSheet, onClose }) {
+  const { cannotRestore = [], inWords, safety } = done;
+  const way = target.direction === "undo" ? "redo" : "undo";
+  const again = () => session.look({ report: null, dialog: { kind: "rollback", target: { direction: way } } });
+  return html`<${Decision} title=${said(target, done)} isSheet=${isSheet} isReport=${true} onClose=${onClose}>
+    ${inWords && html`<p>${visible(inWords)}</p>`}
+    ${cannotRestore.map((/** @type {any} */ each) => html`<p class="warn" key=${each.path}>${visible(each.sentence)}</p>`)}
+    ${safety && html`<p class="hint">What was there before is checkpoint <code>${brief(safety.checkpointSha)}</code>.</p>`}
+    <footer>
+      <${Button} hotkey=${way === "undo" ? "u" : "U"} onClick=${again}>${way === "undo" ? "Undo…" : "Redo…"}<//>
+      <button type="button" onClick=${onClose}>Close</button>
+    </footer>
+  <//>`;
+}
+
+/** What is looked at once it is done. @returns {Partial<import("../session.js").Looks>} */
+export function afterwards(/** @type {Target} */ target, /** @type {boolean} */ isWhole, /** @type {any} */ done) {
+  const report = { dialog: null, report: { target, done } };
+  const isElsewhere = isWhole && target.attemptId === undefined && !target.direction;
+  return isElsewhere ? { ...report, moment: null, compare: null, step: null } : { ...report, moment: null };
+}
+
+/** @param {import("../store.js").Store} store @param {any} report */
+export function asOf(store, report) {
+  const record = store.bySha.get(report.target.checkpointSha);
+  return record ? `Files as of ${time(record.timestamp)}.` : `Files of checkpoint ${brief(report.target.checkpointSha)}.`;
 }
 
 function numberOf(report) {
@@ -270,69 +137,50 @@ function numberOf(report) {
   return added + updated + removed + kept;
 }
 
-/** Each file with what would become of it, deletions first. */
-function moved({ added, updated, removed, kept, conflicts, diffs = [] }) {
-  const edited = new Set(conflicts.map((each) => each.path));
-  const patches = new Map(diffs.map((each) => [each.path, each]));
-  const listed = (files, what) =>
-    files.map(({ path, bytes: size }) => ({
-      path,
-      what,
-      size,
-      isConflict: edited.has(path),
-      diff: patches.get(path),
-    }));
-  return [
-    ...listed(removed, "removed"),
-    ...listed(updated, "updated"),
-    ...listed(added, "added"),
-    ...listed(kept, "kept"),
-  ];
-}
-
-/** @param {any} target */
+/** @param {Target} target */
 function aimOf({ direction, codonId, checkpointType, sha }) {
   if (direction) return { direction };
   return codonId ? { codonId, checkpointType } : { checkpointSha: sha };
 }
 
-/** @returns {["rollback.undo" | "rollback.redo" | "rollback.toCheckpoint" | "rollback.toCodon", any]} */
-function order(target, options, guard, paths, active) {
+/** @param {Target} target @returns {keyof import("hankweave").Commands} */
+function typeOf({ direction, codonId }) {
+  if (direction) return direction === "undo" ? "rollback.undo" : "rollback.redo";
+  return codonId ? "rollback.toCodon" : "rollback.toCheckpoint";
+}
+
+function orderOf(target, options, ticked, active) {
   const { reason, onRunning, keepEdits, rewindMemory, autoRestart } = options;
   const common = {
-    ...guard,
     keepEdits,
     onRunning: active === null ? "refuse" : onRunning,
     ...(reason ? { reason } : {}),
   };
-  if (target.direction)
-    return [target.direction === "undo" ? "rollback.undo" : "rollback.redo", common];
-
-  const own = paths === null ? { rewindMemory, autoRestart } : { paths };
-  if (target.codonId) return ["rollback.toCodon", { ...common, ...aimOf(target), ...own }];
-  return ["rollback.toCheckpoint", { ...common, checkpointSha: target.sha, ...own }];
+  if (target.direction) return common;
+  return { ...common, ...aimOf(target), ...(ticked === null ? { rewindMemory, autoRestart } : { paths: [...ticked] }) };
 }
 
-function titled(target, store) {
+/** @param {Target} target @param {import("../store.js").Store} store */
+function titleOfTarget(target, store) {
   if (target.direction)
     return target.direction === "undo" ? "Undo the last rollback" : "Redo what was undone";
-
   if (target.attemptId) return `Adopt attempt ${visible(target.attemptId)}`;
-
   if (target.codonId) return `Back to before ${visible(titleOfCodon(store.state, target.codonId))}`;
 
-  const record = store.bySha.get(target.sha);
-  return `Roll back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;
+  const record = store.bySha.get(target.sha ?? "");
+  return `Back to ${record ? visible(titleOf(record)) : brief(target.sha ?? "")}`;
 }
 
-function label(target, isWhole, chosen) {
+function label(target, ticked) {
+  if (ticked !== null) return `Take ${plural(ticked.size, "file")} back`;
   if (target.direction) return target.direction === "undo" ? "Undo it" : "Redo it";
-  return isWhole ? "Roll everything back" : `Roll ${plural(chosen, "file")} back`;
+  return target.attemptId ? "Adopt it" : "Go back";
 }
 
+/** @param {Target} target @param {any} report */
 function said(target, report) {
   const { added, updated, removed, cannotRestore = 0 } = countsOf(report);
-  const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? "Rolled back";
+  const verb = { undo: "Undone", redo: "Redone" }[target.direction ?? ""] ?? (target.attemptId ? "Adopted" : "Rolled back");
   const told = `${verb}: ${plural(added + updated + removed, "file")} changed.`;
   return cannotRestore ? `${told} ${plural(cannotRestore, "path")} could not be restored.` : told;
 }

@@ -1,15 +1,17 @@
 /** What stands at the places of the frame: time, the step, and its files. */
 import { html } from "../dom.js";
 import { pastOf, stepOf } from "../moments.js";
-import { Attempts } from "./attempts.js";
+import { Attempts, AttemptsLink } from "./attempts.js";
 import { Comparison } from "./compare.js";
+import { DecisionPlace } from "./decisions.js";
 import { FilesOfStep } from "./files-of-step.js";
 import { StepView } from "./step/step.js";
 import { ChangesThen, FilesThen } from "./step/then.js";
 
 export { Axis } from "./axis.js";
 
-const THEN = { changes: ChangesThen, files: FilesThen };
+const NOW = { attempts: Attempts };
+const THEN = { ...NOW, changes: ChangesThen, files: FilesThen };
 
 /** @typedef {{session: import("../session.js").Session, looks: import("../session.js").Looks}} Slot */
 
@@ -25,12 +27,13 @@ export function Middle({ session, looks }) {
     codonId=${stepOf(store, looks)}
     runId=${past?.codonId ? past.runId : undefined}
     past=${past}
-    over=${past === null ? {} : THEN}
+    over=${past === null ? NOW : THEN}
   />`;
 }
 
 /** What lies beside the step. @param {Slot} props */
 export function Aside({ session, looks }) {
-  return html`<${FilesOfStep} session=${session} looks=${looks} />
-    <${Attempts} session=${session} />`;
+  return html`<${DecisionPlace} session=${session} looks=${looks} />
+    <${FilesOfStep} session=${session} looks=${looks} />
+    <${AttemptsLink} session=${session} />`;
 }

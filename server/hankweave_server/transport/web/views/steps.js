@@ -8,6 +8,7 @@ import { stepOf } from "../moments.js";
 import { Empty } from "../parts/basics.js";
 import { useMedia, useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
+import { StepMenu } from "./step-menu.js";
 import { costOfAll, nameOf, standingOf, statusOf, statusOfStep, took } from "../standing.js";
 
 const ROW = 28;
@@ -30,6 +31,7 @@ export function Steps({ session, looks }) {
   const [text, setText] = useState("");
   // Once asked for, the field stays: if it went away with the focus, a click would miss its step.
   const [isFilterOpen, openFilter] = useState(false);
+  const [menu, openMenu] = useState(/** @type {{line: Line, at: {left: number, top: number}} | null} */ (null));
   const lines = linesOf(standing, turned, text.trim().toLowerCase());
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [place, setPlace] = useState({ top: 0, height: 800 });
@@ -106,11 +108,17 @@ export function Steps({ session, looks }) {
             isReachable=${first + row === Math.max(0, at)}
             onChoose=${() => choose(line)}
             onTurn=${() => turn(line)}
+            isMenuOpen=${menu?.line.key === line.key}
+            onMenu=${(/** @type {{left: number, top: number}} */ at) => openMenu({ line, at })}
           />`,
         )}
       </ol>
-    </div>`;
+    </div>
+    ${menu && html`<${StepMenu} session=${session} codonIds=${idsOf(menu.line)} at=${menu.at} onClose=${() => openMenu(null)} />`}`;
 }
+
+/** Of a loop, the newest round and the loop itself. @param {Line} line */
+const idsOf = ({ codonId, entries, isFolded }) => [...new Set([codonId, ...(isFolded === null ? [] : [entries[0].codonId])])];
 
 function none(store, isFiltered) {
   if (!store.isLoaded) return "Reading …";
@@ -126,12 +134,19 @@ const SAID = {
   skipped: "skipped",
 };
 
-function StepRow({ line, top, store, standing, now, isChosen, isReachable, onChoose, onTurn }) {
+function StepRow({ line, top, store, standing, now, isChosen, isReachable, isMenuOpen, onChoose, onTurn, onMenu }) {
   const { key, name, status, entries, isRound, isFolded } = line;
   const codons = entries.map((each) => standing.ran.get(each.codonId)).filter(Boolean);
   const { time, cost } = figuresOf(entries, codons, store.figures.forecast, now);
   const note = noteOf(codons, store, now);
-  return html`<li style=${{ transform: `translateY(${top}px)` }}>
+  return html`<li
+    style=${{ transform: `translateY(${top}px)` }}
+    onContextMenu=${(event) => {
+      event.preventDefault();
+      const { left, bottom } = event.currentTarget.getBoundingClientRect();
+      onMenu({ left: event.clientX || left, top: event.clientY || bottom });
+    }}
+  >
     <button
       type="button"
       id=${`step-${key}`}
@@ -152,6 +167,18 @@ function StepRow({ line, top, store, standing, now, isChosen, isReachable, onCho
       <span class="took">${time}</span>
       <span class="cost">${cost}</span>
     </button>
+    <button
+      type="button"
+      class="step-menu"
+      aria-label=${`Actions for ${visible(name)}`}
+      aria-haspopup="menu"
+      aria-expanded=${isMenuOpen}
+      tabindex="-1"
+      onClick=${(event) => {
+        const { left, bottom } = event.currentTarget.getBoundingClientRect();
+        onMenu({ left, top: bottom + 2 });
+      }}
+    >⋯</button>
   </li>`;
 }
 

@@ -1,9 +1,11 @@
 /** The selected step: what it is, and all that it said, changed and led to. */
+import { carryOut, commandsOfStep } from "../../commands.js";
 import { html, useEffect, useMemo, useRef, useState } from "../../dom.js";
 import { count, dollars, plural, visible } from "../../format.js";
 import { At, Empty } from "../../parts/basics.js";
 import { useAnswer } from "../../parts/hooks.js";
 import { Tabs } from "../../parts/tabs.js";
+import { TABS } from "../../session.js";
 import { costOf, isActive as isActiveCodon, thread } from "../../state.js";
 import { rangeOf } from "../../transcript.js";
 import { StepChanges, boundsOf, useStepDiff } from "./changes.js";
@@ -13,7 +15,6 @@ import { StepFiles } from "./files.js";
 import { TranscriptView } from "./transcript.js";
 
 const AGENTS = { claude: "Claude Code", codex: "Codex", acp: "ACP agent", command: "Program", scripted: "Scripted" };
-const TABS = ["transcript", "changes", "files", "checkpoints", "events"];
 const COUNTED = 50_000; // Events of a step whose calls are counted by the server.
 
 /**
@@ -32,7 +33,9 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
   const then = past === null ? undefined : tries.findLast(({ codon }) => Date.parse(codon.startTime) <= (past.time ?? 0));
   const attempt = tries.find(({ codon }) => codon.startTime === chosen) ?? then ?? tries.at(-1);
   const entry = store.state.executionPlan.find((/** @type {any} */ each) => each.codonId === codonId);
-  const tab = TABS.includes(looks.tab) ? looks.tab : "transcript";
+  const explored = store.state.explorations.findLast((/** @type {any} */ each) => each.codonId === codonId);
+  const tabs = TABS.filter((each) => each !== "attempts" || explored !== undefined);
+  const tab = tabs.includes(looks.tab) ? looks.tab : "transcript";
   const isActive = attempt !== undefined && isActiveCodon(attempt.codon);
   const records = attempt ? checkpointsOf(store, attempt) : [];
   const bounds = attempt ? boundsOf(store, attempt, past?.sha) : null;
@@ -46,6 +49,7 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
     files: "Files",
     checkpoints: numbered("Checkpoints", records.length),
     events: "Events",
+    attempts: numbered("Attempts", explored?.attempts.length),
   };
   const key = `${codonId} ${attempt?.run.runId} ${attempt?.codon.startTime}`;
   return html`<div class="step-view">
@@ -56,10 +60,10 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
       panel="of-step"
       selected=${tab}
       onSelect=${(/** @type {string} */ each) => session.look({ tab: each })}
-      tabs=${TABS.map((each) => [each, titles[each]])}
+      tabs=${tabs.map((each) => [each, titles[each]])}
     />
     <div id="of-step" class=${`panel tab-${tab}`} role="tabpanel" aria-labelledby=${`of-${tab}`}>
-      ${over[tab] ? html`<${over[tab]} session=${session} looks=${looks} bounds=${bounds} />` : shownIn(tab, { past, isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
+      ${over[tab] ? html`<${over[tab]} session=${session} looks=${looks} bounds=${bounds} codonId=${codonId} />` : shownIn(tab, { past, isChosen: looks.step !== null, key, session, attempt, isActive, records, bounds, diff, codonId })}
     </div>
   </div>`;
 }
@@ -110,6 +114,7 @@ function Head({ session, entry, codonId, attempt, tries, choose, title }) {
   const agent = AGENTS[plan?.agent?.type] ?? "";
   const who = [agent, plan?.model].filter(Boolean).map(visible).join(", ");
   const calls = useCalls(session, codon);
+  const [before] = commandsOfStep(session, codonId);
   const facts = [
     who,
     codon && (tries.length > 1 ? html`<${Tries} tries=${tries} codon=${codon} choose=${choose} />` : `attempt ${codon.attempt ?? 1}`),
@@ -117,6 +122,7 @@ function Head({ session, entry, codonId, attempt, tries, choose, title }) {
     calls !== null && plural(calls, "call"),
     codon && dollars(costOf(codon)),
     plan && html`<button type="button" class="link" onClick=${() => session.look({ dialog: { kind: "prompt", codonId } })}>prompt</button>`,
+    codon && html`<button type="button" class="link" onClick=${() => carryOut(session, before)}>back to before this step</button>`,
   ].filter(Boolean);
   return html`<header class="of-step">
     <h2>${visible(plan?.name ?? codonId ?? title)}${round && html`<span class="quiet">${round}</span>`}</h2>

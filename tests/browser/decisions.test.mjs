@@ -1,0 +1,228 @@
+/** Decisions: what follows from each is said before it is made, and each can be taken back. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { ended, isAccessible, launch, open } from "./browser.mjs";
+import { COMMAND, Daemon, codon, says, writes } from "./daemon.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const failed = (page) => page.getByLabel("Current activity").getByText("Failed", { exact: true }).waitFor();
+const shown = (page, text) => page.getByText(text).first().waitFor();
+const line = (dialog, words) => dialog.getByRole("button", { name: new RegExp(`^${words}`.replaceAll(" ", "\\s+")) });
+const journal = (daemon) =>
+  readFileSync(join(daemon.execution, ".hankweave/events/events.jsonl"), "utf-8").trim().split("\n").map((each) => JSON.parse(each));
+const countOf = (daemon, type) => journal(daemon).filter((each) => each.type === type).length;
+const isWithin = (locator) =>
+  locator.evaluate((each) => {
+    const { top, bottom, left, right } = each.getBoundingClientRect();
+    return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+  });
+
+/** A step that failed after it wrote three files, one of which a person has edited since. */
+const halfDone = () => [
+  codon("first", [writes("kept.txt", "kept\n"), writes("rows.txt", "1\n"), { cost: 0.5 }], { name: "First" }),
+  codon("check", [
+    writes("rows.txt", "1\n2\n"),
+    writes("new.txt", "new\n"),
+    writes("notes.md", "theirs\n"),
+    { run: "echo out >/dev/null" },
+    { cost: 0.18 },
+    { fail: { message: "No." } },
+  ], { name: "Check every row" }),
+  codon("last", [says("late")], { name: "Last" }),
+];
+
+test("going back says what returns, goes, is kept and runs again, and undo takes it back", { timeout: 180_000 }, async (context) => {
+  const daemon = await Daemon.start(context, halfDone);
+  const { page, faults } = await open(browser, daemon.page());
+  const read = (path) => readFileSync(join(daemon.workTree, path), "utf-8");
+  const has = (path) => existsSync(join(daemon.workTree, path));
+  await failed(page);
+  writeFileSync(join(daemon.workTree, "notes.md"), "theirs\nmine\n");
+
+  // The same from each place; it stands beside the step, and Escape leaves it.
+  const dialog = page.getByRole("dialog", { name: "Back to before Check every row" });
+  const row = page.locator(".list-of-steps li", { hasText: "Check every row" });
+  const places = [
+    () => page.keyboard.press("z"),
+    () => page.getByRole("button", { name: "Back to before it" }).click(),
+    () => page.getByRole("button", { name: "back to before this step" }).click(),
+    async () => {
+      await row.hover();
+      await page.getByRole("button", { name: "Actions for Check every row" }).click();
+      await page.getByRole("menuitem", { name: "Back to before Check every row…" }).click();
+    },
+    async () => {
+      await row.click({ button: "right" });
+      await isAccessible(page, "the menu of a step");
+      await page.keyboard.press("Enter");
+    },
+  ];
+  for (const place of places) {
+    await place();
+    await line(dialog, "return to earlier content 1 file").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+  }
+  assert.equal(countOf(daemon, "rollback.started"), 0, "a preview changes nothing");
+
+  await page.keyboard.press("z");
+  await line(dialog, "go away 1 file").click();
+  await dialog.getByText("new.txt", { exact: true }).waitFor();
+  await line(dialog, "your own edits, kept 1 file").waitFor();
+  await dialog.getByLabel("Keep edits made by people").uncheck();
+  await line(dialog, "your own edits, overwritten 1 file").waitFor();
+  await dialog.getByLabel("Keep edits made by people").check();
+  await line(dialog, "your own edits, kept 1 file").waitFor();
+  await line(dialog, "runs again 1 step, ~\\$0.18, ~").click();
+  await dialog.getByText(/^Done outside the work tree, not undone: \d/).waitFor();
+  const go = dialog.getByRole("button", { name: "Go back" });
+  assert.ok(await isWithin(go), "without scrolling");
+  await isAccessible(page, "going back");
+  await page.keyboard.press("Enter");
+  await page.getByRole("status").getByText("Rolled back: 2 files changed.").waitFor();
+  assert.deepEqual([read("rows.txt"), has("new.txt"), read("notes.md")], ["1\n", false, "theirs\nmine\n"]);
+  await isAccessible(page, "what was done");
+
+  // The report and the palette lead to the same preview of what an undo would do.
+  await page.getByRole("button", { name: "Undo…" }).click();
+  const undo = page.getByRole("dialog", { name: "Undo the last rollback" });
+  await line(undo, "return to earlier content 2 files").waitFor();
+  await page.keyboard.press("Enter");
+  await shown(page, "Undone: 2 files changed.");
+  assert.deepEqual([read("rows.txt"), read("new.txt"), read("notes.md")], ["1\n2\n", "new\n", "theirs\nmine\n"]);
+  await page.keyboard.press("Control+k");
+  await page.getByRole("combobox").fill("redo");
+  await page.keyboard.press("Enter");
+  await line(page.getByRole("dialog", { name: "Redo what was undone" }), "go away 1 file").waitFor();
+  await page.keyboard.press("Enter");
+  await shown(page, "Redone: 2 files changed.");
+  await page.keyboard.press("u");
+  await undo.getByRole("button", { name: "Undo it", disabled: false }).click();
+  await shown(page, "Undone: 2 files changed.");
+  assert.deepEqual(faults, []);
+});
+
+test("a retry asks where it begins, and nothing that changes files starts without its question", { timeout: 180_000 }, async (context) => {
+  const daemon = await Daemon.start(context, halfDone);
+  const { page, faults } = await open(browser, daemon.page());
+  await failed(page);
+  const before = countOf(daemon, "codon.started");
+  const dialog = page.getByRole("dialog", { name: "Retry Check every row" });
+  // The next step is the failed one again.
+  for (const key of ["r", "n"]) {
+    await page.keyboard.press(key);
+    await line(dialog, "go away 2 files").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+  }
+  assert.equal(countOf(daemon, "codon.started"), before);
+
+  await page.keyboard.press("r");
+  await line(dialog, "go away 2 files").waitFor();
+  await isAccessible(page, "a retry");
+  assert.ok(await isWithin(dialog.getByRole("button", { name: "Retry" })));
+  await dialog.getByLabel("On the files as they are").check();
+  await dialog.getByText("go away none").waitFor();
+  await line(dialog, "runs again 1 step").waitFor();
+  await page.keyboard.press("Enter");
+  await shown(page, "Check every row runs again.");
+  await page.waitForFunction(() => /attempt 2/.test(document.querySelector(".of-step")?.textContent ?? ""));
+  await failed(page);
+  assert.equal(countOf(daemon, "rollback.started"), 0);
+
+  writeFileSync(join(daemon.workTree, "notes.md"), "mine\n");
+  await page.keyboard.press("r");
+  await line(dialog, "your own edits, kept 1 file").waitFor();
+  await page.keyboard.press("Enter");
+  await shown(page, /^Rolled back: \d files? changed/);
+  await failed(page);
+  assert.equal(countOf(daemon, "rollback.completed"), 1);
+
+  // An earlier one can only begin where it began.
+  await page.locator(".step", { hasText: "First" }).click({ button: "right" });
+  await page.getByRole("menuitem", { name: "Retry First…" }).click();
+  const earlier = page.getByRole("dialog", { name: "Retry First" });
+  assert.ok(await earlier.getByLabel("On the files as they are").isDisabled());
+  await line(earlier, "run again 2 steps").waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("attempts are compared at full width, and one is adopted after its preview", { timeout: 240_000 }, async (context) => {
+  const hank = () => [
+    codon("first", [writes("a.txt", "1\n")], { name: "First" }),
+    codon("draft", [writes("draft.md", "one\ntwo\n"), says("Drafted.")], { name: "Draft" }),
+  ];
+  const daemon = await Daemon.start(context, hank);
+  const { page, faults } = await open(browser, daemon.page());
+  await ended(page);
+  writeFileSync(join(daemon.workTree, "mine.txt"), "mine\n");
+  const variants = ["short", "long"].map((name) => {
+    const path = join(daemon.folder, `${name}.json`);
+    const steps = [writes("draft.md", `${name}\n`), { cost: 0.1 }];
+    writeFileSync(path, JSON.stringify({ name, promptText: JSON.stringify({ steps }) }));
+    return ["--variant", path];
+  });
+  const words = ["explore", "--codon", "draft", ...variants.flat(), "--score", "wc -c < draft.md", "-e", daemon.execution];
+  execFileSync(COMMAND, words, { stdio: "ignore" });
+
+  await page.getByRole("button", { name: "2 attempts at Draft" }).click();
+  assert.match(page.url(), /step=draft&tab=attempts$/);
+  const attempts = page.getByRole("region", { name: "Attempts" });
+  const row = (name) => attempts.getByRole("row", { name: new RegExp(`^${name}`) });
+  await row("short").getByText("best").waitFor();
+  const diff = attempts.locator(".diff td", { hasText: "short" }).first();
+  await diff.waitFor();
+  for (const each of [diff, row("long"), page.getByRole("button", { name: /^Adopt attempt/ }), page.getByRole("button", { name: /^Discard attempt/ })])
+    assert.ok(await isWithin(each), "in view without scrolling");
+  await isAccessible(page, "attempts");
+  await row("short").getByRole("button").focus();
+  await page.keyboard.press("ArrowDown");
+  await attempts.locator(".diff td", { hasText: "long" }).first().waitFor();
+  await attempts.getByLabel("compared with").selectOption({ label: "short" });
+  await attempts.locator(".d2h-del", { hasText: "short" }).first().waitFor();
+
+  await page.getByRole("button", { name: /^Discard attempt/ }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Discard it" }).click();
+  await row("long").getByText("discarded").waitFor();
+  await row("short").click();
+  await page.getByRole("button", { name: /^Adopt attempt/ }).click();
+  const dialog = page.getByRole("dialog", { name: /^Adopt attempt/ });
+  await line(dialog, "return to earlier content 1 file").waitFor();
+  await page.keyboard.press("Enter");
+  await shown(page, "Adopted: 1 file changed.");
+  assert.equal(readFileSync(join(daemon.workTree, "draft.md"), "utf-8"), "short\n");
+  assert.ok(existsSync(join(daemon.workTree, "mine.txt")));
+  await row("short").getByText("adopted").waitFor();
+  await page.goBack();
+  await attempts.waitFor({ state: "detached" });
+  assert.deepEqual(faults, []);
+});
+
+test("on a phone a decision is a sheet over the page, and edits go where that is chosen", { timeout: 180_000 }, async (context) => {
+  const daemon = await Daemon.start(context, halfDone);
+  const { page, faults } = await open(browser, daemon.page(), { scheme: "dark", size: { width: 360, height: 780 } });
+  const back = page.getByRole("button", { name: "Back to before it" });
+  await back.waitFor();
+  writeFileSync(join(daemon.workTree, "notes.md"), "theirs\nmine\n");
+  await back.click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Keep edits made by people").uncheck();
+  await line(dialog, "your own edits, overwritten 1 file").waitFor();
+  const go = dialog.getByRole("button", { name: "Go back", disabled: false });
+  await go.waitFor();
+  assert.ok(await isWithin(go));
+  await isAccessible(page, "going back, on a phone");
+  await go.click();
+  await shown(page, "Rolled back: 3 files changed.");
+  assert.equal(existsSync(join(daemon.workTree, "notes.md")), false);
+  await isAccessible(page, "what was done, on a phone");
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+  await dialog.waitFor({ state: "detached" });
+  assert.deepEqual(faults, []);
+});
