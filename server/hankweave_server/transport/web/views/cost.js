@@ -30,18 +30,20 @@ export function CostView({ session }) {
   const left = rolledBackCost(store.state);
   const kept = new Set(thread(store.state));
   const [shown, setShown] = useState(ROWS);
-  const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
+  const codons = store.state.runs
+    .flatMap((run) => run.codons.map((codon) => ({ codon, run })))
+    .sort((a, b) => costOf(b.codon) - costOf(a.codon));
   return html`<section class="cost" aria-label="Cost and tokens">
     <p>${summary(session.store.figures, cost, left)}</p>
     <div class="charts">
       <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
       <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
     </div>
-    <div class="table" tabindex="0" role="region" aria-label="By codon, newest run first">
+    <div class="table" tabindex="0" role="region" aria-label="By step, the most expensive first">
       <table>
         <thead>
           <tr>
-            <th scope="col">Codon</th>
+            <th scope="col">Step</th>
             <th scope="col">Run</th>
             <th scope="col">State</th>
             <th scope="col" class="number">Cost</th>
@@ -77,7 +79,7 @@ export function CostView({ session }) {
       </table>
       ${codons.length > shown && html`
         <button onClick=${() => setShown(shown + ROWS)}>
-          More of ${count(codons.length)} codons
+          More of ${count(codons.length)} steps
         </button>`}
     </div>
   </section>`;
