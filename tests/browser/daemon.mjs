@@ -31,8 +31,9 @@ export class Daemon {
   /**
    * In a directory of its own, which is gone when the test is over.
    * @param {(folder: string) => object[]} hank
-   * @param {{descriptors?: number, name?: string, state?: string}} place how many descriptors it may
-   *   have, the name of its hank, and the folder of the user's state, if others share it
+   * @param {{descriptors?: number, name?: string, state?: string, overrides?: object}} place how many
+   *   descriptors it may have, name and overrides of its hank, and the folder of the user's state, if
+   *   others share it
    */
   static async start(context, hank, options = [], place = {}) {
     const folder = mkdtempSync(join(tmpdir(), "hankweave-browser-"));
@@ -44,7 +45,8 @@ export class Daemon {
     });
     mkdirSync(join(folder, "hank"));
     const meta = place.name === undefined ? {} : { meta: { name: place.name, version: "1.0.0" } };
-    writeFileSync(join(folder, "hank", "hank.json"), JSON.stringify({ ...meta, hank: hank(folder) }));
+    const { overrides } = place;
+    writeFileSync(join(folder, "hank", "hank.json"), JSON.stringify({ ...meta, overrides, hank: hank(folder) }));
     await daemon.run(options);
     return daemon;
   }

@@ -262,8 +262,9 @@ function views(/** @type {import("./session.js").Session} */ session) {
       key: "/",
       run: () => {
         // A view without a search of its own leaves it to the events.
-        if (document.getElementById("search") === null) session.look({ tab: "events" });
-        focus("search");
+        const own = ["find", "search"].find((id) => document.getElementById(id) !== null);
+        if (own === undefined) session.look({ tab: "events" });
+        focus(own ?? "search");
       },
     },
     { id: "filter", group: "View", title: "Filter the steps", key: "f", run: () => focus("filter") },

@@ -57,7 +57,7 @@ function element(token, children) {
   if (hidden) return html`<${Fragment}>${children}<//>`;
   if (/^h[1-6]$/.test(tag)) return html`<p class=${`heading n-${tag}`}>${children}</p>`;
   if (tag === "a") return link(token.attrGet("href") ?? "", children);
-  if (tag === "table") return html`<div class="scrolls" tabindex="0" role="region" aria-label="Table"><table>${children}</table></div>`;
+  if (tag === "table") return html`<div class="scrolls" tabindex="0" role="group" aria-label="Table"><table>${children}</table></div>`;
   if (tag === "ol") return html`<ol start=${token.attrGet("start") ?? undefined}>${children}</ol>`;
   if (ELEMENTS.has(tag)) return html`<${tag}>${children}<//>`;
   return html`<${Fragment}>${children}<//>`;

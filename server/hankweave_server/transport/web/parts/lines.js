@@ -133,7 +133,8 @@ const SIGNS = { same: "", plus: "added: ", minus: "removed: ", gap: "" };
 
 /** @param {{lines: Line[], label: string}} props */
 export function Lines({ lines, label }) {
-  return html`<div class="lines" role="region" tabindex="0" aria-label=${label}>
+  // No landmark: a transcript has many of them, and of the same file.
+  return html`<div class="lines" role="group" tabindex="0" aria-label=${label}>
     ${lines.slice(0, SHOWN).map(
       ({ kind, number, text }, at) => html`<div key=${at} class=${`of-${kind}`}>
         <span class="number" aria-hidden="true">${kind === "gap" ? "⋮" : number}</span>

@@ -30,14 +30,16 @@ export function CostView({ session }) {
   const left = rolledBackCost(store.state);
   const kept = new Set(thread(store.state));
   const [shown, setShown] = useState(ROWS);
-  const codons = store.state.runs.flatMap((run) => run.codons.map((codon) => ({ codon, run })));
+  const codons = store.state.runs
+    .flatMap((run) => run.codons.map((codon) => ({ codon, run })))
+    .sort((a, b) => costOf(b.codon) - costOf(a.codon));
   return html`<section class="cost" aria-label="Cost and tokens">
     <p>${summary(session.store.figures, cost, left)}</p>
     <div class="charts">
       <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
       <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
     </div>
-    <div class="table" tabindex="0" role="region" aria-label="By step, newest run first">
+    <div class="table" tabindex="0" role="region" aria-label="By step, the most expensive first">
       <table>
         <thead>
           <tr>

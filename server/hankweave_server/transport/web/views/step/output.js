@@ -118,7 +118,7 @@ function Whole({ session, result, onClose }) {
     });
   return html`
     <${Fold} isOpen=${true} onTurn=${onClose}>Show the last lines<//>
-    <div class="whole" tabindex="0" role="region" aria-label="All of the output">
+    <div class="whole" tabindex="0" role="group" aria-label="All of the output">
       ${first.data === null && !first.error && html`<p class="empty">Reading …</p>`}
       ${first.error && html`<p class="empty">${first.error.message}</p>`}
       <${Printed} text=${(next === undefined && asJson(whole)) || whole} isBad=${result.data.isError} label="Output" />

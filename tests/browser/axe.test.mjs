@@ -1,0 +1,107 @@
+/**
+ * axe finds nothing in any view, in both schemes, on a phone, a laptop and a large screen. With
+ * PHOTOGRAPHS=FOLDER each of them is photographed (`scripts/pictures --views FOLDER`).
+ */
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { isAccessible, launch, open } from "./browser.mjs";
+import { Supervised } from "./supervised.mjs";
+
+const { PHOTOGRAPHS } = process.env;
+const EDITS = PHOTOGRAPHS ? 16 : 3; // Pictures show a run of its usual length.
+const SIZES = [[1280, 800], [1920, 1080], [360, 780]];
+
+let browser;
+let run;
+let here; // The page and its faults.
+before(async () => {
+  browser = await launch();
+  run = await Supervised.start(browser, EDITS);
+  here = await open(browser, run.daemon.page());
+  if (PHOTOGRAPHS) mkdirSync(PHOTOGRAPHS, { recursive: true });
+});
+after(async () => {
+  await run?.stop();
+  await browser.close();
+});
+
+const text = (words) => ({ page }) => page.getByText(words).first();
+const dialog = ({ page }) => page.getByRole("dialog");
+
+/**
+ * @param {string} name @param {string | (() => string | Promise<string>)} place what the address names
+ * @param {(here: any) => import("playwright-core").Locator} ready what is there when all is
+ * @param {{keys?: string[], press?: (here: any) => import("playwright-core").Locator}} [acts]
+ */
+function view(name, place, ready, { keys = [], press } = {}) {
+  test(name, { timeout: 300_000 }, async () => {
+    const { page, faults } = here;
+    await page.setViewportSize({ width: SIZES[0][0], height: SIZES[0][1] });
+    const own = typeof place === "string" ? place : await place();
+    await page.goto("about:blank"); // Another token is only read at the start of a page.
+    await page.goto(own.startsWith("http") ? own : `${run.daemon.page()}${own}`);
+    if (!own.startsWith("http")) await page.locator(".step").first().waitFor();
+    for (const key of keys) await page.keyboard.press(key);
+    if (press) await press(here).click();
+    await ready(here).waitFor();
+    for (const [width, height] of SIZES) {
+      await page.setViewportSize({ width, height });
+      for (const colorScheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme });
+        await isAccessible(page, `${name}, ${colorScheme}, ${width}`);
+        if (PHOTOGRAPHS) await page.screenshot({ path: join(PHOTOGRAPHS, `${name.replaceAll(" ", "-")}-${colorScheme}-${width}.png`) });
+      }
+    }
+    await page.emulateMedia({ colorScheme: "light" });
+    if ((await page.getByRole("dialog").count()) > 0) await page.keyboard.press("Escape");
+    assert.deepEqual(faults.splice(0), []);
+  });
+}
+
+const ofStep = (tab) => `&step=index${tab ? `&tab=${tab}` : ""}`;
+describe("while an agent asks", () => {
+  view("a question", "", text("out/summary.md"));
+  view("the reason of a denial", "", dialog, { keys: ["d"] });
+});
+
+describe("while a step waits for a limit", () => {
+  before(() => run.reach("waits"));
+  view("a wait", "", text("Continue now"));
+});
+
+describe("while a step works", () => {
+  before(() => run.reach("runs"));
+  view("a run at work", "", text("git push"));
+  view("stopping a step", "", dialog, { keys: ["x"] });
+  view("skipping a step", "", dialog, { keys: ["s"] });
+});
+
+describe("after a failure", () => {
+  before(() => run.reach("failed"));
+  view("a failure", "", text("1 failed, 41 passed"));
+  view("changes of a step", ofStep("changes"), text("src/index.py"));
+  view("files of a step", ofStep("files"), text("parse.py"));
+  view("an event", "&event=40", dialog);
+  view("the prompt", ofStep(), dialog, { press: ({ page }) => page.getByRole("button", { name: "prompt" }) });
+  view("going back", "", text("out/check.json"), { keys: ["z"] });
+  view("retrying", "", dialog, { keys: ["r"] });
+  view("the cost", "", ({ page }) => page.getByRole("img", { name: /Cost rose/ }), { keys: ["$"] });
+  view("the commands", "", dialog, { keys: ["Control+k"] });
+  view("the keys", "", dialog, { keys: ["?"] });
+  view("taking a checkpoint", "", dialog, { keys: ["c"] });
+  view("a link that may only look", () => run.daemon.page("viewer"), text("This link is read-only."));
+  view("a token that does not hold", () => `${run.daemon.page()}x`, ({ page }) => page.getByLabel(/Token/));
+  view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"));
+});
+
+describe("after an exploration", () => {
+  before(() => run.explore());
+  view("the attempts", "", text("strip the blanks"));
+});
+
+describe("after going back", () => {
+  before(() => run.goBack());
+  view("undoing", "", text("out/check.json"), { keys: ["u"] });
+});

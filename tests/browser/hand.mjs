@@ -1,0 +1,54 @@
+/** A person before the page: it clicks where something is in sight, never scrolls, and is counted. */
+import assert from "node:assert/strict";
+import { setTimeout as pause } from "node:timers/promises";
+
+const PATIENCE = 60_000;
+
+export class Hand {
+  /** @param {import("playwright-core").Page} page */
+  constructor(page) {
+    this.page = page;
+    this.done = { clicks: 0, keys: 0, texts: 0 };
+  }
+
+  /** Waits until it is within the window, and nothing lies over it. */
+  async sees(locator) {
+    await locator.waitFor({ timeout: PATIENCE });
+    let why;
+    for (const end = Date.now() + PATIENCE; Date.now() < end; await pause(50)) {
+      why = await locator.evaluate(whyHidden).catch((error) => error.message);
+      if (why === "") return;
+    }
+    assert.fail(`${locator} is not in sight: ${why}`);
+  }
+
+  /** @param {{across?: number, down?: number, held?: string}} [where] parts of it, and a key that is held */
+  async click(locator, { across = 0.5, down = 0.5, held } = {}) {
+    await this.sees(locator);
+    const { x, y, width, height } = await locator.boundingBox();
+    if (held) await this.page.keyboard.down(held);
+    await this.page.mouse.click(x + width * across, y + height * down);
+    if (held) await this.page.keyboard.up(held);
+    this.done.clicks += 1;
+  }
+
+  async press(key) {
+    await this.page.keyboard.press(key);
+    this.done.keys += 1;
+  }
+
+  /** Types a text where the focus is. */
+  async type(text) {
+    await this.page.keyboard.type(text);
+    this.done.texts += 1;
+  }
+}
+
+/** Runs in the page. */
+function whyHidden(element) {
+  const [{ top, left, bottom, right }] = element.getClientRects();
+  if (top < 0 || left < 0 || bottom > innerHeight || right > innerWidth) return "it is outside of the window";
+
+  const found = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
+  return element.contains(found) ? "" : `${found?.outerHTML.slice(0, 200)} is there`;
+}

@@ -1,0 +1,208 @@
+/**
+ * What a supervisor wants to know or to do on a run of 25 steps: with two clicks or one key where it
+ * is a usual task, and without scrolling at 1280x800. What each took is printed.
+ */
+import assert from "node:assert/strict";
+import { existsSync, unlinkSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { launch, open } from "./browser.mjs";
+import { Hand } from "./hand.mjs";
+import { FAILURE, NAME, Supervised } from "./supervised.mjs";
+
+const EDITS = 16; // Of each step: more than 400 checkpoints in all.
+
+let browser;
+let run;
+before(async () => {
+  browser = await launch();
+  run = await Supervised.start(browser, EDITS);
+});
+after(async () => {
+  await run?.stop();
+  await browser.close();
+});
+
+/**
+ * A task, and how much it may take; `enough` compares what it took up to there, for one with parts.
+ * @param {string} name @param {{clicks?: number, keys?: number, texts?: number}} most
+ * @param {(hand: Hand, context: any) => Promise<void>} work
+ */
+function task(name, most, work) {
+  test(name, { timeout: 300_000 }, async (context) => {
+    const { page, context: own, faults } = await open(browser, run.daemon.page());
+    context.after(() => own.close());
+    await page.locator(".step").first().waitFor();
+    const hand = new Hand(page);
+    const enough = (what = name) => {
+      const { clicks, keys, texts } = hand.done;
+      hand.done = { clicks: 0, keys: 0, texts: 0 };
+      context.diagnostic(`${what}: ${clicks} clicks, ${keys} keys${texts ? `, ${texts} text typed` : ""}`);
+      for (const [kind, number] of Object.entries({ clicks, keys, texts }))
+        assert.ok(number <= (most[kind] ?? 0), `${what}: ${number} ${kind} of ${most[kind] ?? 0}`);
+    };
+    await work(hand, { page, enough });
+    enough();
+    assert.deepEqual(faults, []);
+  });
+}
+
+/** What the hand finds on the page. */
+const step = ({ page }, name) => page.locator(".step", { hasText: name });
+const banner = ({ page }) => page.getByRole("region", { name: "The step that failed" });
+const log = ({ page }) => page.getByRole("log", { name: "Transcript" });
+const file = ({ page }, name) => page.getByRole("list", { name: "Files of this step" }).getByRole("button", { name });
+const heading = ({ page }, name) => page.locator("#content").getByRole("heading", { name, exact: true });
+const top = ({ page }) => page.locator("header.top");
+const TWO_CLICKS = { clicks: 2 };
+const ONE_KEY = { keys: 1 };
+const inTree = (path) => join(run.daemon.workTree, path);
+
+test("the run is as long as it is said to be", async () => {
+  const { executionPlan } = await run.send("state.get");
+  const loops = new Set(executionPlan.map((each) => each.loopContext?.loopId ?? each.codonId));
+  assert.equal(loops.size, 25);
+  assert.ok((await run.checkpoints()).length >= 400);
+});
+
+describe("while an agent asks", () => {
+  task("see from a notification what is asked, and what it would change", {}, async (hand) => {
+    const question = hand.page.getByRole("region", { name: "Permission for Write" });
+    await hand.sees(question.getByText("out/summary.md"));
+    await hand.sees(question.getByText("All rows fit."));
+    await hand.sees(question.getByRole("button", { name: "Allow once" }));
+    assert.equal(await hand.page.title(), `(!) approve: ${NAME}`);
+  });
+
+  task("answer a permission by the keyboard", ONE_KEY, async (hand) => {
+    await hand.sees(hand.page.getByRole("button", { name: "Allow once" }));
+    await hand.press("a");
+    await run.until("the summary", () => existsSync(inTree("out/summary.md")));
+  });
+});
+
+describe("while a step waits for a limit", () => {
+  before(() => run.reach("waits"));
+
+  task("let a step go on that waits for a limit", { clicks: 1 }, async (hand) => {
+    await hand.sees(hand.page.getByText(/waits for the end of a usage limit, in \d+:\d\d/));
+    await hand.click(hand.page.getByRole("button", { name: "Continue now" }));
+    await run.until("the step to go on", async () => !(await run.newest()).wait);
+  });
+});
+
+describe("while a step works", () => {
+  before(() => run.reach("runs"));
+
+  task("see what it has cost, and what it will", {}, async (hand) => {
+    const spent = top(hand).getByRole("button", { name: /^\$\d+\.\d\d of \$25\.00.*about \$\d+\.\d\d at the end$/ });
+    await hand.sees(spent);
+    await hand.sees(top(hand).getByText(/, about .* left$/));
+    await hand.sees(step(hand, "Write the report").getByText(/^~\$/));
+  });
+});
+
+describe("after a failure", () => {
+  before(() => run.reach("failed"));
+
+  task("learn why the step failed", TWO_CLICKS, async (hand) => {
+    await hand.sees(banner(hand).getByText(FAILURE));
+    await hand.click(banner(hand).getByRole("button", { name: "Show" }));
+    await hand.sees(log(hand).getByLabel("Output").filter({ hasText: "1 failed, 41 passed in 6.2 s" }));
+  });
+
+  task("see what a step changed in a file", TWO_CLICKS, async (hand) => {
+    await hand.click(step(hand, "Index by day"));
+    await hand.click(file(hand, /src\/index\.py/));
+    await hand.sees(hand.page.getByRole("region", { name: /Difference of src\/index\.py/ }).getByText("def index_0(row):"));
+  });
+
+  task("see what a tool was called with in the past, and what it answered", TWO_CLICKS, async (hand) => {
+    await hand.click(step(hand, "Index by day"));
+    const call = log(hand).locator(".tool", { hasText: "ls src" });
+    await hand.sees(call.getByText("records.py"));
+  });
+
+  task("read what one step said, from its beginning", TWO_CLICKS, async (hand) => {
+    await hand.click(step(hand, "Fill in the gaps"));
+    await hand.sees(heading(hand, "Fill in the gaps"));
+    await hand.sees(log(hand).getByText("I read the schema first"));
+  });
+
+  task("see which step costs most", ONE_KEY, async (hand) => {
+    await hand.press("$");
+    const first = hand.page.getByRole("region", { name: /^By/ }).locator("tbody tr").first();
+    await hand.sees(first.getByText("generate"));
+    await hand.sees(hand.page.getByText(/ paid of \$25.* at the end/));
+  });
+
+  task("see what a person edited", { clicks: 1 }, async (hand) => {
+    await hand.click(file(hand, /notes\.md.*yours/));
+    await hand.sees(hand.page.getByRole("region", { name: /Difference of notes\.md/ }).getByText("ask Ann"));
+  });
+
+  task("read the prompt of a step", TWO_CLICKS, async (hand) => {
+    await hand.click(step(hand, "Apply the taxes"));
+    await hand.click(hand.page.getByRole("button", { name: "prompt" }));
+    await hand.sees(hand.page.getByRole("region", { name: "Prompt" }).filter({ hasText: "I read the schema first" }));
+  });
+
+  task("open a file as it was when a step ended", { clicks: 2, keys: 1 }, async (hand) => {
+    await hand.click(step(hand, "Index by day"));
+    await heading(hand, "Index by day").waitFor();
+    await hand.press("3");
+    await hand.click(hand.page.getByRole("option", { name: /parse\.py/ }));
+    await hand.sees(hand.page.getByText('depth = float(row["depth"])'));
+  });
+
+  task("see what was done outside of the work tree", { clicks: 1, keys: 1 }, async (hand) => {
+    await hand.press("z");
+    const dialog = hand.page.getByRole("dialog");
+    await hand.click(dialog.locator("summary", { hasText: /outside the work tree/ }));
+    await hand.sees(dialog.locator("li", { hasText: /push/ }));
+  });
+
+  task("copy the address of a step, and come back by it", { clicks: 1 }, async (hand) => {
+    await hand.click(step(hand, "Link the invoices"));
+    await heading(hand, "Link the invoices").waitFor();
+    const { page, context } = await open(browser, hand.page.url());
+    await new Hand(page).sees(heading({ page }, "Link the invoices"));
+    await context.close();
+  });
+
+  task("see what an undo would do", ONE_KEY, async (hand) => {
+    await run.goBack();
+    await hand.sees(top(hand).getByText("Idle"));
+    await hand.press("u");
+    const dialog = hand.page.getByRole("dialog");
+    await hand.sees(dialog.getByText("out/check.json").first());
+    await hand.sees(dialog.getByRole("button", { name: /^Undo/ }));
+  });
+
+  task("let a run that stands still go on", ONE_KEY, async (hand) => {
+    await hand.sees(top(hand).getByRole("button", { name: "Start the next step" }));
+    await hand.press("n");
+    await run.until("the step to run", async () => (await run.newest()).codonId === "check");
+    await run.reach("failed");
+  });
+
+  task("stop, skip and retry a step", TWO_CLICKS, async (hand, { page, enough }) => {
+    unlinkSync(join(run.daemon.folder, "checked")); // It stands still there once more.
+    const dialog = page.getByRole("dialog");
+    for (const what of ["stop", "skip"]) {
+      await hand.click(banner(hand).getByRole("button", { name: "Retry" }));
+      await hand.click(dialog.getByRole("button", { name: /^Retry/ }));
+      enough("retry");
+      await run.until("the step that runs again", async () => (await run.newest()).status === "running");
+      if (what === "skip") continue;
+      await hand.click(page.getByRole("button", { name: /^Stop…/ }));
+      await hand.click(dialog.getByRole("button", { name: "Stop it" }));
+      enough("stop");
+      await run.until("the end of the step", async () => (await run.newest()).status === "failed");
+    }
+    await hand.click(page.getByRole("button", { name: /^Skip…/ }));
+    await hand.click(dialog.getByRole("button", { name: "Skip it" }));
+    enough("skip");
+    await hand.sees(top(hand).getByText("Completed"));
+  });
+});
