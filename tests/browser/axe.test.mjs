@@ -29,6 +29,7 @@ after(async () => {
 
 const text = (words) => ({ page }) => page.getByText(words).first();
 const dialog = ({ page }) => page.getByRole("dialog");
+const row = ({ page }) => page.locator("[role=listbox] [role=option]").first();
 
 /**
  * @param {string} name @param {string | (() => string | Promise<string>)} place what the address names
@@ -42,7 +43,7 @@ function view(name, place, ready, { keys = [], press } = {}) {
     const own = typeof place === "string" ? place : await place();
     await page.goto("about:blank"); // Another token is only read at the start of a page.
     await page.goto(own.startsWith("http") ? own : `${run.daemon.page()}${own}`);
-    if (!own.startsWith("http")) await page.locator(".step").first().waitFor();
+    if (!own.startsWith("http")) await page.locator(".step, .executions li").first().waitFor();
     for (const key of keys) await page.keyboard.press(key);
     if (press) await press(here).click();
     await ready(here).waitFor();
@@ -61,6 +62,13 @@ function view(name, place, ready, { keys = [], press } = {}) {
 }
 
 const ofStep = (tab) => `&step=index${tab ? `&tab=${tab}` : ""}`;
+const sha = (codonId) =>
+  run.hand.evaluate((id) => {
+    const codons = globalThis.store.state.runs.flatMap((each) => each.codons);
+    return codons.find((each) => each.codonId === id).completionCheckpoint;
+  }, codonId);
+const moment = async () => `&checkpoint=${await sha("tax")}`;
+
 describe("while an agent asks", () => {
   view("a question", "", text("out/summary.md"));
   view("the reason of a denial", "", dialog, { keys: ["d"] });
@@ -81,8 +89,14 @@ describe("while a step works", () => {
 describe("after a failure", () => {
   before(() => run.reach("failed"));
   view("a failure", "", text("1 failed, 41 passed"));
+  view("a transcript", ofStep(), text("one rule at a time"));
   view("changes of a step", ofStep("changes"), text("src/index.py"));
   view("files of a step", ofStep("files"), text("parse.py"));
+  view("checkpoints of a step", ofStep("checkpoints"), row);
+  view("events of a step", ofStep("events"), row);
+  view("events of the run", "&tab=events", row);
+  view("the past", moment, text("tax"));
+  view("a file of the past", async () => `${await moment()}&path=src/tax.py`, text("def tax_0"));
   view("an event", "&event=40", dialog);
   view("the prompt", ofStep(), dialog, { press: ({ page }) => page.getByRole("button", { name: "prompt" }) });
   view("going back", "", text("out/check.json"), { keys: ["z"] });
@@ -91,6 +105,9 @@ describe("after a failure", () => {
   view("the commands", "", dialog, { keys: ["Control+k"] });
   view("the keys", "", dialog, { keys: ["?"] });
   view("taking a checkpoint", "", dialog, { keys: ["c"] });
+  view("a branch", moment, dialog, { keys: ["b"] });
+  view("pinning", moment, dialog, { keys: ["p"] });
+  view("the executions", "&view=executions", ({ page }) => page.locator(".executions li").first());
   view("a link that may only look", () => run.daemon.page("viewer"), text("This link is read-only."));
   view("a token that does not hold", () => `${run.daemon.page()}x`, ({ page }) => page.getByLabel(/Token/));
   view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"));

@@ -3,10 +3,11 @@
  * is a usual task, and without scrolling at 1280x800. What each took is printed.
  */
 import assert from "node:assert/strict";
-import { existsSync, unlinkSync } from "node:fs";
+import { existsSync, readFileSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { launch, open } from "./browser.mjs";
+import { Daemon, codon, says } from "./daemon.mjs";
 import { Hand } from "./hand.mjs";
 import { FAILURE, NAME, Supervised } from "./supervised.mjs";
 
@@ -74,6 +75,13 @@ describe("while an agent asks", () => {
     assert.equal(await hand.page.title(), `(!) approve: ${NAME}`);
   });
 
+  task("see which run it is, how far, in what state, and what it waits for", {}, async (hand) => {
+    await hand.sees(top(hand).getByText(NAME));
+    await hand.sees(top(hand).getByText("19 of 25"));
+    await hand.sees(top(hand).getByText("Waits for you"));
+    await hand.sees(step(hand, "Export the summary"));
+  });
+
   task("answer a permission by the keyboard", ONE_KEY, async (hand) => {
     await hand.sees(hand.page.getByRole("button", { name: "Allow once" }));
     await hand.press("a");
@@ -118,9 +126,18 @@ describe("after a failure", () => {
   });
 
   task("see what a tool was called with in the past, and what it answered", TWO_CLICKS, async (hand) => {
-    await hand.click(step(hand, "Index by day"));
-    const call = log(hand).locator(".tool", { hasText: "ls src" });
-    await hand.sees(call.getByText("records.py"));
+    await hand.click(hand.page.getByRole("slider", { name: "Time" }), { across: 0.3, down: 0.4 });
+    await hand.sees(hand.page.getByText(/^You see /).first());
+    await hand.sees(log(hand).locator(".tool").first());
+  });
+
+  task("compare two checkpoints", TWO_CLICKS, async (hand) => {
+    const axis = hand.page.getByRole("slider", { name: "Time" });
+    await hand.click(axis, { across: 0.2, down: 0.4 });
+    await hand.click(axis, { across: 0.6, down: 0.4, held: "Shift" });
+    await hand.sees(heading(hand, "Comparison"));
+    await hand.sees(hand.page.locator(".comparison .of-plus").first());
+    assert.match(hand.page.url(), /&compare=[0-9a-f]+\.\.[0-9a-f]+/);
   });
 
   task("read what one step said, from its beginning", TWO_CLICKS, async (hand) => {
@@ -147,6 +164,16 @@ describe("after a failure", () => {
     await hand.sees(hand.page.getByRole("region", { name: "Prompt" }).filter({ hasText: "I read the schema first" }));
   });
 
+  task("find a word in a transcript", { clicks: 1, keys: 1, texts: 1 }, async (hand) => {
+    await hand.click(step(hand, "Apply the taxes"));
+    await heading(hand, "Apply the taxes").waitFor();
+    await hand.sees(hand.page.getByRole("searchbox", { name: "Find in this step" }));
+    await hand.press("/");
+    await hand.type("def tax_1(");
+    await hand.sees(hand.page.getByRole("search").getByText("1 of 1"));
+    await hand.sees(log(hand).getByText("def tax_1(row):"));
+  });
+
   task("open a file as it was when a step ended", { clicks: 2, keys: 1 }, async (hand) => {
     await hand.click(step(hand, "Index by day"));
     await heading(hand, "Index by day").waitFor();
@@ -170,6 +197,36 @@ describe("after a failure", () => {
     await context.close();
   });
 
+  task("find an execution by its name", { clicks: 2, keys: 1, texts: 1 }, async (hand, { page }) => {
+    const other = await Daemon.start(run.context, () => [codon("guide", [says("I rewrite the guide.")])], [], {
+      name: "Docs refresh",
+      state: join(run.daemon.folder, "state"),
+    });
+    await hand.click(page.getByRole("button", { name: "Executions" }));
+    await page.locator(".executions li").first().waitFor();
+    await hand.press("/");
+    await hand.type("docs ref");
+    await page.getByText("1 here").waitFor();
+    await hand.click(page.getByRole("button", { name: /Docs refresh/ }));
+    await hand.sees(page.getByText("I rewrite the guide."));
+    await other.stop();
+  });
+
+  task("go back to before the failed step, and keep one's own edit", TWO_CLICKS, async (hand, { page }) => {
+    await hand.click(banner(hand).getByRole("button", { name: "Back to before it" }));
+    const card = page.getByRole("dialog", { name: "Back to before Check every row" });
+    for (const follows of ["return to earlier content", "go away", "your own edits, kept"])
+      await hand.sees(card.getByText(follows));
+    await hand.click(card.getByRole("button", { name: /^Go back/ }));
+    await run.until("the rollback", () => !existsSync(inTree("out/check.json")));
+    assert.match(readFileSync(inTree("notes.md"), "utf-8"), /ask Ann/);
+    await page.getByText(/^Rolled back/).first().waitFor();
+    await run.send("rollback.undo");
+    await run.send("codon.next");
+    await run.until("the step to run again", async () => (await run.newest()).codonId === "check");
+    await run.reach("failed");
+  });
+
   task("see what an undo would do", ONE_KEY, async (hand) => {
     await run.goBack();
     await hand.sees(top(hand).getByText("Idle"));
@@ -184,6 +241,15 @@ describe("after a failure", () => {
     await hand.press("n");
     await run.until("the step to run", async () => (await run.newest()).codonId === "check");
     await run.reach("failed");
+  });
+
+  task("choose the best of four attempts", TWO_CLICKS, async (hand, { page }) => {
+    await run.explore();
+    await hand.click(page.getByRole("button", { name: "4 attempts at Check every row" }));
+    await hand.sees(page.getByRole("row", { name: /take the mean of the neighbours.*best/ }));
+    await hand.sees(page.locator(".attempt .of-plus").first());
+    await hand.click(page.getByRole("button", { name: /^Adopt/ }));
+    await hand.sees(page.getByRole("dialog").getByText("return to earlier content"));
   });
 
   task("stop, skip and retry a step", TWO_CLICKS, async (hand, { page, enough }) => {
