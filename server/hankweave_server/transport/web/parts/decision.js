@@ -63,7 +63,7 @@ function useKeys(enter, escape) {
       if (ctrlKey || metaKey || altKey) return;
 
       const target = /** @type {Element} */ (event.target);
-      const isTaken = key === "Enter" && (repeat || target.closest(PRESSED) !== null);
+      const isTaken = key === "Enter" ? repeat || target.closest(PRESSED) !== null : target.closest("[role=menu]") !== null;
       const act = key === "Enter" ? newest.current.enter : key === "Escape" ? newest.current.escape : undefined;
       if (act === undefined || isTaken) return;
 

@@ -74,7 +74,7 @@ export function Attempts({ session, codonId }) {
       ${endedAt ? "All have ended" : `${ended} of ${attempts.length} have ended`}${exploration.score ? html` · scored by <code>${visible(exploration.score)}</code>` : ""}${exploration.judge ? ` · judged by ${visible(exploration.judge)}` : ""}
     </p>
     <div class="table"><table onKeyDown=${press}>
-      <thead><tr>${HEADINGS.map((name) => html`<th scope="col" key=${name}>${name}</th>`)}</tr></thead>
+      <thead><tr>${HEADINGS.map((name, at) => html`<th scope="col" key=${name} class=${at > 1 ? "number" : ""}>${name}</th>`)}</tr></thead>
       <tbody>
         ${attempts.map((/** @type {any} */ each) => html`<${AttemptRow}
           key=${each.attemptId}
