@@ -115,10 +115,10 @@ describe("after a failure", () => {
 
 describe("after an exploration", () => {
   before(() => run.explore());
-  view("the attempts", "", text("strip the blanks"));
+  view("the attempts", "&step=check&tab=attempts", text("strip the blanks"));
 });
 
 describe("after going back", () => {
   before(() => run.goBack());
-  view("undoing", "", text("out/check.json"), { keys: ["u"] });
+  view("undoing", "", text("return to earlier content"), { keys: ["u"] });
 });

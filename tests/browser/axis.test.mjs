@@ -109,7 +109,7 @@ test("the axis is a slider: arrows go from checkpoint to checkpoint, pages from 
   await page.getByRole("dialog", { name: /^Branch from/ }).waitFor();
   await page.keyboard.press("Escape");
   await page.keyboard.press("g");
-  await page.getByRole("dialog").getByText("3 deleted").waitFor();
+  await page.getByRole("dialog").getByText("go away 3 files").waitFor();
   await page.keyboard.press("Escape");
   await banner(page).getByText("Write y.txt").waitFor();
   const { page: linked } = await open(browser, `${daemon.page()}&checkpoint=${new URL(page.url()).hash.match(/checkpoint=(\w+)/)[1]}`);
