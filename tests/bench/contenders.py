@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ QUIET = 0.05
 """A server rests if it takes less of a processor than this; what follows a reply is then done."""
 
 REST_LIMIT = 10.0
-STEPS = 20
-"""Calls of the agent whose waiting is measured."""
+STEPS = 21
+"""Calls of the agent; measured is the time from each to the next."""
 
 
 class Contender(ABC):
@@ -68,8 +69,8 @@ class Contender(ABC):
     @abstractmethod
     async def to_last_success(self) -> None: ...
 
-    async def agent_waits(self) -> list[float]:
-        """Return the milliseconds that each call of an agent waits; empty if none can be run."""
+    async def agent_cycles(self) -> list[float]:
+        """Return the milliseconds from each call of an agent to its next; empty if none can run."""
         return []
 
     async def rest(self) -> None:
@@ -146,15 +147,14 @@ class _Served(Contender):
     async def to_last_success(self) -> None:
         await self._client.roll_back_to_last_success(auto_restart=False)
 
-    async def agent_waits(self) -> list[float]:
+    async def agent_cycles(self) -> list[float]:
         await self._client.send(CodonNext())
         await idle(self._client)
         journal = Layout.of_execution(self._server.execution).journal
         lines = map(msgspec.json.decode, journal.read_bytes().splitlines())
         events = [event for event in lines if event.get("codonId") == "work"]
         called = [_moment(each) for each in events if _is_call(each)]
-        returned = [_moment(each) for each in events if each["type"] == "tool.result"]
-        return [after - before for before, after in zip(called, returned, strict=True)]
+        return [after - before for before, after in pairwise(called)]
 
     async def rest(self) -> None:
         """Wait until what follows a reply in the background is done."""

@@ -13,9 +13,9 @@ By default only git takes part, with small trees; `--peers all`, `--sizes`, `--r
 measure more. With `--busy` everything is measured once more while another process appends and
 flushes 20 MB/s.
 
-The row "agent goes on" is the time from an agent's call of a tool to its result, for a call that
-writes a small file: the checkpoint before it included, and after it the next call is waiting. Its
-peers take a checkpoint of one changed file, as they do at that point.
+The row "agent goes on" is the time from an agent's call of a tool that writes a small file to its
+next call: the checkpoint before it, its work, and everything that is recorded of it. Its peers take
+a checkpoint of one changed file, as they do at that point.
 """
 
 from __future__ import annotations
@@ -316,11 +316,11 @@ class _Trial:
         await who.rest()
 
     async def _agents(self) -> list[Figure]:
-        """Measure how long calls of agents wait; peers take checkpoints of one file."""
+        """Measure calls of an agent; peers take checkpoints of one file."""
         flush = flush_time(self._folder / "flushed")
         samples: dict[str, _Samples] = {}
         for name, who in self._all.items():
-            samples[name] = _Samples(flush, await who.agent_waits())
+            samples[name] = _Samples(flush, await who.agent_cycles())
             while len(samples[name].taken) < self._rounds(1):
                 await self._turn(who, _checkpoint(1), BUSY, samples[name], self._rounds(1))
 

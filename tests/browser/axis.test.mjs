@@ -17,7 +17,7 @@ const words = (page) => strip(page).getAttribute("aria-valuetext");
 const lines = (n) => Array.from({ length: n }, (_, at) => `line ${at}\n`).join("");
 
 const hank = (folder) => [
-  codon("one", [says("I begin."), writes("z.txt", lines(1)), writes("a.txt", lines(2)), writes("y.txt", lines(3))], { name: "First" }),
+  codon("one", [says("I begin."), writes("z.txt", lines(1)), { wait: 0.5 }, writes("a.txt", lines(2)), { wait: 0.5 }, writes("y.txt", lines(3))], { name: "First" }),
   codon("two", [writes("b.txt", lines(1)), writes("x.txt", lines(2))], { name: "Second" }),
   codon("three", [writes("c.txt", lines(1)), says("I wait."), waitsFor(join(folder, "gate"))], { name: "Third" }),
 ];

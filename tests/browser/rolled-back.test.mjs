@@ -28,7 +28,9 @@ test("what was rolled back is not shown as if it were there, nor is its cost sil
   const daemon = await Daemon.start(context, (folder) => hank(join(folder, "gate")));
   const { page, faults } = await open(browser, daemon.page());
   context.after(() => page.close());
-  await page.getByText("gone-4.txt").first().waitFor();
+  await page.locator(".step.s-running", { hasText: "Codon third" }).waitFor();
+  await page.locator(".step", { hasText: "Codon second" }).click();
+  await page.locator("aside .path", { hasText: "gone-4.txt" }).waitFor();
 
   // `[` goes one step back from now, from any view, with nothing chosen before.
   await page.keyboard.press("[");

@@ -80,6 +80,7 @@ test(
     await page.getByRole("dialog").locator(".diff", { hasText: "<img src=x" }).first().waitFor();
     await page.keyboard.press("Escape");
 
+    await page.keyboard.press("l");
     await page.keyboard.press("/");
     await page.getByRole("searchbox", { name: "Search" }).fill("<script>");
     const event = page

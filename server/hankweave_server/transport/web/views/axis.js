@@ -348,7 +348,7 @@ function aim(key, at, rows) {
   }
 }
 
-/** @returns {[import("preact").RefObject<HTMLDivElement | null>, number]} */
+/** @returns {[{current: HTMLDivElement | null}, number]} */
 function useWidth() {
   const strip = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [width, setWidth] = useState(Math.max(200, innerWidth));
