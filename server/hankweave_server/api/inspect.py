@@ -29,7 +29,7 @@ from hankweave_protocol.state import State
 from hankweave_server.api.agent_texts import whole_result
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.clock import Clock
-from hankweave_server.domain.estimates.forecast import forecast
+from hankweave_server.domain.budget.estimates import forecast
 from hankweave_server.domain.execution_thread import newest_run, run_named
 from hankweave_server.domain.query.evaluate import answer
 from hankweave_server.domain.query.parse import Query, checked

@@ -10,7 +10,6 @@ Modules, in reading order:
 - `path_merge`: a three-way merge path by path, and its conflicts
 - `undo`: the undo and redo stacks, and people's edits that a rollback meets
 - `effects/`: what tool calls and commands may have done outside the work tree
-- `estimates/`: what runs again after a rollback, and time and money to the end of the plan
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help
 - `limits`: limits of providers that pass by themselves, and when they end
@@ -23,7 +22,7 @@ Modules, in reading order:
 - `confinement`: what a codon's agent can reach, and errors that a refusal causes
 - `model_routes`: which agent runs a model
 - `model_names`: names of models that are misspelt or not listed
-- `budget/`: what a codon may use, and what it has used
+- `budget/`: what a codon may use, has used, and is likely to use
 - `costs`: costs per codon, sentinel, run and execution; prices of models
 - `retention`: which checkpoints may be pruned
 - `checkpoints/`: what a checkpoint is called

@@ -11,7 +11,7 @@ from hankweave_protocol.hank import ContextExceededEnd, Hank, IterationLimit, Lo
 from hankweave_protocol.instants import from_text, to_text
 from hankweave_protocol.replies import Forecast
 from hankweave_protocol.state import CodonExecution, CompletedCodon, PlanEntry, RunningCodon, State
-from hankweave_server.domain.estimates.forecast import forecast
+from hankweave_server.domain.budget.estimates import forecast
 from support.histories import MOMENT, a_codon, a_plan, a_run, completed, failed, running, sha
 from support.timelines import continued
 

@@ -19,7 +19,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.estimates.runs_again import runs_again
+from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.targets import of_travel, target_of
 from support.histories import MOMENT, a_plan, completed, failed, running, sha, skipped
 from support.timelines import a_state, checkpoints_of, continued, ended, rigged

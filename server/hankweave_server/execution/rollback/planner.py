@@ -26,9 +26,9 @@ from hankweave_protocol.records import (
 from hankweave_protocol.state import Continuation
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
-from hankweave_server.domain.estimates.runs_again import runs_again
 from hankweave_server.domain.execution_thread import (
     end_checkpoint,
     is_done,
