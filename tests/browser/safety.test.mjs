@@ -71,7 +71,7 @@ test(
     await page.keyboard.press("Home");
     await page.keyboard.press("Enter");
     await page.keyboard.press("g");
-    await page.getByRole("dialog").getByRole("button", { name: /^return to earlier content/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: /^go away/ }).click();
     await page
       .getByRole("dialog")
       .getByRole("button", { name: /the difference of/ })

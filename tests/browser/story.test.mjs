@@ -154,9 +154,8 @@ test(
     await page.keyboard.press("g");
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: /^your own edits, kept\s+1 file/ }).waitFor();
-    await dialog.getByRole("button", { name: /^go away\s+1 file/ }).waitFor();
-    await dialog.getByLabel("Keep edits made by people").uncheck();
     await dialog.getByRole("button", { name: /^go away\s+2 files/ }).waitFor();
+    await dialog.getByLabel("Keep edits made by people").uncheck();
     await dialog.getByRole("button", { name: /^your own edits, overwritten\s+1 file/ }).click();
     await dialog.getByRole("button", { name: /the difference of notes\/sources\.md/ }).click();
     await dialog.getByText("- my own table").first().waitFor();

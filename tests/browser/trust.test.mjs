@@ -286,7 +286,7 @@ test(
     for (const name of [/codon completed/, /the beginning/]) {
       await page.getByRole("option", { name }).last().click();
       await page.keyboard.press("g");
-      await page.getByRole("button", { name: "Roll everything back" }).click();
+      await page.getByRole("button", { name: "Go back" }).click();
       await shown(page, /Rolled back/);
       await page.locator(".note button").click();
     }
