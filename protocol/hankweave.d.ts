@@ -353,7 +353,7 @@ export interface AgentToolsGranted {
   rollbackPaths: boolean;
 }
 
-/** What a codon or loop left was moved to `rigArchive`. For a loop, `codonId` is its id. */
+/** The remains of a codon or loop were moved to `rigArchive`. For a loop, `codonId` is its id. */
 export interface ArchiveCompleted {
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
@@ -588,7 +588,7 @@ export interface BudgetFigures {
   maxOutputTokens?: number;
 }
 
-/** What one codon was allowed, and what it has used. */
+/** The budget of one codon, and its use. */
 export interface BudgetRow {
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
@@ -2244,7 +2244,7 @@ export interface FileRange {
   nextOffset?: number;
 }
 
-/** What or who changed a file. */
+/** The source of a change of a file. */
 export interface FileSource {
   /** What or who changed the file. */
   kind: "archive" | "codon-end" | "codon-start" | "person" | "rig" | "rollback" | "tool_use";
@@ -2410,7 +2410,7 @@ export interface Handshake {
   data: HandshakeData;
 }
 
-/** What a client says about itself. */
+/** The description of a client. */
 export interface HandshakeData {
   /** The mode that the client wants: `readonly` or `readandwrite`. */
   mode: Mode;
@@ -2436,7 +2436,7 @@ export interface HandshakeResponse {
   data: HandshakeResponseData;
 }
 
-/** What the server grants a client. */
+/** The rights that the server grants a client. */
 export interface HandshakeResponseData {
   /** The client. */
   clientId: string;
@@ -4171,7 +4171,7 @@ export interface SkippedFile {
   reason: string;
 }
 
-/** What a codon has used. */
+/** The use of one codon. */
 export interface SpentFigures {
   /** US dollars. */
   dollars: number;
@@ -4308,7 +4308,7 @@ export interface StateTransition {
   codonId?: string;
 }
 
-/** What a step is likely to use; of the one that works, the rest. */
+/** The likely use of a step; of the running one, only the rest. */
 export interface StepForecast {
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
@@ -4515,7 +4515,7 @@ export interface TouchedFile {
   bytes: number;
 }
 
-/** What is known of a frame besides its content. */
+/** The metadata of a frame. */
 export interface TrafficMetadata {
   /** Bytes of the frame on the wire, before redaction. */
   size: number;
@@ -4605,7 +4605,7 @@ export interface ValidationWarning {
   message: string;
 }
 
-/** What an attempt does differently; without a field, as the hank says. */
+/** The differences of an attempt; an absent field means what the hank says. */
 export interface Variant {
   /** For people. */
   name?: string;

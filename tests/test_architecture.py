@@ -185,7 +185,7 @@ def test_an_error_that_may_have_no_text_is_shown_by_its_reason(path: Path) -> No
 
 @pytest.mark.parametrize("path", modules(), ids=module_name)
 def test_only_a_defect_is_logged_with_a_traceback(path: Path) -> None:
-    """What can be expected, such as an error of the disk or a cancelled wait, is one line."""
+    """An expected failure, such as an error of the disk or a cancelled wait, is one line."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.ExceptHandler(type=kind) if kind is None or ast.unparse(kind) != "Exception":

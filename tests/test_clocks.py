@@ -409,7 +409,7 @@ def unused():
 
 
 def test_only_the_tests_of_the_gate_are_checked() -> None:
-    """What a test of the gate calls in its module is checked with it."""
+    """Functions that a test of the gate calls in its module are checked with it."""
     full = MARKED.format(marker=FULL_MARKER)
     story = MARKED.format(marker=GATE_MARKER)
     assert clocks(full) == ["10: time.sleep"]

@@ -634,7 +634,7 @@ class TokenUsage(EventData):
 
 
 class FileSource(Value):
-    """What or who changed a file."""
+    """The source of a change of a file."""
 
     kind: Literal["tool_use", "codon-start", "codon-end", "rig", "rollback", "person", "archive"]
     """What or who changed the file."""
@@ -821,7 +821,7 @@ class FailedPath(Value):
 
 
 class ArchiveCompleted(EventData):
-    """What a codon or loop left was moved to `rigArchive`.
+    """The remains of a codon or loop were moved to `rigArchive`.
 
     For a loop, `codonId` is its id.
     """
@@ -852,7 +852,7 @@ class BudgetFigures(Value):
 
 
 class SpentFigures(Value):
-    """What a codon has used."""
+    """The use of one codon."""
 
     dollars: float
     """US dollars."""
@@ -863,7 +863,7 @@ class SpentFigures(Value):
 
 
 class BudgetRow(Value):
-    """What one codon was allowed, and what it has used."""
+    """The budget of one codon, and its use."""
 
     codon_id: CodonId
     status: Literal["completed", "failed", "skipped", "exceeded", "running"]

@@ -350,7 +350,7 @@ class Confinement(HankValue):
 
 
 class Variant(HankValue):
-    """What an attempt does differently; without a field, as the hank says."""
+    """The differences of an attempt; an absent field means what the hank says."""
 
     name: str | None = None
     """For people.

@@ -113,7 +113,7 @@ class ExecutionMeta(Value):
 
 
 class TrafficMetadata(Value):
-    """What is known of a frame besides its content."""
+    """The metadata of a frame."""
 
     size: int
     """Bytes of the frame on the wire, before redaction."""

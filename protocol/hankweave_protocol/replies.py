@@ -32,7 +32,7 @@ Mode = Literal["readonly", "readandwrite"]
 
 
 class HandshakeData(Value):
-    """What a client says about itself."""
+    """The description of a client."""
 
     mode: Mode
     """The mode that the client wants: `readonly` or `readandwrite`."""
@@ -57,7 +57,7 @@ class Handshake(Value, tag_field="type", tag="handshake"):
 
 
 class HandshakeResponseData(Value):
-    """What the server grants a client."""
+    """The rights that the server grants a client."""
 
     client_id: ClientId
     mode: Mode
@@ -348,7 +348,7 @@ class ConfinementStatus(Value):
 
 
 class StepForecast(Value):
-    """What a step is likely to use; of the one that works, the rest."""
+    """The likely use of a step; of the running one, only the rest."""
 
     codon_id: CodonId
     ms: int | None

@@ -157,7 +157,7 @@ class Conversational(OpenHankValue):
 
 
 class ErrorHandling(OpenHankValue):
-    """What follows the failures of a sentinel."""
+    """The consequences of a sentinel's failures."""
 
     max_consecutive_failures: PositiveInt = 3
     """After so many failures in a row the sentinel is unloaded.

@@ -206,7 +206,7 @@ class Layout:
 
     @property
     def way_to_page(self) -> Path:
-        """Leads a browser to the page of the server, with its token; `hankweave open` writes it."""
+        """Return the file that leads a browser to the page, with its token; `open` writes it."""
         return self.state_directory / "page.html"
 
     @property
@@ -251,7 +251,7 @@ class Layout:
 
     @property
     def redact_intent(self) -> Path:
-        """What `hankweave redact` has replaced or is replacing; it stays until confirmed."""
+        """Return the intent of `hankweave redact`; it stays until confirmed."""
         return self.state_directory / "redact.intent"
 
     @property
@@ -286,7 +286,7 @@ class Layout:
 
     @property
     def agent_access(self) -> Path:
-        """What one running agent is given of the server: its socket and notices for it."""
+        """Return the folder that one running agent may read: its socket and notices for it."""
         return self.state_directory / "access"
 
     @property

@@ -298,7 +298,7 @@ async def test_a_path_that_the_fence_replaces_is_reported_too(folder: Path, tmp_
 
 
 async def test_a_door_of_another_program_is_closed_with_a_reason(folder: Path) -> None:
-    """What is hidden is reported without a setting, because none can open it."""
+    """A hidden place is reported without a setting, because none can open it."""
     home_in(folder)
     steps = runs(
         "echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?'",

@@ -672,7 +672,7 @@ async def test_what_is_set_for_one_server_is_not_set_for_attempts(
 
 
 async def test_an_attempt_has_its_share_of_the_budget(tmp_path: Path) -> None:
-    """What the parent has spent does not count; an attempt that spends more is stopped."""
+    """The parent's costs do not count; an attempt that spends more is stopped."""
     costly = (codon("draft", {"cost": 5.0}), CODONS[1])
     spends = Variant(prompt_text=json.dumps({"steps": [{"cost": 3.0}, writes("answer.txt", "a")]}))
     async with a_finished_plan(tmp_path, *costly) as (server, client):

@@ -136,7 +136,7 @@ async def test_a_link_that_an_agent_removed_is_back_for_its_check(machine: Machi
 
 
 def test_what_an_agent_puts_in_place_of_the_data_is_kept(machine: Machine) -> None:
-    """What is in the link's place is moved beside the work tree, and an event names the new path.
+    """A file in the link's place is moved beside the work tree, and an event names the new path.
 
     The next codon has the data.
     """

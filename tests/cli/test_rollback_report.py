@@ -47,7 +47,7 @@ def steps(count: int, cost: float | None = None, milliseconds: int | None = None
 def test_a_report_says_which_steps_run_again_and_what_they_cost(
     again: RunsAgain | None, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is unknown, or next to nothing, is left out."""
+    """Unknown or negligible numbers are left out."""
     assert again_text(report(again)) == expected
     draw_report(report(again), foreseen=True)
     assert (expected in capsys.readouterr().out.splitlines()) == bool(expected)

@@ -189,7 +189,7 @@ def _own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("sender", SENDERS)
 def test_an_endless_answer_is_cut_off(sender: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read is bounded; a webhook and a service count by their status."""
+    """The read part is bounded; a webhook and a service count by their status."""
     with answering(200) as rude:
         said = SENDERS[sender](rude, monkeypatch)
 

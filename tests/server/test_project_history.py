@@ -54,7 +54,7 @@ class Started:
 
     @property
     def history(self) -> str | None:
-        """What the first start of this history wrote into it."""
+        """Return the record that the first start of this history wrote."""
         path = self.layout.state_directory / "history"
         return path.read_text() if path.exists() else None
 

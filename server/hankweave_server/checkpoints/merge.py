@@ -287,7 +287,7 @@ def lines_of(decision: Decision, objects: MergeObjects) -> Sides | ConflictKind:
 
 
 class _Side:
-    """What a checkpoint, or the result of a merge, has at a path."""
+    """One side of a merge, or its result, at a path."""
 
     def __init__(self, objects: MergeObjects, tree: bytes, manifest: Manifest) -> None:
         self.objects = objects

@@ -46,7 +46,7 @@ _REGULAR = 0o100000
 
 
 class ConflictPolicy(StrEnum):
-    """What a conflict leads to: a question, or the version of one side."""
+    """The treatment of conflicts: a question, or the version of one side."""
 
     ASK = "ask"
     OURS = "ours"
@@ -79,7 +79,7 @@ class ConflictKind(StrEnum):
 
 
 class Action(StrEnum):
-    """What the result has at a path."""
+    """The result of a merge at a path."""
 
     TAKE = "take"
     """What theirs has."""

@@ -36,7 +36,7 @@ class Sides(NamedTuple):
 
 
 class SideNames(NamedTuple):
-    """What the sides are called in conflict markers; the base does not appear there."""
+    """The names of the sides in conflict markers; the base does not appear there."""
 
     ours: str
     theirs: str

@@ -106,7 +106,7 @@ _Spent: TypeAlias = Mapping[tuple[str, str, str], tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What execution-meta.json and state.json tell."""
+    """The content of execution-meta.json and state.json."""
 
     last_used: str
     meta: ExecutionMeta | None = None
@@ -175,7 +175,7 @@ def _progress_in(content: bytes, state: _State) -> tuple[int, float | None, _Spe
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the end of the journal tells of the codon that runs."""
+    """The work of the running codon, read from the end of the journal."""
 
     doing: str | None = None
     waits_for: str | None = None

@@ -54,7 +54,7 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a start finds."""
+    """The evidence that a start finds."""
 
     here: ProjectFolder
     marker: Identity | None = None

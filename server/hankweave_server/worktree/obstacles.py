@@ -39,7 +39,7 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 class Obstacle(NamedTuple):
-    """What is in the way, and the error that a change would meet."""
+    """An obstacle, and the error that a change would meet."""
 
     kind: Kind
     errno: int
@@ -54,7 +54,7 @@ class _Folder:
 
 
 class Obstacles:
-    """What is in the way of changes in one work tree, at one moment."""
+    """The obstacles to changes in one work tree, at one moment."""
 
     def __init__(self, descent: Descent) -> None:
         self._descent = descent

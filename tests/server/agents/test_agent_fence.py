@@ -67,7 +67,7 @@ def test_data_that_is_a_single_file_can_be_read(tmp_path: Path, *, copy: bool) -
 
 
 def test_a_link_on_the_path_opens_the_program_behind_it(tmp_path: Path) -> None:
-    """What a person has installed behind links can be run."""
+    """A program that is installed behind links can be run."""
     there = program(tmp_path / "installed" / "tool")
     folder = tmp_path / "links"
     folder.mkdir()

@@ -90,7 +90,7 @@ def test_a_connection_of_a_confined_program_is_recognized(
 
 @pytest.mark.parametrize("deeds", [(), ("reset",)], ids=["closed", "reset"])
 def test_a_program_that_is_gone_is_no_other_machine(group: Path, deeds: tuple[str, ...]) -> None:
-    """What it sent could still be read, but the kernel no longer knows its socket."""
+    """Its data can still be read, but the kernel no longer knows its socket."""
     assert is_confined(group, "send and close", *deeds)
 
 

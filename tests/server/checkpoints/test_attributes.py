@@ -129,7 +129,7 @@ def test_what_a_checkpoint_does_not_know_is_carried_over(lab):
 
 @as_root
 def test_set_uid_comes_back_only_with_its_owner(lab, monkeypatch):
-    """What cannot be put back is reported with the path."""
+    """An attribute that cannot be put back is reported with the path."""
     lab.write("tool", "1")
     os.chown(lab.path("tool"), 1234, -1)
     os.chmod(lab.path("tool"), 0o4755)

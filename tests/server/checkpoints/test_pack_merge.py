@@ -166,7 +166,7 @@ def test_packs_of_git_are_merged_in_one_piece(lab, writer):
 
 
 def test_a_tag_is_copied(lab, writer):
-    """What is neither commit, tree nor blob is merged as it is."""
+    """An object that is neither commit, tree nor blob is merged as it is."""
     shas = writer.checkpoints(3)
     lab.git("tag", "-a", "-m", "mine", "mine", shas[0])
     listed = objects(lab)

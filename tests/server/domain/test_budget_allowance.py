@@ -187,7 +187,7 @@ def test_shared_money_is_for_whoever_comes() -> None:
 
 
 def test_strict_shares_evaporate() -> None:
-    """What a codon does not use is lost to the others."""
+    """The unused part of a codon's share is lost to the others."""
     hank = three(
         ContainerBudget(max_dollars=10, allocation="proportional-strict", shares={"a": 0.5})
     )
@@ -196,7 +196,7 @@ def test_strict_shares_evaporate() -> None:
 
 
 def test_proportional_shares_flow_back() -> None:
-    """What a codon does not use is divided among the following ones, by their shares."""
+    """The unused part of a codon's share is divided among the following ones, by their shares."""
     shares = {"a": 0.5, "b": 0.375, "c": 0.125}
     hank = three(ContainerBudget(max_dollars=8, allocation="proportional", shares=shares))
     assert [dollars(hank, name) for name in NAMES] == [4, 6, 8]

@@ -90,7 +90,7 @@ def test_the_iterations_of_a_loop_tell_how_long_the_others_take() -> None:
 
 
 def test_earlier_executions_tell_what_this_one_does_not_know() -> None:
-    """What this execution knows itself comes first."""
+    """The experience of this execution comes first."""
     plan = ("observe#0", "observe#1", "publish")
     state = state_of(plan, *(done("observe#0", seconds) for seconds in (10, 12, 14)))
     earlier = Observed({"observe": (1_000_000,) * 3, "publish": (40_000, 50_000, 60_000)})

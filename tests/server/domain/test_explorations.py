@@ -85,7 +85,7 @@ def test_as_many_attempts_run_as_may_run_at_a_time() -> None:
 
 @pytest.mark.parametrize(("score", "expected"), [(9.0, ["e-2"]), (10.0, []), (0.0, ["e-2"])])
 def test_nothing_follows_a_score_that_is_good_enough(score: float, expected: list[str]) -> None:
-    """What runs already is waited for."""
+    """Attempts that already run are waited for."""
     tried = exploration(
         attempt(1, "completed", score=score), attempt(2), parallel=1, good_enough=10.0
     )

@@ -214,6 +214,6 @@ def test_a_rule_that_does_not_fit_the_call_is_refused(rule: str) -> None:
 def test_an_added_rule_spares_a_question_and_overrules_no_denial(
     permissions: Permissions, judged: object
 ) -> None:
-    """What the lists of another codon deny, or its `otherwise`, stays denied."""
+    """A call that the lists of another codon deny, or its `otherwise`, stays denied."""
     assert policy_of(permissions).judge(LS, [parse("Bash(ls)")]) == judged
     assert isinstance(policy_of(Permissions()).judge(CHAIN, [parse("Bash(ls)")]), Unsettled)

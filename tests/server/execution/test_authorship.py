@@ -97,7 +97,7 @@ def waiting() -> AgentCalls:
 
 
 def test_between_its_calls_a_waiting_agent_changes_nothing() -> None:
-    """What a person changed while the model was thinking is known when the call asks."""
+    """A person's change while the model was thinking is known when the call asks."""
     calls = waiting()
     assert calls.scans() == NOTHING
     calls.called("1", "Bash", {}, ANYTHING)
@@ -323,7 +323,7 @@ def test_after_a_crash_the_calls_without_a_result_may_have_changed_files(
 def test_rigs_checks_and_programs_that_report_nothing_may_have_changed_anything(
     fields: dict[str, Any], expected: Reach
 ) -> None:
-    """What cannot be known is the agent's: it is saved, named and taken back."""
+    """A change of unknown origin is the agent's: it is saved, named and taken back."""
     assert left(USAGE, **fields) == expected
 
 

@@ -249,7 +249,7 @@ async def test_after_a_crash_in_a_command_later_edits_stay(tmp_path: Path) -> No
 async def test_a_checkpoint_that_a_client_takes_hides_no_edit_from_a_recovery(
     tmp_path: Path,
 ) -> None:
-    """What it holds is reported first: after a crash, only the journal says whose a change was."""
+    """Its content is reported first: after a crash, only the journal says whose a change was."""
     execution = tmp_path / "execution"
     root = execution / "agentRoot"
     two = codon("two", {"run": "echo half > half.txt"}, waits_for(tmp_path / "never"))

@@ -135,7 +135,7 @@ def test_what_waits_is_told_from_the_oldest_on(clock: Virtual, quiet: Quiet) -> 
 
 
 async def test_the_end_of_the_server_wakes_all_work(quiet: Quiet) -> None:
-    """What waits for a pause goes on at once, and nothing waits any more."""
+    """Work that waits for a pause goes on at once, and no work waits any more."""
     with quiet.serving(), quiet.work("secrets", within=DEADLINE) as work, limited():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work.turn)

@@ -304,7 +304,7 @@ async def test_an_automatic_restore_keeps_what_changes_meanwhile(
 async def test_an_automatic_restore_keeps_what_another_program_has_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_both: bool
 ) -> None:
-    """What that program wrote to a file that was replaced would be lost."""
+    """A write of that program to a replaced file would be lost."""
     async with a_retry(tmp_path, monkeypatch) as room:
         if by_both:
             await room.ctx.ledger.record(

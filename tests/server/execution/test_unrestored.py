@@ -24,7 +24,7 @@ from hankweave_server.execution.rollback.unrestored import exceptions_of, in_one
     ],
 )
 def test_what_another_attempt_may_restore_is_tried_again(left: Skipped, may: bool) -> None:
-    """What the system refuses for good is not."""
+    """A path that the system refuses for good is not."""
     assert may_come_right(left) == may
 
 

@@ -102,7 +102,7 @@ def test_the_prompt_is_that_of_the_variant_for_one_codon(tmp_path: Path) -> None
 def test_a_prompt_of_a_variant_is_a_file_of_the_hank(
     tmp_path: Path, reference: str, fault: str
 ) -> None:
-    """What a hank may not name, a command may not name either: it would reach a confined agent."""
+    """A command may not name a file that a hank may not name: it would reach a confined agent."""
     outside, folder = tmp_path / "outside", tmp_path / "hank"
     for each in (outside, folder, folder / "sub"):
         each.mkdir()
@@ -117,7 +117,7 @@ def test_a_prompt_of_a_variant_is_a_file_of_the_hank(
 
 
 def test_model_agent_and_variables_hold_for_all_that_is_tried(tmp_path: Path) -> None:
-    """What ran before is not changed; codons inside of loops are."""
+    """Codons that ran before are not changed; those inside of loops are."""
     variant = Variant(model="gpt-5", agent="codex", variables={"tone": "warm"})
     hank = attempted(a_hank(tmp_path), attempt_of("build", variant, rest=True))
     assert hank.hank.variables == {"tone": "warm"}

@@ -205,6 +205,6 @@ def test_findings_name_rules_and_lines_and_no_value() -> None:
 
 
 def test_a_line_of_output_is_redacted() -> None:
-    """What a plain program prints is cleaned in its event."""
+    """The output of a plain program is redacted in its event."""
     said = AgentOutput(codon_id=CodonId("a"), stream="stdout", line="the sk-" + "a1" * 20)
     assert KNOWN.value(said).line == "the [redacted:openai-key]"

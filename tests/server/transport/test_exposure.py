@@ -75,7 +75,7 @@ def test_servers_that_programs_start_stay_on_loopback() -> None:
 
 
 def test_a_page_without_encryption_is_not_that_of_a_proxy_with_tls() -> None:
-    """Who can change what a network carries may serve one under the same name."""
+    """An attacker on the network may serve one under the same name."""
     assert PROXY in Exposure(public_url=PROXY).origins(7777)
     assert PROXY.replace("https", "http") not in Exposure(public_url=PROXY).origins(7777)
     assert Exposure(public_url=PUBLISHED).origins(7777) >= {PUBLISHED, "http://localhost:7777"}

@@ -178,7 +178,7 @@ async def test_metrics_come_as_they_were_given(tmp_path: Path) -> None:
 
 
 def test_metrics_have_the_types_of_their_names() -> None:
-    """What ends with `_total` is a counter; the tokens of the running codon are there."""
+    """A name that ends with `_total` is a counter; the tokens of the running codon are there."""
     status = ServerStatus(
         server_version="1",
         pid=1,

@@ -104,7 +104,7 @@ async def _healthy(server: SmallServer, seqs: list[int], upto: int = EVENTS) -> 
 
 
 async def test_a_slow_reader_is_told_1013_after_a_stream_without_a_gap(tmp_path: Path) -> None:
-    """What it received is a prefix of the journal, and it can resume from there."""
+    """The frames it received are a prefix of the journal, and it can resume from there."""
     rest = SmallRest()
     limits = OutboxLimits(messages=50, send_seconds=LIMIT, close_seconds=LIMIT)
     async with (

@@ -92,7 +92,7 @@ async def test_a_page_that_is_opened_again_asks_for_its_index_alone(tmp_path: Pa
 
 
 def test_the_index_names_every_module_that_its_scripts_import() -> None:
-    """What is needed at first is preloaded, and what may follow is named, each once."""
+    """The first modules are preloaded, and the later ones are named, each once."""
     index = read_pages()["/"].body.decode()
     named = {
         kind: [name.split("/", 2)[2] for name in re.findall(rf'rel="{kind}" href="([^"]+)"', index)]

@@ -275,7 +275,7 @@ def test_a_copy_that_a_crash_left_beside_its_source_is_completed(
 def test_a_file_that_changes_while_it_is_copied_stays_where_it_is(
     tree: Path, far: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written during the copy would be lost with the source."""
+    """A write during the copy would be lost with the source."""
     write(tree / "log", "first")
     fsync = os.fsync
 
@@ -295,7 +295,7 @@ def test_a_file_that_changes_while_it_is_copied_stays_where_it_is(
 
 
 def test_a_socket_stays_where_it_is(tree: Path, far: Path) -> None:
-    """What cannot be copied to another file system is reported, and stays."""
+    """A file that cannot be copied to another file system is reported, and stays."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tree / "socket"))
 

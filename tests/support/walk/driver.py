@@ -103,7 +103,7 @@ class Wrong(Exception):
 
 @dataclass
 class Records:
-    """What the journal and the shadow repository of an execution say."""
+    """The journal and the shadow repository of an execution."""
 
     execution: Path
     checkpoints: list[str] = field(default_factory=list)

@@ -27,7 +27,7 @@ Writer = Literal["person", "agent", "server", "both"]
 
 @dataclass(frozen=True)
 class Restored:
-    """What an event says about files that were restored."""
+    """The restored files that an event names."""
 
     target: Files
     """The files of the checkpoint."""

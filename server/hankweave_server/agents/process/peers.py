@@ -44,7 +44,7 @@ _ANY_COOKIE = b"\xff" * 8
 
 
 class PeerSocket(Protocol):
-    """What is needed of an accepted TCP socket."""
+    """The part of an accepted TCP socket that is needed here."""
 
     @property
     def family(self) -> int: ...

@@ -181,7 +181,7 @@ def forecast(state: State, now: datetime, hank: Hank | None = None) -> Forecast 
 
 
 class _Experience:
-    """What codons have used until now, and what of it was asked for."""
+    """The use of earlier executions of codons, and a record of which were asked for."""
 
     def __init__(self, state: State) -> None:
         models = {entry.codon.id: entry.codon.model for entry in state.execution_plan}

@@ -109,7 +109,7 @@ def ended(state: State) -> Iterator[Execution]:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What an execution has cost, in USD: the numbers that every view of it shows."""
+    """The costs of an execution, in USD: the numbers that every view of it shows."""
 
     total: float
     """All that was paid: every codon of every run, with sentinels."""

@@ -115,7 +115,7 @@ class _ChangedFile:
 
     @property
     def outcome(self) -> FileAction | None:
-        """What came of it; None if there was no file before and is none now."""
+        """Return the outcome; None if there was no file before and is none now."""
         if self.action == "deleted":
             return "deleted" if self.existed else None
 

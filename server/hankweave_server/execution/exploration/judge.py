@@ -81,7 +81,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
-    """What the judge learns about an attempt."""
+    """The description of an attempt that a judge reads."""
 
     attempt: AttemptRecord
     changes: str = ""

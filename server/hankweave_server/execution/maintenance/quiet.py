@@ -39,7 +39,7 @@ _SERVING_SECONDS = 0.05
 
 
 class Quiet:
-    """What is being served, and the work that waits for a pause.
+    """The commands being served, and the work that waits for a pause.
 
     `serving` and `hurry` are for the event loop's thread; work may ask in any thread.
     """
@@ -89,7 +89,7 @@ class Quiet:
 
     @property
     def behind(self) -> tuple[BackgroundWork, ...]:
-        """What is to be done, and for how long."""
+        """Return the work to be done, and since when it waits."""
         now = self.now()
         return tuple(work.described(now) for work in self._waiting)
 
