@@ -104,7 +104,9 @@ def _print_status(answer: ServerStatus, state: State) -> None:
     packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
-    paid = Costs(answer.total_cost, answer.rolled_back_cost, answer.budget_usd)
+    paid = Costs(
+        answer.total_cost, answer.rolled_back_cost, answer.budget_usd, answer.attempts_cost
+    )
     click.echo(f"  cost        {costs_text(paid)}")
     if answer.forecast is not None:
         click.echo(f"  forecast    {forecast_text(answer.forecast, answer.total_cost)}")
