@@ -317,7 +317,7 @@ test(
     const tab = (name) => page.getByRole("tab", { name }).click();
     await tab(/Changes 2/);
     await page.getByRole("tabpanel").getByText("2 files").waitFor();
-    await page.getByRole("region", { name: /Difference of a\.txt/ }).getByText("two").waitFor();
+    await page.getByRole("group", { name: /Difference of a\.txt/ }).getByText("two").waitFor();
     assert.equal(await page.locator("summary", { hasText: "c.txt" }).count(), 1);
     await shot(page, "changes");
     await isAccessible(page, "the changes of a step");
