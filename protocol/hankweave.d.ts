@@ -4113,6 +4113,8 @@ export interface ServerStatus {
   budgetUsd?: number;
   /** The name of the hank: that of its `meta`, or of its directory. */
   hankName?: string;
+  /** USD, the part of `totalCost` for attempts of explorations that were not adopted. */
+  attemptsCost?: number;
 }
 
 /** The server begins to stop in order. */

@@ -430,6 +430,8 @@ class ServerStatus(Value):
     sets a limit."""
     hank_name: str | None = None
     """The name of the hank: that of its `meta`, or of its directory."""
+    attempts_cost: float = 0.0
+    """USD, the part of `totalCost` for attempts of explorations that were not adopted."""
 
 
 class Consolidation(Value):

@@ -374,6 +374,7 @@ class App:
             last_event_seq=state.last_event_seq,
             total_cost=paid.total,
             rolled_back_cost=paid.rolled_back,
+            attempts_cost=paid.attempts,
             budget_usd=paid.budget,
             checkpoints=len(self.checkpointer.known),
             clients=self._live_clients,

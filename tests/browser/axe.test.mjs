@@ -34,9 +34,10 @@ const row = ({ page }) => page.locator("[role=listbox] [role=option]").first();
 /**
  * @param {string} name @param {string | (() => string | Promise<string>)} place what the address names
  * @param {(here: any) => import("playwright-core").Locator} ready what is there when all is
- * @param {{keys?: string[], press?: (here: any) => import("playwright-core").Locator}} [acts]
+ * @param {{keys?: string[], press?: (here: any) => import("playwright-core").Locator,
+ *   repeats?: boolean}} [acts]
  */
-function view(name, place, ready, { keys = [], press } = {}) {
+function view(name, place, ready, { keys = [], press, repeats = false } = {}) {
   test(name, { timeout: 300_000 }, async () => {
     const { page, faults } = here;
     await page.setViewportSize({ width: SIZES[0][0], height: SIZES[0][1] });
@@ -51,7 +52,7 @@ function view(name, place, ready, { keys = [], press } = {}) {
       await page.setViewportSize({ width, height });
       for (const colorScheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme });
-        await isAccessible(page, `${name}, ${colorScheme}, ${width}`);
+        await isAccessible(page, `${name}, ${colorScheme}, ${width}`, { repeats });
         if (PHOTOGRAPHS) await page.screenshot({ path: join(PHOTOGRAPHS, `${name.replaceAll(" ", "-")}-${colorScheme}-${width}.png`) });
       }
     }
@@ -91,6 +92,9 @@ describe("after a failure", () => {
   view("a failure", "", text("1 failed, 41 passed"));
   view("a transcript", ofStep(), text("one rule at a time"));
   view("changes of a step", ofStep("changes"), text("src/index.py"));
+  view("a file in two places", ofStep("changes"), ({ page }) => page.locator(".opened .diff td").first(), {
+    press: ({ page }) => page.locator("aside button.file").first(),
+  });
   view("files of a step", ofStep("files"), text("parse.py"));
   view("checkpoints of a step", ofStep("checkpoints"), row);
   view("events of a step", ofStep("events"), row);
@@ -110,7 +114,7 @@ describe("after a failure", () => {
   view("the executions", "&view=executions", ({ page }) => page.locator(".executions li").first());
   view("a link that may only look", () => run.daemon.page("viewer"), text("This link is read-only."));
   view("a token that does not hold", () => `${run.daemon.page()}x`, ({ page }) => page.getByLabel(/Token/));
-  view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"));
+  view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"), { repeats: true });
 });
 
 describe("after an exploration", () => {

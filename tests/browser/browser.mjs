@@ -24,13 +24,14 @@ export function launch() {
 /**
  * A page of its own; `faults` collects errors of scripts, breaches of the policy, failed requests and
  * dialogs that a script opened. Lost connections are told by the browser as errors, and belong to some tests.
+ * `within`: the context of another page, whose files the browser has already read.
  */
 export async function open(
   browser,
   address,
-  { scheme = "light", size = { width: 1280, height: 800 }, ...options } = {},
+  { scheme = "light", size = { width: 1280, height: 800 }, within = null, ...options } = {},
 ) {
-  const context = await browser.newContext({ colorScheme: scheme, viewport: size, ...options });
+  const context = within ?? (await browser.newContext({ colorScheme: scheme, viewport: size, ...options }));
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   const faults = [];
@@ -51,11 +52,16 @@ export async function open(
   return { page, context, faults };
 }
 
-/** Asserts that axe finds nothing. It is put in by the debugger: the page's policy lets no script in. */
-export async function isAccessible(page, what) {
+/**
+ * Asserts that axe finds nothing. It is put in by the debugger: the page's policy lets no script in.
+ * `repeats`: the gallery shows the landmarks of each view once for each of its states.
+ */
+export async function isAccessible(page, what, { repeats = false } = {}) {
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(readFileSync(AXE, "utf-8"));
-  const { violations } = await page.evaluate(() =>
-    globalThis.axe.run(document, { resultTypes: ["violations"] }),
+  const rules = repeats ? { "landmark-unique": { enabled: false } } : {};
+  const { violations } = await page.evaluate((rules) =>
+    globalThis.axe.run(document, { resultTypes: ["violations"], rules }),
+    rules,
   );
   const found = violations.map(
     ({ id, help, nodes }) =>

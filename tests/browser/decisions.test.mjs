@@ -105,6 +105,15 @@ test("going back says what returns, goes, is kept and runs again, and undo takes
   await page.keyboard.press("u");
   await undo.getByRole("button", { name: "Undo it", disabled: false }).click();
   await shown(page, "Undone: 2 files changed.");
+
+  // From a moment of the past it leads to the present, and nothing of the past is shown any more.
+  await page.keyboard.press("[");
+  await page.getByRole("button", { name: "Previous checkpoint" }).click();
+  await page.keyboard.press("g");
+  await page.getByRole("dialog", { name: /^Back to / }).getByRole("button", { name: "Go back", disabled: false }).click();
+  await page.getByRole("status").getByText(/^Rolled back/).waitFor();
+  assert.equal(await page.getByRole("region", { name: "The past" }).count(), 0);
+  assert.doesNotMatch(page.url(), /&(checkpoint|at|compare)=/);
   assert.deepEqual(faults, []);
 });
 

@@ -227,6 +227,7 @@ test("the forecast, the budget and the rule for a call are shown where the serve
   await page.locator(".worked").hover();
   await page.getByRole("tooltip").filter({ hasText: /About 4 min left, until about \d+:\d\d\. Estimated from/ }).waitFor();
   assert.equal(await page.getByLabel("Budget that is spent").getAttribute("max"), "25");
+  await page.getByLabel("Current activity").getByText("Waits for you").waitFor();
   assert.equal(await page.getByLabel("Current activity").getAttribute("title"), "Write out/summary.md");
   const todo = page.locator(".step.s-todo", { hasText: "Write the report" });
   assert.match(await todo.innerText(), /~2:10\s*~\$0\.40/);
@@ -291,19 +292,33 @@ test("what was rolled back was paid: one cost in the status bar, in its dialog a
 });
 
 test("a long name, a budget and estimates leave everything in the status bar", { timeout: 180_000 }, async (context) => {
-  const hank = (folder) => [codon("check", [waitsFor(join(folder, "gate"))], { name: "C" })];
-  const status = { forecast: FORECAST, budgetUsd: 25, hankName: "A hank with a very long name ".repeat(4) };
+  const hank = () => [codon("check", [writes("a.txt", "a\n")], { name: "C", permissions: { otherwise: "ask" } })];
+  const hankName = "Orders of all the regions to a model that their offices trust";
+  const status = { forecast: FORECAST, budgetUsd: 25, hankName };
   const { page } = await told(context, hank, { status });
-  await page.locator(".step.s-running").waitFor();
-  for (const width of [1920, 1280, 1100, 800, 360]) {
+  await page.getByLabel("Current activity").getByText("Waits for you").waitFor();
+  assert.match(await page.locator(".top .name").getAttribute("title"), new RegExp(`^${hankName}\n/`));
+  for (const width of [1920, 1280, 1100, 1000, 768, 360]) {
     await page.setViewportSize({ width, height: 740 });
     const out = await page.evaluate(() =>
-      [...document.querySelectorAll(".top .pill, .top .spent b, .top .advance b, .top .commands")]
+      [...document.querySelectorAll(".top .pill, .top .spent b, .top .advance b, .top .controls button")]
         .filter((each) => each.checkVisibility())
         .filter((each) => each.getBoundingClientRect().right > innerWidth || each.getBoundingClientRect().left < 0)
         .map((each) => each.className),
     );
     assert.deepEqual(out, [], `${width} pixels`);
+    const letters = await page.locator(".top h1").evaluate((name) => {
+      const { right } = name.getBoundingClientRect();
+      const range = new Range();
+      const all = name.firstChild.length;
+      const ends = Array.from({ length: all }, (_, at) => {
+        range.setStart(name.firstChild, 0);
+        range.setEnd(name.firstChild, at + 1);
+        return range.getBoundingClientRect().right;
+      });
+      return ends.filter((each) => each <= right).length;
+    });
+    assert.ok(letters >= 12, `${letters} letters of the name at ${width} pixels`);
   }
 });
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { nowSha, stateAtEnd } from "../../server/hankweave_server/transport/web/moments.js";
-import { emptyState, rolledBackCost, totals } from "../../server/hankweave_server/transport/web/state.js";
+import { emptyState, totals, unusedCosts } from "../../server/hankweave_server/transport/web/state.js";
 
 test("the state of a codon's end is the one right after it ended", async () => {
   const moved = (seq, runId, status) => ({
@@ -33,13 +33,32 @@ test("what a rollback left behind is counted as rolled back, and stays in the to
   });
   const first = { runId: "r1", codons: [codon("a", 1, "s1"), codon("b", 0.25, "s2")] };
   const state = { ...emptyState(), runs: [first] };
-  assert.equal(rolledBackCost(state), 0);
+  assert.deepEqual(unusedCosts(state), { rolledBack: 0, attempts: 0 });
 
   const source = { runId: "r1", afterCodon: "a", checkpointSha: "s1" };
   const second = { runId: "r2", startingConditions: { source }, codons: [codon("b", 2, "s3")] };
   state.runs = [second, first];
-  assert.equal(rolledBackCost(state), 0.25);
+  assert.deepEqual(unusedCosts(state), { rolledBack: 0.25, attempts: 0 });
   assert.equal(totals(state).cost, 3.25);
+});
+
+test("attempts that were not adopted are counted apart, and a failed try is not rolled back", () => {
+  const codon = (codonId, status, finalCost, sha) => ({ codonId, status, finalCost, completionCheckpoint: sha });
+  const after = (runId, afterCodon, checkpointSha) => ({ source: { runId, afterCodon, checkpointSha } });
+  const first = { runId: "r1", codons: [codon("a", "completed", 1, "s1")] };
+  const tries = ["t1", "t2"].map((runId, at) => ({
+    runId,
+    startingConditions: after("r1", "a", "s1"),
+    codons: [codon("b", "failed", 0.125), codon("b", "completed", 0.25 + at, runId)],
+  }));
+  const attempts = tries.map(({ runId }) => ({ attemptId: `e-${runId}`, runId }));
+  const explorations = [{ attempts }];
+  const failed = { runId: "r2", startingConditions: after("r1", "a", "s1"), codons: [codon("b", "failed", 2)] };
+  const state = { ...emptyState(), explorations, runs: [{ runId: "r3", codons: [], startingConditions: after("r1", "a", "s1") }, failed, ...tries, first] };
+  assert.deepEqual(unusedCosts(state), { rolledBack: 0, attempts: 1.75 });
+
+  const adopted = { runId: "r4", codons: [], startingConditions: after("t1", "b", "t1") };
+  assert.deepEqual(unusedCosts({ ...state, runs: [adopted, ...state.runs] }), { rolledBack: 0, attempts: 1.375 });
 });
 
 test("now is the newest checkpoint of the newest run, or where that run began", () => {

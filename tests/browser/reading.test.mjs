@@ -26,6 +26,7 @@ async function standingAt(context, files) {
   await page.keyboard.press("c");
   await page.getByRole("button", { name: "Take it" }).click();
   await shown(page, /was taken/);
+  await page.keyboard.press("[");
   await page.keyboard.press("3");
   return { daemon, page, faults };
 }

@@ -8,6 +8,7 @@ import {
   statusOfStep,
   stepsOf,
   titleOfCodon,
+  unanswered,
 } from "../../server/hankweave_server/transport/web/standing.js";
 import {
   countLines,
@@ -67,6 +68,30 @@ test("the state in words is what a person needs first", () => {
   assert.equal(words([failed], { isIdle: true, retries: new Map([["fetch", {}]]) }), "Tries again");
   assert.equal(reasonOf(failed), "expected 3, got 2.");
   assert.equal(standingOf(store([failed], { status: "failed" })).followed, "fetch");
+});
+
+test("the undo of a rollback to before a failed step shows it as failed again", () => {
+  const failed = ran("fetch", "failed", { errorCheckpoint: "e", failureReason: { message: "No." } });
+  const from = (runId, source, codons = []) => ({ runId, status: "running", codons, startingConditions: { source } });
+  const first = from("r1", undefined, [failed]);
+  const back = from("r2", { runId: "r1", checkpointSha: "i" });
+  const undone = from("r3", { runId: "r1", afterCodon: "fetch", checkpointSha: "e" });
+  const seen = (...runs) => {
+    const state = { ...emptyState(), runs, currentRunId: runs[0].runId, executionPlan: PLAN };
+    return standingOf({ ...store([]), state, isIdle: true }).condition.words;
+  };
+  assert.deepEqual([seen(first), seen(back, first), seen(undone, back, first)], ["Failed", "Idle", "Failed"]);
+});
+
+test("a question says what becomes of it at its end, if anything does", () => {
+  const now = Date.parse(START);
+  const expiresAt = new Date(now + 90_000).toISOString();
+  const said = (asked, at = now) => unanswered(asked, at);
+  assert.equal(said({ expiresAt }), "denied in 1:30");
+  assert.equal(said({ expiresAt, onExpiry: "allow" }), "allowed in 1:30");
+  assert.equal(said({ expiresAt }, now + 90_000), "denied now: the time is up");
+  for (const none of [{ expiresAt, onExpiry: null }, { expiresAt, onExpiry: "wait" }, { expiresAt: null }, {}])
+    assert.equal(said(none), "waits until it is answered");
 });
 
 test("an edit is told by its lines, with those around it, and numbered", () => {

@@ -317,7 +317,7 @@ test(
     const tab = (name) => page.getByRole("tab", { name }).click();
     await tab(/Changes 2/);
     await page.getByRole("tabpanel").getByText("2 files").waitFor();
-    await page.getByRole("region", { name: /Difference of a\.txt/ }).getByText("two").waitFor();
+    await page.getByRole("group", { name: /Difference of a\.txt/ }).getByText("two").waitFor();
     assert.equal(await page.locator("summary", { hasText: "c.txt" }).count(), 1);
     await shot(page, "changes");
     await isAccessible(page, "the changes of a step");
@@ -345,6 +345,41 @@ test(
     await tab("Transcript");
     await transcript(page).locator(".tool", { hasText: "c.txt" }).getByRole("button", { name: "back to here" }).click();
     await page.getByRole("dialog").getByText(/Roll back to|Back to/).first().waitFor();
+    assert.deepEqual(faults, []);
+  },
+);
+
+test(
+  "a transcript works out where its blocks are once for each frame that it is scrolled in",
+  { timeout: 90_000 },
+  async (context) => {
+    const daemon = await Daemon.start(context, () => [codon("one", [says("Here.")])]);
+    const { page, faults } = await open(browser, `http://127.0.0.1:${daemon.port}/gallery.html`);
+    await page.evaluate(async () => {
+      const [{ html, render }, { PagedList }] = await Promise.all([import("./dom.js"), import("./parts/paged-list.js")]);
+      const pages = Array.from({ length: 40 }, (_, page) => Array.from({ length: 20 }, (_, at) => ({ key: 20 * page + at })));
+      const far = pages.length - 1; // Never drawn here, only counted in.
+      globalThis.looks = 0;
+      const at = (/** @type {number} */ page) => {
+        if (page === far) globalThis.looks += 1;
+        return pages[page];
+      };
+      const place = document.createElement("div");
+      Object.assign(place.style, { display: "flex", flexDirection: "column", height: "400px" });
+      document.body.replaceChildren(place);
+      const source = { count: pages.length, at, want: () => undefined };
+      render(html`<${PagedList} source=${source} version=${0} label="Counted" block=${({ key }) => html`<p>${key}</p>`} />`, place);
+    });
+    const box = page.getByRole("log", { name: "Counted" });
+    const scrolledBy = async (pixels) => {
+      await page.evaluate(() => (globalThis.looks = 0));
+      await box.evaluate((element, by) => (element.scrollTop += by), pixels);
+      await frames(page, 3);
+      return page.evaluate(() => globalThis.looks);
+    };
+    await box.getByText("3", { exact: true }).waitFor();
+    for (let n = 0; n < 8; n += 1) await scrolledBy(200); // What is drawn for the first time is measured.
+    assert.deepEqual([await scrolledBy(-40), await scrolledBy(-40), await scrolledBy(40)], [1, 1, 1]);
     assert.deepEqual(faults, []);
   },
 );

@@ -125,7 +125,7 @@ test(
     await page.keyboard.press("v");
     await page.getByRole("heading", { name: "Comparison" }).waitFor();
     await page
-      .getByRole("region", { name: /Difference of notes\/observations/ })
+      .getByRole("group", { name: /Difference of notes\/observations/ })
       .getByText("Three tremors")
       .first()
       .waitFor();

@@ -278,7 +278,11 @@ test(
       await page.keyboard.press("c");
       await page.getByLabel(/Label/).fill(label);
       await page.getByRole("button", { name: "Take it" }).click();
+      await page.getByRole("dialog").waitFor({ state: "detached" });
+      assert.equal(await page.getByRole("region", { name: "The past" }).count(), 0);
+      await page.keyboard.press("[");
       await page.getByRole("region", { name: "The past" }).getByText(label).waitFor();
+      await page.keyboard.press("l");
     }
     await page.keyboard.press("4");
     await button(page, "All").click();
@@ -286,9 +290,9 @@ test(
     for (const name of [/codon completed/, /the beginning/]) {
       await page.getByRole("option", { name }).last().click();
       await page.keyboard.press("g");
-      await page.getByRole("button", { name: "Go back" }).click();
-      await shown(page, /Rolled back/);
-      await page.locator(".note button").click();
+      await page.getByRole("button", { name: "Go back", disabled: false }).click();
+      await page.getByRole("status").getByText(/^Rolled back/).waitFor();
+      await page.getByRole("button", { name: "Close" }).first().click();
     }
     await page.getByRole("option", { name: /^second/ }).click();
     await page.getByRole("region", { name: "The past" }).getByText("second").waitFor();

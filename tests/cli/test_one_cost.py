@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,8 @@ from hankweave_protocol.commands import RollbackToCodon
 from hankweave_protocol.ids import CodonId
 from hankweave_server.cli.live.frame import frame
 from hankweave_server.cli.live.model import NOTHING, view
+from hankweave_server.cli.output.text import costs_text
+from hankweave_server.domain.budget.spending import Costs
 from support.command_line import hankweave
 from support.running_server import running_server
 from support.scripted_hank import codon, write_hank, writes
@@ -51,3 +54,10 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
     assert words in out.getvalue()
     found = json.loads(report.stdout)
     assert (found["cost"], found["abandonedCost"]) == (0.75, 0.5)
+
+
+def test_what_was_rolled_back_and_what_attempts_cost_are_told_apart() -> None:
+    paid = Costs(total=1.75, rolled_back=0.0, budget=5.0, attempts=0.25)
+    assert costs_text(paid) == "$1.7500 of $5.00, of it $0.2500 for attempts"
+    both = replace(paid, rolled_back=0.5, budget=None)
+    assert costs_text(both) == "$1.7500, of it $0.5000 rolled back and $0.2500 for attempts"

@@ -18,7 +18,7 @@ from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
-from hankweave_protocol.state import CodonWait, State
+from hankweave_protocol.state import CodonWait, FailedCodon, State
 from hankweave_server.cli.output.event_lines import TOLD, RunLines, call_text, event_line
 from hankweave_server.cli.output.text import (
     confinement_text,
@@ -37,6 +37,7 @@ from hankweave_server.cli.remote import (
     print_json,
 )
 from hankweave_server.domain.budget.spending import Costs
+from hankweave_server.domain.execution_thread import thread
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.moments import has_past
 from hankweave_server.ledger.searched_journal import of_types
@@ -97,10 +98,15 @@ def _print_status(answer: ServerStatus, state: State) -> None:
     click.echo(f"  run         {answer.current_run_id or 'none'}")
     doing = answer.active_codon_id or ("rolling back" if answer.is_rolling_back else "idle")
     click.echo(f"  now         {doing}; next: {_following(answer, state) or 'nothing'}")
+    if (failure := _failure(answer, state)) is not None:
+        click.echo(one_line(f"  failed      {failure}"))
+
     packed = f"{answer.store_packs} packs, {answer.store_loose_objects} loose objects"
     click.echo(f"  checkpoints {answer.checkpoints}")
     click.echo(f"  store       {size_text(answer.store_bytes)} on disk: {packed}")
-    paid = Costs(answer.total_cost, answer.rolled_back_cost, answer.budget_usd)
+    paid = Costs(
+        answer.total_cost, answer.rolled_back_cost, answer.budget_usd, answer.attempts_cost
+    )
     click.echo(f"  cost        {costs_text(paid)}")
     if answer.forecast is not None:
         click.echo(f"  forecast    {forecast_text(answer.forecast, answer.total_cost)}")
@@ -137,6 +143,20 @@ def _print_rest(answer: ServerStatus, state: State) -> None:
         root = Path(answer.execution_path)
         left = eta_of(root, state, datetime.now(UTC), is_running=True)
         click.echo(one_line(f"  left        {eta_text(left)}"))
+
+
+def _failure(answer: ServerStatus, state: State) -> str | None:
+    """Return the step at which the plan stands because it failed, and why."""
+    newest = next(reversed(thread(state)), None)
+    if answer.active_codon_id is not None or newest is None:
+        return None
+
+    match newest.codon:
+        case FailedCodon(codon_id=name, failure_reason=reason):
+            sentence = (reason.message or "").strip().partition("\n")[0]
+            return f"{name}: {sentence or reason.type}"
+        case _:
+            return None
 
 
 def _exploration_text(exploration: Exploration) -> str:

@@ -303,8 +303,10 @@ def of_travel(state: State, known: Checkpoints, travel: Travel) -> RollbackTarge
         passed = () if travel.in_place else tuple(reversed(entries))
         return RollbackTarget(safety, after, passed, travel)
 
-    there = target_of(state, known, source)
-    return RollbackTarget(safety, there.after_codon, there.passed, travel)
+    there, left = target_of(state, known, source), known[source]
+    # A failed step that the rollback left stands there again as failed, and is next.
+    after = left.coordinate.codon_id if left.kind == "error" else there.after_codon
+    return RollbackTarget(safety, after, there.passed, travel)
 
 
 def _codon_checkpoint(

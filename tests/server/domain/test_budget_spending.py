@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.state import (
     Continuation,
@@ -25,7 +26,7 @@ from hankweave_server.domain.budget.spending import (
 )
 from hankweave_server.domain.costs import total_cost
 from support.budgets import a_codon, a_hank, a_state, spent, state_of
-from support.histories import a_run, running, sha
+from support.histories import MOMENT, a_run, running, sha
 
 HANK = a_hank(a_codon("one"), a_codon("two"), a_codon("three"))
 
@@ -117,6 +118,30 @@ def test_what_was_paid_includes_what_was_rolled_back_and_says_so() -> None:
     going = replace(state, runs=(replace(state.runs[0], codons=(works,)), *state.runs[1:]))
     assert costs(going) == Costs(total=3.75, rolled_back=2.0, budget=None)
     assert costs(going).total == total_cost(going)
+
+
+def test_attempts_that_were_not_adopted_are_neither_rolled_back_nor_work() -> None:
+    """They have a part of their own; of an adopted one, the work is that of the execution."""
+    first = a_run("run-1", codons=(spent(HANK, "one", 1, number=2),))
+    tries = [
+        going_on("try-1", "run-1", "one", 2, "continue", spent(HANK, "two", 0.5, number=3)),
+        going_on("try-2", "run-1", "one", 2, "continue", spent(HANK, "two", 0.25, status="failed")),
+    ]
+    exploration = Exploration(
+        exploration_id="e",
+        created_at=MOMENT,
+        checkpoint_sha=sha(2),
+        codon_id=CodonId("two"),
+        attempts=tuple(
+            AttemptRecord(attempt_id=f"e-{each.run_id}", run_id=each.run_id) for each in tries
+        ),
+    )
+    state = replace(state_of(*tries, first), explorations=(exploration,))
+    assert costs(state) == Costs(total=1.75, rolled_back=0.0, budget=None, attempts=0.75)
+
+    adopted = going_on("run-2", "try-1", "two", 3, "rollback")
+    state = replace(state, runs=(adopted, *state.runs))
+    assert costs(state) == Costs(total=1.75, rolled_back=0.0, budget=None, attempts=0.25)
 
 
 def test_a_crash_grants_no_new_budget() -> None:

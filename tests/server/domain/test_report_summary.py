@@ -354,7 +354,8 @@ def test_every_history_can_be_reported(seed: int) -> None:
     for facts in (FACTS, WITH_SERVER):
         found = report_of(state, EventSummary(), facts)
         in_steps = sum(step.cost for step in found.steps)
-        assert found.cost == pytest.approx(in_steps + found.abandoned_cost)
+        unused = found.abandoned_cost + found.attempts_cost
+        assert found.cost == pytest.approx(in_steps + unused)
         assert found.cost == pytest.approx(total_cost(state))
         assert [step.codon_id for step in found.steps][: len(state.execution_plan)] == [
             entry.codon_id for entry in state.execution_plan

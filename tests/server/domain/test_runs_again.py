@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import Travel
 from hankweave_protocol.state import (
@@ -48,9 +48,11 @@ def broken(name: str, number: int, dollars: float) -> CodonExecution:
     return costing(failed(name, sha(number)), dollars)
 
 
-def again(state: State, after: str | None) -> tuple[list[str], float | None, float | None]:
+def again(
+    state: State, after: str | None, at: Sha | None = None
+) -> tuple[list[str], float | None, float | None]:
     """Return the steps that run again, their dollars, and their seconds."""
-    found = runs_again(state, None if after is None else CodonId(after), NOW)
+    found = runs_again(state, None if after is None else CodonId(after), NOW, at)
     assert found is not None
     assert found.total == len(found.codon_ids)
     cost = None if found.estimated_cost is None else round(found.estimated_cost, 6)
@@ -177,3 +179,12 @@ def test_an_undo_runs_nothing_again_and_its_redo_what_the_rollback_did() -> None
     back = known[sha(1)].coordinate
     redo = of_travel(LINEAR, known, Travel(operation_id="2", safety=sha(1), source=back))
     assert again(LINEAR, redo.after_codon) == (["two", "three"], 0.6, 300)
+
+
+def test_an_undo_to_the_end_of_a_failed_step_lets_that_step_run_again() -> None:
+    """The rollback of a retry is undone: the attempt that succeeded is behind it."""
+    known = checkpoints_of(RETRIED)
+    left = known[sha(2)].coordinate
+    undo = of_travel(RETRIED, known, Travel(operation_id="1", safety=sha(3), source=left))
+    assert again(RETRIED, undo.after_codon, sha(2)) == (["two"], 0.3, 150)
+    assert again(RETRIED, undo.after_codon) == ([], 0, 0)

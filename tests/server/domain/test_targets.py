@@ -12,6 +12,7 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, CodonCheckpointType, Travel
 from hankweave_protocol.state import State
+from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.targets import (
     ATTEMPT_START,
     AttemptStart,
@@ -367,6 +368,19 @@ def test_an_undo_to_a_place_that_git_has_not_begins_the_plan_anew(source: Sha | 
     """The files are still restored, and every codon of the thread is rolled back."""
     target = of_travel(STATE, WITH_SAFETY, a_journey(source))
     assert where(target) == (sha(SAFETY), None, ["three", "two", "one"])
+
+
+def test_an_undo_returns_to_the_end_of_a_failed_step() -> None:
+    """The step is the last one of the thread again, failed as before, and the next to run."""
+    went_back = continued("second", of="first", after="two", at=sha(0x12))
+    state = a_state(FIRST, went_back, plan=PLAN)
+    target = of_travel(state, WITH_SAFETY, a_journey(sha(0x13)))
+    assert where(target) == (sha(SAFETY), "three", [])
+
+    came_back = continued("third", of="first", after=target.after_codon, at=sha(0x13))
+    there = a_state(FIRST, went_back, came_back, plan=PLAN)
+    assert [entry.codon for entry in thread(there)] == list(FIRST.codons)
+    assert next_codon(there) == "three"
 
 
 def test_the_undo_of_a_journey_of_files_passes_nothing() -> None:

@@ -85,7 +85,7 @@ async def test_a_retry_keeps_what_a_person_wrote_while_the_step_ran(tmp_path: Pa
         assert tree(root)["half.txt"] == b"half\n"
         assert tree(root)["a.txt"] == b"a person's"
         found = state(execution)
-        assert [entry.codon.codon_id for entry in thread(found)] == ["one"]
+        assert [entry.codon.codon_id for entry in thread(found)] == ["one", "two"]
         assert next_codon(found) == "two"
         await client.send(RollbackRedo())
         assert tree(root) == edited | {"b.txt": b"half", "half.txt": b"half\n"}

@@ -24,6 +24,7 @@ from hankweave_protocol.commands import (
     RollbackToCheckpoint,
     RollbackToCodon,
     RollbackToLastSuccess,
+    RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import (
@@ -44,6 +45,7 @@ from hankweave_protocol.state import (
 from hankweave_server.domain.effects.recorded import UNSEEN
 from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import fold
+from support.command_line import hankweave
 from support.git_facts import GitWitness
 from support.running_server import appears, journal, running_server, state, tree
 from support.scripted_hank import codon, waits_for, write_hank, writes
@@ -349,6 +351,43 @@ async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path
         assert (agent_root / "tries.txt").read_text() == "x\nx\n"
 
     assert on_thread(execution) == ["one", "two", "three"]
+
+
+async def failure_in_status(execution: Path) -> str:
+    """Return what `hankweave status` says of a failed step; empty if it says nothing."""
+    told = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
+    lines = (line.partition("  failed ")[2].strip() for line in told.stdout.splitlines())
+    return next(filter(None, lines), "")
+
+
+async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
+    """After a rollback to before it and the undo, it has failed, and is the next to run."""
+    broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
+    hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
+    execution = tmp_path / "execution"
+    agent_root = execution / "agentRoot"
+    async with (
+        running_server(hank, None, execution) as server,
+        server.client(since_seq=0) as client,
+    ):
+        await idle(client, "codon-failed")
+        before = [entry.codon for entry in thread(await client.state())]
+        shown = await failure_in_status(execution)
+        assert shown.startswith("two: ")
+        await client.send(to_codon("two", "start"))
+        assert on_thread(execution) == ["one"]
+        assert await failure_in_status(execution) == ""
+        await client.send(RollbackUndo())
+        after = await client.state()
+        assert [entry.codon for entry in thread(after)] == before
+        assert next_codon(after) == "two"
+        assert await failure_in_status(execution) == shown
+        assert (agent_root / "tries.txt").read_text() == "x\n"
+        (agent_root / "ok.txt").write_text("ok")
+        await client.send(CodonNext())
+        await idle(client)
+
+    assert on_thread(execution)[-2:] == ["two", "three"]
 
 
 async def test_a_rollback_to_a_rig_runs_that_codon_without_its_rig(tmp_path: Path) -> None:

@@ -179,10 +179,11 @@ def money_and_time(cost: float | None, milliseconds: int | None) -> str:
 
 
 def costs_text(paid: Costs) -> str:
-    """Return `$0.1029 of $5.00, of it $0.0181 rolled back`."""
+    """Return `$0.1029 of $5.00, of it $0.0181 rolled back and $0.0300 for attempts`."""
     budget = "" if paid.budget is None else f" of ${paid.budget:.2f}"
-    gone = f", of it ${paid.rolled_back:.4f} rolled back" if paid.rolled_back > 0 else ""
-    return f"${paid.total:.4f}{budget}{gone}"
+    parts = ((paid.rolled_back, "rolled back"), (paid.attempts, "for attempts"))
+    unused = " and ".join(f"${dollars:.4f} {what}" for dollars, what in parts if dollars > 0)
+    return f"${paid.total:.4f}{budget}{unused and f', of it {unused}'}"
 
 
 def forecast_text(seen: Forecast, paid: float) -> str:

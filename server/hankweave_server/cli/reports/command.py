@@ -257,6 +257,7 @@ def _costs(found: ExecutionReport) -> str:
         for cost, what in (
             (found.sentinel_cost, "of it for sentinels"),
             (found.abandoned_cost, "of it for work that rollbacks discarded"),
+            (found.attempts_cost, "of it for attempts that were not adopted"),
         )
         if cost > 0
     ]

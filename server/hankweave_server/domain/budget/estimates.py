@@ -24,7 +24,7 @@ from statistics import median
 from typing import Literal, TypeAlias
 
 from hankweave_protocol.hank import Hank, IterationLimit
-from hankweave_protocol.ids import CodonId
+from hankweave_protocol.ids import CodonId, Sha
 from hankweave_protocol.instants import from_text, milliseconds_between, to_text
 from hankweave_protocol.records import RunsAgain
 from hankweave_protocol.replies import Forecast, StepForecast
@@ -41,6 +41,8 @@ from hankweave_server.domain.budget.spending import Execution, Spending, ended, 
 from hankweave_server.domain.costs import total_cost
 from hankweave_server.domain.execution_thread import (
     active_codon,
+    end_checkpoint,
+    is_done,
     newest_run,
     next_codon,
     places,
@@ -62,15 +64,22 @@ _WORDS: dict[Source, tuple[str, str]] = {
 }
 
 
-def runs_again(state: State, after: CodonId | None, now: datetime) -> RunsAgain | None:
+def runs_again(
+    state: State, after: CodonId | None, now: datetime, at: Sha | None = None
+) -> RunsAgain | None:
     """Return what runs again if work continues after a codon; None means from the beginning.
 
-    Returns None if that codon is no longer in the plan, because the hank was changed.
+    The codon itself runs again if `at` is the checkpoint of its failure. Returns None if it is no
+    longer in the plan, because the hank was changed.
     """
     plan, place = state.execution_plan, places(state.execution_plan)
     first = 0 if after is None else _place_after(after, plan)
     if first is None:
         return None
+
+    own = (codon for run in state.runs for codon in run.codons if codon.codon_id == after)
+    if any(at == end_checkpoint(each) and not is_done(each, plan) for each in own if at):
+        first -= 1
 
     begun = (place.get(entry.codon.codon_id, -1) for entry in thread(state))
     steps = tuple(entry.codon_id for entry in plan[first : max(begun, default=-1) + 1])

@@ -23,7 +23,7 @@ from hankweave_protocol.state import (
 )
 from hankweave_server.domain.costs import dollars_of, total_cost
 from hankweave_server.domain.execution_thread import thread
-from hankweave_server.domain.lifecycle import is_active, tokens_of
+from hankweave_server.domain.lifecycle import tokens_of
 from hankweave_server.domain.timelines import attempt_runs
 
 
@@ -117,14 +117,20 @@ class Costs:
     """The part of it for work that rollbacks discarded, and that budgets no longer count."""
     budget: float | None
     """The most that the hank may use; None if it has no limit."""
+    attempts: float = 0.0
+    """The part of the total for attempts of explorations that were not adopted."""
 
 
 def costs(state: State, budget: float | None = None) -> Costs:
     """Return what an execution has cost; `budget` is the limit of its hank."""
-    paid = total_cost(state)
-    active = sum(dollars_of(entry.codon) for entry in thread(state) if is_active(entry.codon))
-    kept = sum(dollars_of(each.codon) for each in counted(state)) + active
-    return Costs(paid, max(0.0, round(paid - kept, 9)), budget)
+    kept = {id(each.codon) for each in counted(state)}
+    kept.update(id(entry.codon) for entry in thread(state))
+    of_attempts, left = attempt_runs(state), {True: 0.0, False: 0.0}
+    for run in state.runs:
+        unused = sum(dollars_of(codon) for codon in run.codons if id(codon) not in kept)
+        left[run.run_id in of_attempts] += unused
+
+    return Costs(total_cost(state), round(left[False], 9), budget, round(left[True], 9))
 
 
 def total(executions: Iterable[Execution]) -> Spending:

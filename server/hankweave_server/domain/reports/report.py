@@ -1,8 +1,9 @@
 """The report of an execution, or of one of its runs: its state and its events, summed up.
 
 A step of the whole execution is an entry of the plan; its cost and time are those of every attempt
-that budgets count. What rollbacks discarded is in no step, but in the totals, and in
-`abandoned_cost`. A step of one run is a codon that has begun in it.
+that budgets count. What rollbacks discarded is in no step, but in the totals and in
+`abandoned_cost`, as are attempts that were not adopted in `attempts_cost`. A step of one run is a
+codon that has begun in it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hankweave_protocol.state import (
     State,
     Tokens,
 )
-from hankweave_server.domain.budget.spending import costs, counted, ended
+from hankweave_server.domain.budget.spending import Costs, costs, counted, ended
 from hankweave_server.domain.costs import dollars_of
 from hankweave_server.domain.execution_thread import (
     active_codon,
@@ -118,6 +119,8 @@ class ExecutionReport(ReportRow, kw_only=True, omit_defaults=False):
     sentinel_cost: float
     abandoned_cost: float
     """USD, of work that rollbacks discarded."""
+    attempts_cost: float
+    """USD, of attempts of explorations that were not adopted."""
     tokens: Tokens
     eta: Eta | None
     steps: tuple[ReportedStep, ...]
@@ -160,6 +163,7 @@ def report_of(state: State, summary: EventSummary, facts: ReportFacts) -> Execut
     start = min((each.start_time for each in runs), default=None)
     end = None if _is_going_on(status) else _end(runs, codons)
     spent = 0 if start is None else _between(start, end or to_text(facts.now))
+    paid = costs(state) if run is None else Costs(0.0, 0.0, None)
     return ExecutionReport(
         execution=facts.execution,
         hank=facts.hank,
@@ -175,7 +179,8 @@ def report_of(state: State, summary: EventSummary, facts: ReportFacts) -> Execut
         waited_ms=sum(map(steps.waited_ms, codons)),
         cost=sum(map(dollars_of, codons)),
         sentinel_cost=sum(map(sentinel_cost_of, codons)),
-        abandoned_cost=costs(state).rolled_back if run is None else 0.0,
+        abandoned_cost=paid.rolled_back,
+        attempts_cost=paid.attempts,
         tokens=sum(map(tokens_of, codons), NO_TOKENS),
         eta=facts.eta,
         steps=rows,

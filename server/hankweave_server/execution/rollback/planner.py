@@ -150,7 +150,7 @@ class RollbackPlanner:
                 cannot_restore=exceptions_of(in_the_way),
                 runs_again=None
                 if request.moves_files_only
-                else self.runs_again(request.target.after_codon),
+                else self.runs_again(request.target.after_codon, request.target.place),
             )
         )
         if not patch:
@@ -256,9 +256,10 @@ class RollbackPlanner:
 
         return msgspec.structs.replace(now, memory_epoch=record.coordinate.memory_epoch)
 
-    def runs_again(self, after_codon: CodonId | None) -> RunsAgain | None:
-        """Return the steps that run again if work continues after a codon."""
-        return runs_again(self._ctx.state, after_codon, self._ctx.clock.now())
+    def runs_again(self, after_codon: CodonId | None, place: Coordinate) -> RunsAgain | None:
+        """Return the steps that run again if work continues after a codon, from that place."""
+        now = self._ctx.clock.now()
+        return runs_again(self._ctx.state, after_codon, now, place.checkpoint_sha)
 
     async def contested(
         self, request: RollbackRequest, plan: RestorePlan, held: frozenset[bytes]

@@ -35,7 +35,7 @@ from hankweave_server.execution.archive import ArchiveReturn
 from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
-from hankweave_server.execution.rollback.events import RollbackStory, report_of
+from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
 from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
 from hankweave_server.execution.rollback.unrestored import has_changed, in_one, may_come_right
 from hankweave_server.git.checkout import OS_ERROR
@@ -355,7 +355,9 @@ class Restoration:
             conflicts=user_edits.listed(conflicts),
             effects=effects,
             warnings=(*warned, *warnings.of_attributes(restored.lost_attributes)),
-            again=None if intent.to_run is None else self._planner.runs_again(intent.after_codon),
+            again=None
+            if intent.to_run is None
+            else self._planner.runs_again(intent.after_codon, place_of(intent)),
             recovered=recovered,
         )
         if report.leaves_files_different:

@@ -87,7 +87,7 @@ from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.codon.run import CodonRun, Halt
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback.events import RollbackStory, report_of
+from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
 from hankweave_server.execution.rollback.intents import (
     Overtaken,
     has_event,
@@ -221,7 +221,7 @@ class Rollback:
             report_of(intent, NOTHING, skipped=plan.kept, recovered=False),
             safety=None,
             note=intent.note or "The execution is already there; nothing was changed.",
-            runs_again=self._planner.runs_again(intent.after_codon),
+            runs_again=self._planner.runs_again(intent.after_codon, place_of(intent)),
         )
         await self._ctx.ledger.record(
             *self._story.unchanged(intent, report), run_id=intent.from_run, causes=causes

@@ -1,5 +1,6 @@
-/** Every component in every state, in both schemes: to look at before and after a change of one. */
+/** Every component and view in every state, in both schemes: to look at before and after a change of one. */
 import { html, render, useState } from "./dom.js";
+import { Views } from "./gallery-views.js";
 import { Act, At, Button, Card, Delta, Empty, Kbd, Pill, Progress, Row, Since, Tag, Tip } from "./parts/basics.js";
 import { Dialog, Obstacle, Trouble } from "./parts/dialog.js";
 import { Diff } from "./parts/diff.js";
@@ -139,6 +140,9 @@ function Scheme({ scheme }) {
 }
 
 render(
-  html`<main><h1>Components</h1><${Scheme} scheme="light" /><${Scheme} scheme="dark" /></main>`,
+  html`<main>
+    <h1>Components</h1><${Scheme} scheme="light" /><${Scheme} scheme="dark" />
+    <${Views} scheme="light" /><${Views} scheme="dark" />
+  </main>`,
   document.body,
 );

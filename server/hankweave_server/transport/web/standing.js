@@ -2,8 +2,8 @@
  * Where the execution stands: how far, in what state, what it waits for. Computed once for each
  * change of the store, for everything that shows a part of it.
  */
-import { callText } from "./format.js";
-import { activeCodon, costOf, isActive, thread, totals } from "./state.js";
+import { callText, clockSpan } from "./format.js";
+import { activeCodon, attemptRuns, costOf, isActive, thread, totals, unusedCosts } from "./state.js";
 
 /**
  * @typedef {{codonId: string, codon?: any, loopContext?: {loopId: string, iteration: number}}} Entry
@@ -14,10 +14,11 @@ import { activeCodon, costOf, isActive, thread, totals } from "./state.js";
  * @typedef {{
  *   version: number, steps: Step[], ran: Map<string, any>, active: any, failed: any, asked: any,
  *   followed: string | null, number: number, done: number, total: number, cost: number,
+ *   unused: {rolledBack: number, attempts: number}, runs: number,
  *   condition: Condition,
  * }} Standing
  *   `followed`: the codon that a reader who has chosen none wants to see; `number`: of the step that
- *   it belongs to, from 1.
+ *   it belongs to, from 1; `runs`: without those of attempts.
  */
 
 /** @type {WeakMap<import("./store.js").Store, Standing>} */
@@ -37,6 +38,7 @@ export function standingOf(store) {
 function computed(store) {
   const { state, version } = store;
   const line = thread(state);
+  const tried = attemptRuns(state);
   const ran = new Map(line.map((codon) => [codon.codonId, codon]));
   const steps = stepsOf(state.executionPlan);
   const active = activeCodon(state);
@@ -59,6 +61,8 @@ function computed(store) {
     done: done.length,
     total: steps.length,
     cost: totals(state).cost,
+    unused: unusedCosts(state),
+    runs: state.runs.filter((/** @type {any} */ { runId }) => !tried.has(runId)).length,
     condition: conditionOf(store, active, failed, asked),
   };
 }
@@ -151,6 +155,20 @@ const hasPassed = (/** @type {any} */ codon) =>
 /** The call that waits for permission: "Write out/summary.md". @param {any} asked @param {any} server */
 export const callInWords = ({ toolName, toolInput }, server) =>
   `${toolName} ${callText(toolInput, server?.agentRootPath)}`.trim();
+
+/** @type {Record<string, string>} */
+const EXPIRED = { deny: "denied", allow: "allowed" };
+
+/**
+ * What becomes of a question that nobody answers, and when.
+ * @param {{expiresAt?: string | null, onExpiry?: string | null}} asked @param {number} now
+ */
+export function unanswered({ expiresAt, onExpiry = "deny" }, now) {
+  const end = EXPIRED[onExpiry ?? ""];
+  if (end === undefined || !expiresAt) return "waits until it is answered";
+  const left = Date.parse(expiresAt) - now;
+  return left > 0 ? `${end} in ${clockSpan(left)}` : `${end} now: the time is up`;
+}
 
 /** Why a codon failed, in one sentence. @param {any} codon */
 export function reasonOf(codon) {

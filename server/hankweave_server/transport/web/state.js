@@ -162,12 +162,27 @@ export function totals(state) {
   return { cost, tokens };
 }
 
-/** What codons cost that a rollback left behind, in USD. @param {any} state */
-export function rolledBackCost(state) {
+/** The attempt of each run that an exploration tried. @param {any} state @returns {Map<string, string>} */
+export function attemptRuns({ explorations }) {
+  const attempts = explorations.flatMap((/** @type {any} */ each) => each.attempts);
+  return new Map(attempts.flatMap(({ attemptId, runId, earlierRuns = [] }) => [...earlierRuns, runId].map((id) => [id, attemptId])));
+}
+
+/**
+ * The parts of the cost, in USD, of what leads to nothing: work that rollbacks left behind, and
+ * attempts that were not adopted. As the server has it, a failed try of a step counts as its work.
+ * @param {any} state
+ */
+export function unusedCosts(state) {
   const kept = new Set(thread(state));
-  return state.runs
-    .flatMap((run) => run.codons)
-    .reduce((sum, codon) => sum + (kept.has(codon) ? 0 : costOf(codon)), 0);
+  const tried = attemptRuns(state);
+  const unused = { rolledBack: 0, attempts: 0 };
+  for (const { runId, codons } of state.runs) {
+    const isAside = tried.has(runId) && !codons.some((codon) => kept.has(codon));
+    const left = codons.filter((codon) => !kept.has(codon) && (isAside || codon.status !== "failed"));
+    unused[tried.has(runId) ? "attempts" : "rolledBack"] += left.reduce((sum, codon) => sum + costOf(codon), 0);
+  }
+  return unused;
 }
 
 /** The codons on the one line that leads to now, oldest first. @param {any} state */

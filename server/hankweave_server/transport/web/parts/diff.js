@@ -44,7 +44,8 @@ export function Diff({ patch: raw, label }) {
     };
   }, [patch, isPlain]);
   if (isPlain) return html`<pre class="plain" tabindex="0" aria-label=${label}>${patch}</pre>`;
-  return html`<div class="diff" ref=${place} tabindex="0" role="region" aria-label=${label}></div>`;
+  // No landmark: the same file can be compared in several places.
+  return html`<div class="diff" ref=${place} tabindex="0" role="group" aria-label=${label}></div>`;
 }
 
 function drawn(library, patch) {

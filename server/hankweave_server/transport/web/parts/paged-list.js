@@ -58,10 +58,13 @@ export function PagedList({ source, version, label, block, goal = null, onDrawn,
   useLayoutEffect(() => {
     const element = /** @type {HTMLDivElement} */ (box.current);
     const inner = /** @type {HTMLDivElement} */ (shown.current);
-    const isNew = geometry.measure(inner);
-    geometry.align(element, inner, geometry.view().top);
+    // Before it is painted, it is drawn again with the heights that were not known.
+    if (geometry.measure(inner)) {
+      redraw();
+      return;
+    }
+    geometry.align(element, inner, view.top);
     onDrawn?.(inner);
-    if (isNew) redraw();
   });
 
   const scroll = () => {
@@ -110,6 +113,8 @@ class Geometry {
     this.heights = new Map();
     /** @type {Map<number, number>} of pages that were there once */
     this.pages = new Map();
+    /** @type {number[]} where each page begins, and the last one ends, as it was drawn */
+    this.tops = [0];
     this.foot = 0;
     this.total = 0;
     this.space = 1; // Pixels of the document that stand for the whole.
@@ -123,9 +128,10 @@ class Geometry {
     return this.heights.get(key) ?? GUESS;
   }
 
-  pageHeight(page) {
+  /** @param {number} page @param {number} usual */
+  #pageHeight(page, usual) {
     const blocks = this.source.at(page);
-    if (blocks === undefined) return this.pages.get(page) ?? this.#usual();
+    if (blocks === undefined) return this.pages.get(page) ?? usual;
 
     let sum = blocks.length === 0 ? EMPTY : 0;
     for (const { key } of blocks) sum += this.heightOf(key);
@@ -144,22 +150,23 @@ class Geometry {
     return number === 0 ? this.height * 2 : Math.max(EMPTY, sum / number);
   }
 
-  tops() {
+  #topsNow() {
     const usual = this.#usual();
     const tops = [0];
-    for (let page = 0; page < this.source.count; page += 1) {
-      const known = this.source.at(page) === undefined ? this.pages.get(page) ?? usual : this.pageHeight(page);
-      tops.push(tops[page] + known);
-    }
+    for (let page = 0; page < this.source.count; page += 1) tops.push(tops[page] + this.#pageHeight(page, usual));
     return tops;
   }
 
-  /** What is to be drawn, and where its top is, from the top of what is seen. */
+  #roomFor() {
+    return Math.min(TALLEST, Math.max(this.total, 1));
+  }
+
+  /** What is to be drawn, and where its top is, from the top of what is seen; computed once for each frame. */
   view() {
-    const tops = this.tops();
+    const tops = (this.tops = this.#topsNow());
     const count = this.source.count;
     this.total = tops[count] + this.foot;
-    if (!this.isScrolling) this.space = Math.min(TALLEST, Math.max(this.total, 1));
+    if (!this.isScrolling) this.space = this.#roomFor();
     const limit = Math.max(0, this.total - this.height);
     let top = this.follows ? limit : Math.min(limit, Math.max(0, this.#topOf(this.place, tops)));
     if (this.follows || top !== this.#topOf(this.place, tops)) this.place = this.#placeAt(top, tops);
@@ -267,7 +274,9 @@ class Geometry {
     if (!this.isScrolling) return;
 
     this.isScrolling = false;
-    this.rested();
+    // Meanwhile the bar and its room were left as they were.
+    const isOff = Math.abs(this.top - this.scrollTop) > 0.5;
+    if (isOff || this.space !== this.#roomFor()) this.rested();
   }
 
   /** Somebody, or `align`, has scrolled; whether anything is to be drawn. @param {HTMLElement} box */
@@ -281,7 +290,7 @@ class Geometry {
     this.isScrolling = true;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.rest(), REST);
-    const tops = this.tops();
+    const { tops } = this; // Of what is seen.
     const isJump = Math.abs(by) > 2 * this.height || scrollTop <= 0;
     const to = isJump
       ? (scrollTop / Math.max(1, scrollHeight - clientHeight)) * (this.total - this.height)

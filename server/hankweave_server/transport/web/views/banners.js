@@ -7,7 +7,7 @@ import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { Lines } from "../parts/lines.js";
 import { sentence } from "../progress.js";
-import { moreOfReason, reasonOf, standingOf, titleOfCodon } from "../standing.js";
+import { moreOfReason, reasonOf, standingOf, titleOfCodon, unanswered } from "../standing.js";
 import { useCall } from "./call.js";
 import { Past } from "./past.js";
 
@@ -133,11 +133,10 @@ function Failure({ session, failed }) {
 function Permission({ session, asked }) {
   const { store } = session;
   const now = useNow(1_000);
-  const { toolName, codonId, reason, expiresAt, onExpiry = "deny", suggestion = null } = asked;
+  const { toolName, codonId, reason, suggestion = null } = asked;
   const call = useCall(session, asked);
   const others = store.permissions.size - 1;
-  const end = `${END[onExpiry]} in ${clockSpan(Date.parse(expiresAt) - now)}`;
-  const said = [reason && line(reason).replace(/\.$/, ""), end, others > 0 && `${others} more after it`].filter(Boolean);
+  const said = [reason && line(reason).replace(/\.$/, ""), unanswered(asked, now), others > 0 && `${others} more after it`].filter(Boolean);
   const act = (/** @type {string} */ id, /** @type {any} */ words, look = "") => {
     const { key, why = null, run } = commandOf(session, id);
     return html`<${Button} hotkey=${key} look=${look} why=${why} onWhy=${session.say} onClick=${run}>
@@ -170,6 +169,3 @@ function Permission({ session, asked }) {
 
 /** What may have several lines, in one. @param {string} text */
 const line = (text) => visible(unbroken(text));
-
-/** @type {Record<string, string>} */
-const END = { deny: "denied", allow: "allowed" };

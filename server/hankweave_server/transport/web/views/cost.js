@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { compact, count, dollars, time, visible } from "../format.js";
 import { useNowAndThen, useOpen } from "../parts/hooks.js";
-import { costOf, rolledBackCost, thread, tokensOf, totals } from "../state.js";
+import { attemptRuns, costOf, thread, tokensOf, totals, unusedCosts } from "../state.js";
 
 const PAGE = 1_000;
 const POINTS = 2_000; // Kept; of more, every other one goes.
@@ -27,14 +27,15 @@ export function CostView({ session }) {
   const { store } = session;
   const series = useSeries(session);
   const { cost, tokens } = totals(store.state);
-  const left = rolledBackCost(store.state);
+  const unused = unusedCosts(store.state);
+  const tried = attemptRuns(store.state);
   const kept = new Set(thread(store.state));
   const [shown, setShown] = useState(ROWS);
   const codons = store.state.runs
     .flatMap((run) => run.codons.map((codon) => ({ codon, run })))
     .sort((a, b) => costOf(b.codon) - costOf(a.codon));
   return html`<section class="cost" aria-label="Cost and tokens">
-    <p>${summary(session.store.figures, cost, left)}</p>
+    <p>${summary(session.store.figures, cost, unused)}</p>
     <div class="charts">
       <${Chart} title="Cost" points=${series} of="cost" words=${dollars} total=${cost} />
       <${Chart} title="Tokens" points=${series} of="tokens" words=${compact} total=${tokens} />
@@ -57,7 +58,7 @@ export function CostView({ session }) {
               ${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
             </td>
             <td>${run.runId.slice(-6)}</td>
-            <td>${codon.status}${kept.has(codon) ? "" : ", rolled back"}</td>
+            <td>${codon.status}${kept.has(codon) ? "" : tried.has(run.runId) ? ", attempt" : codon.status === "failed" ? "" : ", rolled back"}</td>
             <td class="number">
               ${dollars(costOf(codon))}
             </td><td class="number">${count(tokensOf(codon))}</td>
@@ -65,11 +66,13 @@ export function CostView({ session }) {
           )}
         </tbody>
         <tfoot>
-          ${left > 0 && html`
-            <tr>
-              <td colspan="3">Of this, rolled back</td>
-              <td class="number">${dollars(left)}</td><td></td>
-            </tr>`}
+          ${Object.entries({ "rolled back": unused.rolledBack, "for attempts": unused.attempts }).map(
+            ([what, dear]) => dear > 0 && html`
+            <tr key=${what}>
+              <td colspan="3">Of this, ${what}</td>
+              <td class="number">${dollars(dear)}</td><td></td>
+            </tr>`,
+          )}
           <tr>
             <td colspan="3">
               All runs
@@ -86,9 +89,10 @@ export function CostView({ session }) {
 }
 
 /** What was paid, of how much, for what is gone, and what is expected. */
-function summary({ budgetUsd, forecast }, cost, left) {
+function summary({ budgetUsd, forecast }, cost, { rolledBack, attempts }) {
   const parts = [`${dollars(cost)} paid${budgetUsd === null ? "" : ` of ${dollars(budgetUsd)}`}`];
-  if (left > 0) parts.push(`${dollars(left)} of it rolled back`);
+  if (rolledBack > 0) parts.push(`${dollars(rolledBack)} of it rolled back`);
+  if (attempts > 0) parts.push(`${dollars(attempts)} of it for attempts`);
   if (forecast?.costAtEnd != null)
     parts.push(`about ${dollars(forecast.costAtEnd)} at the end${forecast.basis ? ` (${visible(forecast.basis)})` : ""}`);
   return parts.join(" · ");

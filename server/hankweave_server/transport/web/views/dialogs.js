@@ -199,7 +199,7 @@ function CheckpointDialog({ session, onClose }) {
   const [label, setLabel] = useState("");
   return html`<${Dialog} title="Take a checkpoint" onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.create" verb="Take it" onClose=${onClose} data=${() => (label ? { label } : {})}
-      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.`, moment: { sha: record.sha }, step: null })}>
+      onDone=${(record) => session.look({ dialog: null, note: `Checkpoint ${brief(record.sha)} was taken.` })}>
       <p>This saves all tracked files as they are now, so that you can return to them later.</p>
       <label>
         Label (optional) <input value=${label} maxlength="200" onInput=${(event) => setLabel(event.target.value)} />

@@ -6,7 +6,6 @@ import { Button, Pill, Progress, Tip } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { folderOf, nameOfExecution, standingOf, workedFor } from "../standing.js";
-import { rolledBackCost } from "../state.js";
 
 /** @param {{session: import("../session.js").Session, isOpen: boolean}} props
  *   `isOpen`: whether a step is, which on a phone hides the others.
@@ -28,8 +27,8 @@ export function Header({ session, isOpen }) {
       <button class="quiet to-executions" onClick=${() => session.look({ index: true })}>
         <${Icon} name="back" /><span>Executions</span>
       </button><span class="slash">/</span>`}
-    <${Name} store=${store} />
-    <span class="state" role="status" aria-label="Current activity" title=${condition.detail}>
+    <${Name} store=${store} runs=${standing.runs} />
+    <span class="state" role="status" aria-label="Current activity" title=${condition.detail ?? condition.words}>
       <${Pill} role=${condition.role} icon=${condition.icon}>${condition.words}<//>
     </span>
     <${Advance} session=${session} standing=${standing} />
@@ -38,15 +37,19 @@ export function Header({ session, isOpen }) {
   </header>`;
 }
 
-function Name({ store }) {
-  const folder = folderOf(store.server?.executionPath);
+const LEAST = 12; // Letters of a name that are shown however little room there is.
+
+/** @param {{store: import("../store.js").Store, runs: number}} props */
+function Name({ store, runs }) {
+  const path = store.server?.executionPath;
+  const folder = folderOf(path);
   const name = nameOfExecution(store);
-  const { runs } = store.state;
-  return html`<div class="name" title=${store.server?.executionPath}>
+  const least = { "--letters": Math.min(LEAST, name.length), "--run": runs > 1 ? `/ run ${runs}`.length : 0 };
+  return html`<div class="name" style=${least} title=${path === undefined ? name : `${name}\n${path}`}>
     <h1>${visible(name)}</h1>
     ${name !== folder && folder && html`
       <span class="folder"> / ${visible(folder)}</span>`}
-    ${runs.length > 1 && html`<span class="run"> / run ${runs.length}</span>`}
+    ${runs > 1 && html`<span class="run"> / run ${runs}</span>`}
   </div>`;
 }
 
@@ -84,14 +87,14 @@ function Advance({ session, standing }) {
 
 /** What was paid, rolled back work included: the number of `hankweave status` and of the report. */
 function Spent({ session, standing }) {
-  const { figures, state } = session.store;
+  const { figures } = session.store;
   const { budgetUsd, forecast } = figures;
-  const { cost } = standing;
-  const left = rolledBackCost(state);
+  const { cost, unused } = standing;
   const end = isOpenEnded(standing) ? (forecast?.costAtEnd ?? null) : null;
   const tip = [
     `${dollars(cost)} paid${budgetUsd === null ? "" : ` of a budget of ${dollars(budgetUsd)}`}.`,
-    left > 0 && `${dollars(left)} of it for work that was rolled back.`,
+    unused.rolledBack > 0 && `${dollars(unused.rolledBack)} of it for work that was rolled back.`,
+    unused.attempts > 0 && `${dollars(unused.attempts)} of it for attempts that were not adopted.`,
     end !== null && `About ${dollars(end)} at the end.`,
     basisOf(forecast, standing),
   ];
@@ -100,8 +103,9 @@ function Spent({ session, standing }) {
     <${Tip} text=${sentences(tip)}>
       ${(/** @type {string} */ id) => html`<button class="quiet spent" aria-describedby=${id} onClick=${commandOf(session, "cost").run}>
         <b>${price(cost)}</b>${budgetUsd !== null && html` <span>of ${price(budgetUsd)}</span>`}
-        ${left > 0 && html`<span class="more"> · ${price(left)} rolled back</span>`}
         ${end !== null && html`<span class="more"> · about ${price(end)} at the end</span>`}
+        ${unused.rolledBack > 0 && html`<span class="more"> · ${price(unused.rolledBack)} rolled back</span>`}
+        ${unused.attempts > 0 && html`<span class="more"> · ${price(unused.attempts)} for attempts</span>`}
       </button>`}
     <//>
   </div>`;
