@@ -49,6 +49,9 @@ PLACES = {
     "report": "reports.command",
     "mcp": "mcp.command",
     "config": "config",
+    "blame": "answers.blame",
+    "why": "answers.why",
+    "pickaxe": "answers.pickaxe",
 }
 """The module of each command."""
 
@@ -103,6 +106,9 @@ SUMMARIES = {
     "report": "Report what became of an execution, on one page.",
     "mcp": "Serve checkpoint tools to an agent over MCP.",
     "config": "Print every setting, its value and its source.",
+    "blame": "Show who has written each line of PATH: which call of which step, or a person.",
+    "why": "Tell the story behind a line: the prompt, the agent's words, the call and its change.",
+    "pickaxe": "List the calls at which TEXT came or went, newest first.",
 }
 """The first sentence of each command's help, so that listing them imports no command."""
 

@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pygit2
-from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
+from pygit2.enums import ConfigLevel, DiffOption, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.fsutil import (
@@ -84,6 +85,15 @@ class LineDiff:
     added: int
     removed: int
     patch: bytes
+
+
+class ChangedLines(NamedTuple):
+    """Lines that differ between two contents: half-open ranges of line numbers, from 0."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
 
 
 class ShadowRepo:
@@ -604,6 +614,53 @@ class _Existing:
 
     def _listed(self) -> set[str]:
         return {name for name in os.listdir(self._packs) if name.endswith(".idx")}
+
+
+def changed_lines(old: bytes, new: bytes) -> list[ChangedLines]:
+    """Compare two contents as `git blame` does, whatever their bytes are.
+
+    Raises ShadowRepositoryError if libgit2 fails.
+    """
+    old, new = _without_common_end(old, new)
+    flags = DiffOption.FORCE_TEXT | DiffOption.INDENT_HEURISTIC
+    with _libgit2_errors():
+        patch = pygit2.Patch.create_from(old, new, flag=flags, context_lines=0)
+        return [
+            ChangedLines(
+                *_half_open(hunk.old_start, hunk.old_lines),
+                *_half_open(hunk.new_start, hunk.new_lines),
+            )
+            for hunk in patch.hunks
+        ]
+
+
+def _half_open(start: int, count: int) -> tuple[int, int]:
+    """Return a range of lines, from 0; a hunk without lines names the line before it."""
+    first = start - 1 if count else start
+    return first, first + count
+
+
+_COMMON_BLOCK = 1024
+
+
+def _without_common_end(old: bytes, new: bytes) -> tuple[bytes, bytes]:
+    """Cut off the common end as git does before it compares without context (`xdi_diff`).
+
+    Of several equal lines, it decides which one counts as added.
+    """
+    low, high = 0, min(len(old), len(new)) // _COMMON_BLOCK
+    while low < high:
+        middle = (low + high + 1) // 2
+        size = middle * _COMMON_BLOCK
+        if old[-size:] == new[-size:]:
+            low = middle
+        else:
+            high = middle - 1
+
+    common = low * _COMMON_BLOCK
+    newline = old.find(b"\n", len(old) - common)
+    cut = len(old) - newline - 1 if common and newline >= 0 else 0
+    return old[: len(old) - cut], new[: len(new) - cut]
 
 
 def _identity_of(path: Path) -> tuple[int, int, int] | None:

@@ -61,6 +61,23 @@ def parsed(content: bytes) -> Iterator[tuple[bytes, Entry]]:
         yield name, Entry(int(mode, 8), digest)
 
 
+def entry_named(content: bytes, name: bytes) -> Entry | None:
+    """Return a tree's entry of one name, without parsing the others."""
+    if content.find(b" %s\0" % name) < 0:
+        return None  # Most trees that are asked for a name in vain.
+
+    at = 0
+    while at < len(content):
+        end = content.index(b"\0", at)
+        space = content.index(b" ", at)
+        if end - space - 1 == len(name) and content[space + 1 : end] == name:
+            return Entry(int(content[at:space], 8), content[end + 1 : end + 21])
+
+        at = end + 21
+
+    return None
+
+
 def encoded(entries: Mapping[bytes, Entry]) -> bytes:
     """Encode a tree from its names and entries."""
     return _written({_key(name, entry): entry for name, entry in entries.items()})

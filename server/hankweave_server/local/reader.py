@@ -77,9 +77,15 @@ def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
 @contextmanager
 def reading_store(layout: Layout) -> Iterator[CheckpointEngine]:
     """Open the checkpoints; raise Stop if there are none, or if what the block reads is damaged."""
+    with stopping_at_damage(), CheckpointEngine.for_reading(layout) as engine:
+        yield engine
+
+
+@contextmanager
+def stopping_at_damage() -> Iterator[None]:
+    """Raise Stop if checkpoints that the block reads are damaged."""
     try:
-        with CheckpointEngine.for_reading(layout) as engine:
-            yield engine
+        yield
     except (ShadowRepositoryError, CheckpointDamaged) as damage:
         raise Stop(
             f"The checkpoints cannot be read: {damage}.",

@@ -1,0 +1,8 @@
+"""Commands that answer questions about the past, one module for each.
+
+Modules, in reading order:
+
+- `blame`: `blame`: who has written each line of a file
+- `why`: `why`: the story behind one line
+- `pickaxe`: `pickaxe`: the calls at which a text came or went
+"""

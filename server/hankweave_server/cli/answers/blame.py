@@ -1,0 +1,163 @@
+"""`hankweave blame`: who has written each line of a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import click
+import msgspec
+
+from hankweave_server.answers.authors import RIG, ChangeAuthor, authors_of
+from hankweave_server.answers.blame import BlamedLines, blame
+from hankweave_server.answers.history import reading_history
+from hankweave_server.cli.output.text import encodable, moment
+from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.shared import completions
+from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted, harmless, one_line
+from hankweave_server.worktree.data_source import layout_of
+from hankweave_server.worktree.names import shown
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:,(?:(\+)?([0-9]{1,9}))?)?", re.ASCII)
+_LONGEST_AUTHOR = 44
+
+
+class _LinesType(click.ParamType[tuple[int, int | None]]):
+    """A range of lines as git has it: `10,20`, `10,+5`, or `10` for all from there."""
+
+    name = "lines"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int | None]:
+        found = _RANGE.fullmatch(str(value))
+        start = int(found[1]) if found else 0
+        end = int(found[3]) if found and found[3] else None
+        if found and found[2] and end is not None:
+            end += start - 1
+
+        if not start or (end is not None and end < start):
+            self.fail(f"{value!r} is not a range of lines; use a form like 10,20.", param, ctx)
+
+        return start, end
+
+
+@click.command("blame")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("-L", "lines", type=_LinesType(), help="Only these lines, as 10,20 or 10,+5.")
+@click.option(
+    "--at",
+    metavar="SHA",
+    shell_complete=completions.checkpoints,
+    help="The file in this checkpoint, or at the end of this step. Default: the newest.",
+)
+@click.option("-C", "copies", is_flag=True, help="Also follow files that were copied.")
+@execution_option
+@json_option
+def blame_command(
+    path: Path,
+    lines: tuple[int, int | None] | None,
+    at: str | None,
+    copies: bool,
+    execution: Path | None,
+    as_json: bool,
+) -> None:
+    """Show who has written each line of PATH: which call of which step, or a person.
+
+    Lines are followed through renamed files, rollbacks and restores. No server is needed.
+
+    \b
+    hankweave blame src/main.py
+    hankweave blame src/main.py -L 10,20 --at 6dc2daae
+    """
+    layout = layout_of(root_of(execution))
+    with reading_history(layout, copies=copies) as past:
+        name = path_in(layout, path)
+        version = past.files.file_at(past.named(at), name)
+        content = past.files.content(version.blob)
+        texts = lines_of(content)
+        start, end = within(name, len(texts), *(lines or (1, None)))
+        found = blame(version, len(texts), [(start, end)], past.files)
+        authors = authors_of(past, ((each.version.sha, each.version.path) for each in found))
+
+    rows = [(each, authors[each.version.sha, each.version.path]) for each in found]
+    if as_json:
+        print_json([_as_json(each, author) for each, author in rows])
+        return
+
+    for each, author in rows:
+        _draw(each, author, texts)
+
+
+def _as_json(blamed: BlamedLines, author: ChangeAuthor) -> dict[str, object]:
+    numbers = {"from": blamed.start + 1, "to": blamed.end}
+    return {**numbers, **msgspec.to_builtins(author), "path": shown(blamed.version.path)}
+
+
+def _draw(blamed: BlamedLines, author: ChangeAuthor, texts: list[bytes]) -> None:
+    who = encodable(described(author))
+    if len(who) > _LONGEST_AUTHOR:
+        who = f"{who[: _LONGEST_AUTHOR - 3]}..."
+
+    cost = "" if author.cost is None else f"${author.cost:.4f}"
+    when = moment(author.timestamp)
+    margin = f"{author.checkpoint_sha[:8]}  {who:<{_LONGEST_AUTHOR}}  {cost:>8}  {when}"
+    for number in range(blamed.start, blamed.end):
+        text = harmless(texts[number].decode("utf-8", "backslashreplace"))
+        click.echo(f"{margin} {number + 1:>5}  {text}".rstrip())
+        margin = " " * len(margin)
+
+
+def described(author: ChangeAuthor) -> str:
+    """Return an author in a few words."""
+    match author.by:
+        case "person":
+            return "a person"
+        case "initial" if author.call != RIG:
+            return "was there at the start"
+        case _:
+            attempt = None if author.attempt is None else f"attempt {author.attempt}"
+            parts = (author.codon_id, author.call or "agent", attempt)
+            return " · ".join(one_line(part) for part in parts if part is not None)
+
+
+def path_in(layout: Layout, path: Path) -> bytes:
+    """Return a path relative to the work tree: from the current directory, if that is in it."""
+    absolute = os.path.abspath(path)
+    for folder in layout.inside[:2]:
+        if absolute.startswith(folder + os.sep):
+            return os.fsencode(absolute[len(folder) + 1 :])
+
+    if path.is_absolute():
+        raise Stop(
+            f"{path} is not in the work tree.",
+            ExitCode.NO_INPUT,
+            hint=f"Name a file below {layout.work_tree}, or the execution with -e.",
+        )
+
+    return os.fsencode(os.path.normpath(path))
+
+
+def lines_of(content: bytes) -> list[bytes]:
+    """Return the lines of a content, as git counts them, without their ends."""
+    lines = content.split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def within(path: bytes, count: int, first: int, last: int | None) -> tuple[int, int]:
+    """Return numbered lines as a half-open range from 0; raise Stop if the file is shorter."""
+    end = count if last is None else last
+    if first > max(count, 1) or (last is not None and last > count):
+        raise Stop(
+            f"{shown(path)} has only {counted(count, 'line')}.",
+            ExitCode.NO_INPUT,
+            hint="Name lines from 1 to that number, as in `-L 10,20`.",
+        )
+
+    return first - 1, end
+
+
+COMMANDS = (blame_command,)

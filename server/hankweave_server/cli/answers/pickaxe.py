@@ -1,0 +1,85 @@
+"""`hankweave pickaxe`: the calls at which a text came or went."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from hankweave_server.answers.authors import authors_of
+from hankweave_server.answers.history import reading_history
+from hankweave_server.cli.answers.blame import described
+from hankweave_server.cli.output.text import encodable, moment
+from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
+from hankweave_server.cli.shared import completions
+from hankweave_server.plain_text import counted, one_line
+from hankweave_server.worktree.data_source import layout_of
+from hankweave_server.worktree.names import shown
+
+
+@click.command()
+@click.argument("text")
+@click.option(
+    "--at",
+    metavar="SHA",
+    shell_complete=completions.checkpoints,
+    help="Search up to this checkpoint, or to the end of this step. Default: the newest.",
+)
+@click.option("--all", "everywhere", is_flag=True, help="Search abandoned timelines as well.")
+@execution_option
+@json_option
+def pickaxe(
+    text: str, at: str | None, everywhere: bool, execution: Path | None, as_json: bool
+) -> None:
+    """List the calls at which TEXT came or went, newest first.
+
+    As `git log -S`, it finds files that have the text more or less often than before. No server is
+    needed.
+
+    \b
+    hankweave pickaxe "def parse_date"
+    hankweave pickaxe TODO --all --json
+    """
+    if not text:
+        raise click.UsageError("TEXT is empty. Name the text to search for.")
+
+    if everywhere and at is not None:
+        raise click.UsageError("--all and --at exclude each other.")
+
+    with reading_history(layout_of(root_of(execution))) as past:
+        files = past.files
+        commits = files.every_commit() if everywhere else files.line(past.named(at))
+        found = list(files.occurrences(commits, os.fsencode(text)))
+        authors = authors_of(past, ((each.sha, each.path) for each in found))
+
+    rows = [(each, authors[each.sha, each.path]) for each in found]
+    if as_json:
+        print_json(
+            [
+                {
+                    "path": shown(each.path),
+                    "before": each.before,
+                    "after": each.after,
+                    **msgspec.to_builtins(author),
+                }
+                for each, author in rows
+            ]
+        )
+        return
+
+    for each, author in rows:
+        sign = "+" if each.after > each.before else "-"
+        change = f"{sign}{abs(each.after - each.before)}"
+        path, who = one_line(shown(each.path)), encodable(described(author))
+        click.echo(f"{each.sha[:8]}  {moment(author.timestamp)}  {change:>4}  {path}  {who}")
+
+    if not rows:
+        where = "any timeline" if everywhere else "this timeline"
+        click.echo(f"No checkpoint of {where} has added or removed this text.")
+    else:
+        click.echo(f"{counted(len(rows), 'change')}; `hankweave show SHA` shows one.", err=True)
+
+
+COMMANDS = (pickaxe,)
