@@ -1,4 +1,7 @@
-"""Handle rollback, undo and redo: resolve the target, then call `execution.rollback`."""
+"""Handle rollback, undo and redo: resolve the target, then call `execution.rollback`.
+
+`RollbackRequests` also works on the files of an execution that nobody serves.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain import targets, undo
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.execution.context import ExecutionContext
-from hankweave_server.execution.rollback.planner import RollbackRequest
+from hankweave_server.execution.rollback.planner import PlanContext, RollbackRequest
 from hankweave_server.execution.rollback.restoration import CutShort
 from hankweave_server.execution.rollback.rollback import Rollback
 from hankweave_server.fsutil import is_broken
@@ -28,16 +31,17 @@ from hankweave_server.worktree.names import is_out_of_bounds, meanings, meant_by
 class Rollbacks:
     def __init__(self, ctx: ExecutionContext, rollback: Rollback) -> None:
         self._ctx = ctx
+        self._requests = RollbackRequests(ctx)
         self._rollback = rollback
 
     async def perform(
         self, command: RollbackCommand, causes: tuple[int | str, ...]
     ) -> RollbackReport:
         """Roll back; the reply comes after `rollback.completed`."""
-        target = self._target(command)
+        target = self._requests.target(command)
         journey = RollbackRequest(
             target,
-            paths=await self._paths(command.paths, target),
+            paths=await self._requests.paths(command.paths, target),
             on_running=command.on_running,
             keep_edits=command.keep_edits,
             auto_restart=command.auto_restart,
@@ -51,9 +55,9 @@ class Rollbacks:
     ) -> RollbackReport:
         """Revert the last rollback, or the last undo."""
         direction: Direction = "undo" if isinstance(command, RollbackUndo) else "redo"
-        travel = self._travel(direction)
+        travel = self._requests.travel(direction)
         journey = RollbackRequest(
-            self._target_of(travel),
+            self._requests.target_of(travel),
             direction=direction,
             paths=_paths_of(travel),
             on_running=command.on_running,
@@ -65,15 +69,8 @@ class Rollbacks:
     async def preview(
         self, command: RollbackPreview, causes: tuple[int | str, ...]
     ) -> RollbackReport:
-        target, paths = await self._previewed(command)
-        journey = RollbackRequest(
-            target,
-            direction=command.direction or "back",
-            paths=paths,
-            keep_edits=command.keep_edits,
-            rewind_memory=command.rewind_memory,
-        )
-        return await self._rollback.preview(journey, causes, patch=command.patch)
+        request = await self._requests.previewed(command)
+        return await self._rollback.preview(request, causes, patch=command.patch)
 
     async def move_files(
         self, request: RollbackRequest, causes: tuple[int | str, ...], *, only_preview: bool
@@ -119,9 +116,14 @@ class Rollbacks:
                 else "Remove the cause and roll back again, or restart the server to complete it.",
             ) from None
 
-    # --- targets -------------------------------------------------------------------------------
 
-    def _target(self, command: RollbackCommand) -> RollbackTarget:
+class RollbackRequests:
+    """Resolve the targets and paths of commands."""
+
+    def __init__(self, ctx: PlanContext) -> None:
+        self._ctx = ctx
+
+    def target(self, command: RollbackCommand) -> RollbackTarget:
         state, known = self._ctx.state, self._ctx.checkpointer.known
         match command:
             case RollbackToCheckpoint(checkpoint_sha=prefix):
@@ -134,27 +136,32 @@ class Rollbacks:
             case _:
                 raise AssertionError(f"{command.TYPE} is not a rollback")
 
-    async def _previewed(
-        self, command: RollbackPreview
-    ) -> tuple[RollbackTarget, frozenset[bytes] | None]:
+    async def previewed(self, command: RollbackPreview) -> RollbackRequest:
+        """Return the request whose plan is the preview."""
         if command.direction is not None:
             _refuse_second_target(command)
-            travel = self._travel(command.direction)
-            return self._target_of(travel), _paths_of(travel)
+            travel = self.travel(command.direction)
+            target, paths = self.target_of(travel), _paths_of(travel)
+        else:
+            target = self.target(_as_rollback(command))
+            paths = await self.paths(command.paths, target)
 
-        target = self._target(_as_rollback(command))
-        return target, await self._paths(command.paths, target)
+        return RollbackRequest(
+            target,
+            direction=command.direction or "back",
+            paths=paths,
+            keep_edits=command.keep_edits,
+            rewind_memory=command.rewind_memory,
+        )
 
-    def _travel(self, direction: Direction) -> Travel:
+    def travel(self, direction: Direction) -> Travel:
         state = self._ctx.state
         return undo.to_undo(state) if direction == "undo" else undo.to_redo(state)
 
-    def _target_of(self, travel: Travel) -> RollbackTarget:
+    def target_of(self, travel: Travel) -> RollbackTarget:
         return targets.of_travel(self._ctx.state, self._ctx.checkpointer.known, travel)
 
-    # --- paths ---------------------------------------------------------------------------------
-
-    async def _paths(
+    async def paths(
         self, texts: tuple[str, ...] | None, target: RollbackTarget
     ) -> frozenset[bytes] | None:
         """Return the paths of a command; each must be in the target or in the work tree."""

@@ -37,6 +37,7 @@ from hankweave_server.domain.permissions import PermissionVerdict, rule_from
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.execution.account_limits import AccountLimits
 from hankweave_server.execution.checkpointer import Checkpointer
+from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback.guard import TreeGuard
 from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger
@@ -261,6 +262,10 @@ class ExecutionContext:
     @property
     def state(self) -> State:
         return self.ledger.state
+
+    @property
+    def progress(self) -> ProgressWatch:
+        return self.checkpointer.progress
 
     def now_text(self) -> str:
         return instants.to_text(self.clock.now())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
@@ -28,23 +29,30 @@ from hankweave_protocol.commands import (
     ListCheckpoints,
     R,
     ReplayView,
+    RollbackPreview,
 )
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import Sha
+from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.past import Looks
+from hankweave_server.api.rollback import RollbackRequests
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.checkpoints.records import all_records
 from hankweave_server.checkpoints.store import CheckpointStore
+from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
+from hankweave_server.execution.maintenance.progress import ProgressWatch
+from hankweave_server.execution.rollback.planner import RollbackPlanner
 from hankweave_server.git.errors import ShadowRepositoryError
+from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.local.journals import nothing_in, searching_journal
@@ -116,6 +124,7 @@ class _FileCalls(Calls):
         self._layout = layout
         self._state = state
         self._journal = journal
+        self._engine = engine
         self._moments = Moments(journal)
         self._is_checked = False
         self._known = all_records(engine, _recorded(journal))
@@ -148,6 +157,8 @@ class _FileCalls(Calls):
             case ListCheckpoints():
                 newest_first = reversed(self._known.values())
                 return page_of_checkpoints(command, self._state, newest_first, None)
+            case RollbackPreview():
+                return await self._preview(command)
             case GetState():
                 return self._state
             case _:
@@ -161,10 +172,48 @@ class _FileCalls(Calls):
 
         return self._moments.at(seq)
 
+    async def _preview(self, command: RollbackPreview) -> RollbackReport:
+        ledger = _EffectsOnFiles(self._layout, self._journal)
+        store = CheckpointStore(self._engine)
+        await store.load(frozenset(ledger.digest.checkpoints().standing))
+        sources = _PlanSources(self._layout, self._state, store, ledger, self._patterns)
+        request = await RollbackRequests(sources).previewed(command)
+        return await RollbackPlanner(sources).preview(
+            request, (), beside_codon=False, patch=command.patch
+        )
+
     def _patterns(self) -> tuple[str, ...]:
         entries, plan = thread(self._state), self._state.execution_plan
         wanted = tracked_patterns(plan, entries[-1].codon.codon_id) if entries else ()
         return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
+
+
+class _EffectsOnFiles:
+    """The journal of an execution, with its digest: the saved one, or one of every line."""
+
+    def __init__(self, layout: Layout, journal: SearchedJournal) -> None:
+        self._journal = journal
+        self.digest = JournalDigest(layout.inside)
+        if self.digest.load(layout.journal_digest, layout.journal) is None:
+            for since in range(0, journal.last_seq, PAGE):
+                for line in journal.read(since, PAGE):
+                    self.digest.add(line)
+
+    async def lines(self, since: int, limit: int | None = None) -> list[bytes]:
+        return self._journal.read(since, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanSources:
+    """What the plan of a rollback is made of."""
+
+    layout: Layout
+    state: State
+    checkpointer: CheckpointStore
+    ledger: _EffectsOnFiles
+    patterns: Callable[[], tuple[str, ...]]
+    clock: Clock = field(default_factory=SystemClock)
+    progress: ProgressWatch = field(default_factory=ProgressWatch)
 
 
 def _recorded(journal: SearchedJournal) -> Iterator[Sha]:

@@ -20,7 +20,7 @@ from hankweave_client.reconnect import Backoff
 from hankweave_protocol.errors import reason_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.progress import ReportProgress, tell_nobody, watched
-from hankweave_server.local.targeting import is_default
+from hankweave_server.local.targeting import is_default, require_execution
 from hankweave_server.worktree.data_source import layout_of
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ _PHRASES: Final[tuple[tuple[str, str], ...]] = (
     (r"rollback\.toLastSuccess", "`hankweave rollback`"),
     (r"rollback\.undo", "`hankweave undo`"),
     (r"rollback\.redo", "`hankweave redo`"),
-    (r"rollback\.preview", "`hankweave preview`"),
+    (r"rollback\.preview", "`hankweave rollback --preview`"),
     (r"checkpoint\.list", "`hankweave checkpoints`"),
     (r"replay\.view", "`hankweave replay SHA --tree`"),
     (r"store\.fsck with repair: true \((`[^`]+`)\)", r"\1"),
@@ -89,7 +89,24 @@ def command(words: str, root: Path) -> str:
 
 def _aimed(hint: str, root: Path) -> str:
     option = _option(root)
-    return re.sub(r"`(hankweave [^`]+)`", lambda found: f"`{found[1]}{option}`", hint)
+
+    def aimed(found: re.Match[str]) -> str:
+        _, verb, *words = found[1].split()
+        is_aimed = verb in _WITHOUT_EXECUTION or not _NAMES_EXECUTION.isdisjoint(words)
+        return found[0] if is_aimed else f"`{found[1]}{option}`"
+
+    return re.sub(r"`(hankweave [^`]+)`", aimed, hint)
+
+
+def _with_aim(stop: Stop, root: Path) -> Stop:
+    hint = for_a_person(stop.hint, root)
+    return Stop(stop.message, stop.exit_code, hint=hint, code=stop.code)
+
+
+_WITHOUT_EXECUTION: Final = frozenset(
+    {"ls", "agents", "init", "validate", "config", "help", "demo", "completion"}
+)
+_NAMES_EXECUTION: Final = frozenset({"-e", "--execution", "-w", "--workspace"})
 
 
 def _option(root: Path) -> str:
@@ -132,6 +149,8 @@ def at_server(
         raise unavailable(error, root) from None
     except CommandRefused as refused:
         raise refusal(refused, root) from None
+    except Stop as stop:
+        raise _with_aim(stop, root) from None
 
 
 def refusal(refused: CommandRefused, root: Path | None = None) -> Stop:
@@ -158,12 +177,21 @@ def unavailable(error: Exception, root: Path) -> Stop:
     )
 
 
-def look(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
-    """Run a read-only operation with a server or on the files; raise Stop if neither works."""
+def look(
+    root: Path, work: Callable[[Calls], Awaitable[T]], tell: ReportProgress = tell_nobody
+) -> T:
+    """Run a read-only operation with a server or on the files; raise Stop if neither works.
+
+    Nothing is written. A server reports its progress to `tell`.
+    """
     try:
-        return at_server(root, work)
+        return at_server(root, work, tell)
     except (NotRunning, ConnectionRefusedError):
+        require_execution(root)
         # Imported here because only this needs the libraries that read checkpoints.
         from hankweave_server.local.reader import on_files
 
-        return on_files(layout_of(root), work)
+        try:
+            return on_files(layout_of(root), work)
+        except Stop as stop:
+            raise _with_aim(stop, root) from None

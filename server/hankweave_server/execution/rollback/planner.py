@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -23,9 +24,11 @@ from hankweave_protocol.records import (
     RollbackReport,
     RunsAgain,
 )
-from hankweave_protocol.state import Continuation
+from hankweave_protocol.state import Continuation, State
 from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNotFound
 from hankweave_server.checkpoints.model import RestorePlan
+from hankweave_server.checkpoints.store import CheckpointStore
+from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.estimates import runs_again
 from hankweave_server.domain.checkpoints.titles import title_of
 from hankweave_server.domain.effects.recorded import UNSEEN, deeds_in, is_plain_program
@@ -39,11 +42,14 @@ from hankweave_server.domain.execution_thread import (
 )
 from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.undo import leftovers
-from hankweave_server.execution.context import ExecutionContext
+from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import foreseen, left_alone, shortened, touched
 from hankweave_server.execution.rollback.unrestored import exceptions_of
 from hankweave_server.git.errors import InsufficientSpace
+from hankweave_server.ledger.digest import JournalDigest
+from hankweave_server.ledger.writer import Ledger
+from hankweave_server.paths import Layout
 from hankweave_server.worktree.databases import base_of
 from hankweave_server.worktree.names import shown
 
@@ -95,10 +101,43 @@ class RollbackRequest:
         return None if self.paths is None else tuple(sorted(map(shown, self.paths)))
 
 
+class EffectsJournal(Protocol):
+    """The lines of a journal, and which of them tell of effects outside the work tree."""
+
+    @property
+    def digest(self) -> JournalDigest: ...
+
+    async def lines(self, since: int, limit: int | None = None) -> list[bytes]: ...
+
+
+class PlanContext(Protocol):
+    """What a plan is made of: a server has it, and so have the files of an idle execution."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def checkpointer(self) -> CheckpointStore: ...
+
+    @property
+    def progress(self) -> ProgressWatch: ...
+
+    @property
+    def ledger(self) -> EffectsJournal: ...
+
+    def patterns(self) -> tuple[str, ...]: ...
+
+
 class RollbackPlanner:
     """Previews, checks and plans for the rollbacks of one execution."""
 
-    def __init__(self, ctx: ExecutionContext) -> None:
+    def __init__(self, ctx: PlanContext) -> None:
         self._ctx = ctx
 
     async def preview(
@@ -110,6 +149,7 @@ class RollbackPlanner:
         patch: bool,
     ) -> RollbackReport:
         """Return the report of the rollback as things stand, without touching anything."""
+        refuse_half_a_rewind(request)
         left = self.leftovers(request, beside_codon=beside_codon)
         plan = await self.plan(request.sha, request.paths, left, causes)
         found = user_edits.conflicts(self._ctx.state, plan, leftovers=left)
@@ -119,7 +159,8 @@ class RollbackPlanner:
         stays = kept.union(each.path for each in in_the_way)
         losses = await self._ctx.checkpointer.call(lambda engine: engine.foresee_losses(plan))
         warned = await warnings.of_rollback(
-            self._ctx,
+            self._ctx.state,
+            self._ctx.layout.work_tree,
             plan,
             kept,
             direction=request.direction,
@@ -212,7 +253,7 @@ class RollbackPlanner:
         """
         checkpointer = self._ctx.checkpointer
         try:
-            with checkpointer.progress.watching("restore", causes) as meter:
+            with self._ctx.progress.watching("restore", causes) as meter:
                 rigs = frozenset(map(os.fsencode, leftovers))
                 return await checkpointer.plan_restore(sha, self._ctx.patterns, paths, meter, rigs)
 
@@ -261,20 +302,6 @@ class RollbackPlanner:
         now = self._ctx.clock.now()
         return runs_again(self._ctx.state, after_codon, now, place.checkpoint_sha)
 
-    async def contested(
-        self, request: RollbackRequest, plan: RestorePlan, held: frozenset[bytes]
-    ) -> frozenset[str]:
-        """Return the files of a plan that a person and an agent both changed since the target.
-
-        None of `held`, which other programs have open, can be taken back.
-        """
-        since = request.target.checkpoint.coordinate.event_seq
-        work = await user_edits.work_since(self._ctx.ledger, since)
-        both = work.by_both() | (work.people & request.contenders)
-        touched = (*plan.added, *plan.updated, *plan.removed)
-        bases = frozenset(map(base_of, held))
-        return both & {shown(each.path) for each in touched if base_of(each.path) not in bases}
-
     async def effects_since(self, target: Coordinate) -> tuple[str, ...]:
         """Name what was done outside the work tree since the target; nothing can revert it.
 
@@ -316,6 +343,21 @@ class RollbackPlanner:
             foreseen(diff)
             for diff in await self._ctx.checkpointer.call(lambda engine: engine.foresee(part))
         )
+
+
+async def files_of_both(
+    ledger: Ledger, request: RollbackRequest, plan: RestorePlan, held: frozenset[bytes]
+) -> frozenset[str]:
+    """Return the files of a plan that a person and an agent both changed since the target.
+
+    None of `held`, which other programs have open, can be taken back.
+    """
+    since = request.target.checkpoint.coordinate.event_seq
+    work = await user_edits.work_since(ledger, since)
+    both = work.by_both() | (work.people & request.contenders)
+    touched = (*plan.added, *plan.updated, *plan.removed)
+    bases = frozenset(map(base_of, held))
+    return both & {shown(each.path) for each in touched if base_of(each.path) not in bases}
 
 
 def refuse_half_a_rewind(request: RollbackRequest) -> None:

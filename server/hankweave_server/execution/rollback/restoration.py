@@ -36,7 +36,11 @@ from hankweave_server.execution.codon.file_changes import PERSON, FileChangeRepo
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
-from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
+from hankweave_server.execution.rollback.planner import (
+    RollbackPlanner,
+    RollbackRequest,
+    files_of_both,
+)
 from hankweave_server.execution.rollback.unrestored import has_changed, in_one, may_come_right
 from hankweave_server.git.checkout import OS_ERROR
 from hankweave_server.git.errors import InsufficientSpace, is_for_want_of_room
@@ -172,7 +176,7 @@ class Restoration:
         held, contested = frozenset[bytes](), frozenset[str]()
         if request.is_automatic:
             held = await warnings.held_open(plan, ctx.layout.work_tree)
-            contested = await self._planner.contested(request, plan, held)
+            contested = await files_of_both(ctx.ledger, request, plan, held)
 
         edits = user_edits.conflicts(
             ctx.state, plan, leftovers=leftovers, agents_rested=not request.after_crash, held=held
@@ -319,7 +323,8 @@ class Restoration:
 
         effects = await self._planner.effects_since(intent.place or intent.target.coordinate)
         warned = await warnings.of_rollback(
-            ctx,
+            ctx.state,
+            ctx.layout.work_tree,
             plan,
             intent.keep,
             direction=intent.direction,

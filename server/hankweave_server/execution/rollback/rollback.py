@@ -139,7 +139,6 @@ class Rollback:
         self, request: RollbackRequest, causes: Causes = (), *, patch: bool = False
     ) -> RollbackReport:
         """Return the report that `perform` would return now, without touching anything."""
-        refuse_half_a_rewind(request)
         beside_codon = self._runner.active is not None
         return await self._planner.preview(request, causes, beside_codon=beside_codon, patch=patch)
 

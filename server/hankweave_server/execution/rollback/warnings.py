@@ -12,9 +12,9 @@ import anyio.to_thread
 
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Movement, RestoreWarning
+from hankweave_protocol.state import State
 from hankweave_server.checkpoints.model import CAPTURED_ANYWAY, LostAttributes, RestorePlan, Skipped
 from hankweave_server.domain.execution_thread import session_of, thread
-from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.listing import first_of
 from hankweave_server.plain_text import counted
 from hankweave_server.worktree.databases import base_of, family
@@ -35,7 +35,8 @@ CONVERSATION = (
 
 
 async def of_rollback(
-    ctx: ExecutionContext,
+    state: State,
+    work_tree: Path,
     plan: RestorePlan,
     keep: Collection[bytes],
     *,
@@ -54,10 +55,10 @@ async def of_rollback(
     replaced = [entry.path for entry in (*plan.updated, *plan.removed) if entry.path not in keep]
     if replaced or parts:
         paths = [*dict.fromkeys([*replaced, *parts])]
-        writers = await anyio.to_thread.run_sync(_writers, paths, ctx.layout.work_tree)
+        writers = await anyio.to_thread.run_sync(_writers, paths, work_tree)
         found += _of_writers(writers, parts)
 
-    if direction == "back" and not rewinds and _has_conversation(ctx, passed):
+    if direction == "back" and not rewinds and _has_conversation(state, passed):
         found.append(RestoreWarning(kind="conversation", path=None, sentence=CONVERSATION))
 
     return tuple(found)
@@ -81,10 +82,10 @@ def of_attributes(losses: Iterable[LostAttributes]) -> tuple[RestoreWarning, ...
     )
 
 
-def _has_conversation(ctx: ExecutionContext, passed: Collection[CodonId]) -> bool:
+def _has_conversation(state: State, passed: Collection[CodonId]) -> bool:
     return any(
         entry.codon.codon_id in passed and session_of(entry.codon) is not None
-        for entry in thread(ctx.state)
+        for entry in thread(state)
     )
 
 
