@@ -1867,6 +1867,8 @@ export interface ExecutionMeta {
   hankName?: string;
   /** The budget of the last start: the lower one of the hank's and `--max-cost`, in US dollars. */
   maxDollars?: number;
+  /** Values for variables of the hank that starts were given with `--variables`. */
+  variables?: Record<string, string>;
 }
 
 /** The first event of a branch: its original, and the moment in the journal of that one. */
@@ -1908,6 +1910,11 @@ export interface ExecutionPage {
 export interface ExecutionsList {
   /** Only those with each of these words in their hank, path, data or codon. */
   search?: string;
+  /**
+   * Only the executions of this map. Otherwise a map is one row, and its executions are left out
+   * unless words are searched for.
+   */
+  mapPath?: string;
   /** A time: the reply has what was spent since then. */
   spentSince?: string;
   /** The maximum number of entries on a page. */
@@ -2718,6 +2725,13 @@ export interface ListedExecution {
   waitsUntil?: string;
   /** Why it failed or crashed, in a sentence. */
   failure?: string;
+  /** The directory of the map that it is an execution of. */
+  mapOf?: string;
+  /**
+   * Of a map itself: a row without a work tree, whose `path` is its directory. Its numbers of
+   * codons are those of its inputs.
+   */
+  map?: MapProgress;
 }
 
 /** Sentinels of a codon that is still active. */
@@ -2756,6 +2770,18 @@ export interface LoopIterationCompleted {
   isFinal: boolean;
   /** Why the loop ends. */
   terminationReason?: "budget_exceeded" | "context_exceeded" | "iteration_limit";
+}
+
+/** How far a map is. */
+export interface MapProgress {
+  /** How many it has. */
+  inputs: number;
+  /** Inputs whose execution has succeeded. */
+  completed: number;
+  /** Inputs whose execution has failed, and is not run again unless that is asked for. */
+  failed: number;
+  /** Inputs whose execution was started and has not ended. */
+  running: number;
 }
 
 export type Mode = "readonly" | "readandwrite";

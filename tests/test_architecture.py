@@ -25,6 +25,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"execution", "notify", "telemetry"}),
     frozenset({"api"}),
     frozenset({"transport", "local"}),
+    frozenset({"map"}),
     frozenset({"app"}),
     frozenset({"daemon"}),
     frozenset({"answers", "architect"}),

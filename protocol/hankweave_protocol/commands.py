@@ -572,6 +572,9 @@ class ExecutionsList(LookCommand[ExecutionPage]):
     BEYOND: ClassVar[bool] = True
     search: Annotated[str, Meta(max_length=200)] = ""
     """Only those with each of these words in their hank, path, data or codon."""
+    map_path: str | None = None
+    """Only the executions of this map. Otherwise a map is one row, and its executions are left out
+    unless words are searched for."""
     spent_since: str | None = None
     """A time: the reply has what was spent since then."""
     limit: Annotated[int, Meta(ge=1)] | None = None

@@ -19,6 +19,23 @@ Standing = Literal[
 ]
 
 
+class MapProgress(Value, omit_defaults=False):
+    """How far a map is."""
+
+    inputs: int
+    """How many it has."""
+    completed: int
+    """Inputs whose execution has succeeded."""
+    failed: int
+    """Inputs whose execution has failed, and is not run again unless that is asked for."""
+    running: int
+    """Inputs whose execution was started and has not ended."""
+
+    @property
+    def waiting(self) -> int:
+        return self.inputs - self.completed - self.failed - self.running
+
+
 class ListedExecution(Value, kw_only=True):
     """One execution, as its files tell of it."""
 
@@ -75,6 +92,11 @@ class ListedExecution(Value, kw_only=True):
     """When the codon continues that waits for the end of a provider's limit."""
     failure: str | None = None
     """Why it failed or crashed, in a sentence."""
+    map_of: str | None = None
+    """The directory of the map that it is an execution of."""
+    map: MapProgress | None = None
+    """Of a map itself: a row without a work tree, whose `path` is its directory. Its numbers of
+    codons are those of its inputs."""
 
 
 class ExecutionPage(Value):

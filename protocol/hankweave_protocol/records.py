@@ -110,6 +110,8 @@ class ExecutionMeta(Value):
     """The name that the hank has given itself."""
     max_dollars: float | None = None
     """The budget of the last start: the lower one of the hank's and `--max-cost`, in US dollars."""
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    """Values for variables of the hank that starts were given with `--variables`."""
 
 
 class TrafficMetadata(Value):

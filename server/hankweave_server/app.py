@@ -79,6 +79,7 @@ from hankweave_server.hank.load import LoadedHank
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.local.catalog import Catalog
 from hankweave_server.local.page_address import address_of
+from hankweave_server.map.listing import with_maps
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock
 from hankweave_server.sentinels.providers.registry import Models
@@ -248,7 +249,7 @@ class App:
         is_local = is_loopback(settings.host) and settings.public_url is None
         catalog = Catalog(settings.executions_root)
         return Executions(
-            catalog.rows,
+            lambda: with_maps(catalog.rows(), settings.executions_root),
             catalog.spent_since,
             address_of,
             self._opened.clock,

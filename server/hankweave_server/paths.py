@@ -17,6 +17,8 @@ SHADOW_REPOSITORY = ".hankweavecheckpoints"
 DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
 HANK_FILE = "hank.json"
+MAP_JOURNAL = "map.jsonl"
+MAP_ITEMS = "items"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +300,10 @@ class Layout:
     def agent_processes(self) -> Path:
         """Records of running agents, read at a start to kill leftovers."""
         return self.state_directory / "agents"
+
+
+def map_of(execution: Path) -> Path | None:
+    """Return the directory of the map that an execution is an item of; None if there is none."""
+    folder = execution.parent
+    is_item = folder.name == MAP_ITEMS and (folder.parent / MAP_JOURNAL).is_file()
+    return folder.parent if is_item else None

@@ -100,6 +100,8 @@ class RunSettings:
     """Begin the plan again with this codon, on the files as they are."""
     until: CodonId | None = None
     """End the plan after this codon, although more follow."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Names and values of variables of the hank, above those of the hank and of earlier starts."""
     plan_on_record: bool = False
     """Use the recorded plan and read no hank: none of it can run."""
     copy: bool = False

@@ -23,6 +23,7 @@ from bench import (
     long_loop,
     long_past,
     long_store,
+    maps,
     memory,
     over_socket,
     page,
@@ -57,6 +58,7 @@ BENCHES: dict[str, Bench] = {
     ui.BENCH: ui.measure,
     confinement.BENCH: confinement.measure,
     tracing.BENCH: tracing.measure,
+    maps.BENCH: maps.measure,
 }
 GROUPS = {
     "checkpoints": (checkpoints.BENCH, history.BENCH, long_past.BENCH, responsiveness.BENCH),
@@ -65,6 +67,7 @@ GROUPS = {
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
     catching_up.BENCH,
+    maps.BENCH,
     confinement.BENCH,
     over_socket.BENCH,
     questions.BENCH,

@@ -103,7 +103,8 @@ def page_of_executions(
 ) -> ExecutionPage:
     """Return the page that a command asks for; raise Refused for a cursor that is none."""
     words = command.search.casefold().split()
-    found = [row for row in rows if all(word in _text_of(row) for word in words)]
+    found = [row for row in rows if _is_of(row, command.map_path, is_search=bool(words))]
+    found = [row for row in found if all(word in _text_of(row) for word in words)]
     found.sort(key=lambda row: row.last_activity or row.last_used or "", reverse=True)
     found.sort(key=lambda row: _rank(row, now))
     begin = _offset(command.cursor)
@@ -114,6 +115,10 @@ def page_of_executions(
         needing=sum(needs_a_person(row, now) for row in found),
         cursor=str(end) if end < len(found) else None,
     )
+
+
+def _is_of(row: ListedExecution, map_path: str | None, *, is_search: bool) -> bool:
+    return row.map_of == map_path or (map_path is None and is_search)
 
 
 def _instant(text: str) -> datetime:
@@ -131,12 +136,13 @@ def _instant(text: str) -> datetime:
 def needs_a_person(row: ListedExecution, now: datetime) -> bool:
     """Return whether nothing goes on there without a person.
 
-    Whoever explores decides about a failed attempt, and a failure of long ago waits for nobody.
+    Whoever explores decides about a failed attempt, the row of a map tells of its failures, and a
+    failure of long ago waits for nobody.
     """
     if row.waits_for is not None:
         return True
 
-    if row.state not in ("failed", "crashed") or row.attempt is not None:
+    if row.state not in ("failed", "crashed") or (row.attempt or row.map_of) is not None:
         return False
 
     since = instants.to_text(now - RECENT)

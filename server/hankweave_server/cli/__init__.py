@@ -31,6 +31,7 @@ Modules, in reading order:
 - `validate`: `validate`: check a hank and show what it would do
 - `config`: `config`: print every setting, its value and its source
 - `agents`: `agents`: list the agents on this machine, and test them
+- `map/`: `map`: run a hank on many inputs
 - `ls`: `ls` and `cleanup`: list executions, and remove them
 - `completion`: `completion`: print the shell script for tab completion
 - `mcp/`: `mcp`: the tools that agents are offered

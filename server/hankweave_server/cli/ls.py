@@ -33,6 +33,7 @@ from hankweave_protocol.shapes import Value
 from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server import fsutil
 from hankweave_server.agents.process import leftovers
+from hankweave_server.cli.map.view import totals
 from hankweave_server.cli.output.text import AGE_IN_DAYS, console, date, moment, size_text
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.clock import Clock, SystemClock
@@ -42,6 +43,7 @@ from hankweave_server.local.executions import executions_root, nothing_at
 from hankweave_server.local.project_state import forget, remove_place
 from hankweave_server.local.register import executions_in, state_folder_of
 from hankweave_server.local.targeting import attach_line
+from hankweave_server.map.listing import with_maps
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
@@ -214,6 +216,9 @@ def _meta_in(state: Path) -> ExecutionMeta | None:
 MEASURING_SECONDS = 1.0
 """Time limit of `ls` for measuring sizes; `--size` has none."""
 
+MOST_ITEMS = 10
+"""Items of each map that `ls` lists, unless it is asked for that map."""
+
 _STYLES = {"running": "cyan", "completed": "green", "failed": "red", "crashed": "red"}
 
 
@@ -244,21 +249,30 @@ class CleanupReport(Value, kw_only=True, omit_defaults=False):
 
 
 @click.command(name="ls")
+@click.argument("chosen", metavar="[MAP]", required=False)
 @click.option("--size", "all_sizes", is_flag=True, help="Measure all sizes, however long it takes.")
 @json_option
-def ls(all_sizes: bool, as_json: bool) -> None:
-    """List all executions, most recently used first.
+def ls(chosen: str | None, all_sizes: bool, as_json: bool) -> None:
+    """List all executions, most recently used first; or a MAP with all of its items.
 
     Those outside of the usual folder are listed as well, by their paths, if a server has served
-    them. Attempts are listed below the execution that they explore. A running server shows its
-    pid. Sizes and numbers of checkpoints that take too long to determine are left out; --size
-    waits for them.
+    them. Attempts are listed below the execution that they explore, and items below their map,
+    those first that run or have failed; MAP, a name or a directory, lists all of them. A running
+    server shows its pid. Sizes and numbers of checkpoints that take too long to determine are left
+    out; --size waits for them.
 
     \b
     hankweave ls
     hankweave ls --size
+    hankweave ls map-review-1a2b3c
     """
-    rows = Catalog(executions_root()).rows()
+    rows = with_maps(Catalog(executions_root()).rows(), executions_root())
+    if chosen is not None:
+        rows = _of_map(rows, chosen)
+
+    if chosen is None and not as_json:
+        rows = list(_brief(rows))
+
     found = list(measured(rows, None if all_sizes else MEASURING_SECONDS))
     if as_json:
         print_json([_WholeRow(**msgspec.structs.asdict(each)) for each in found])
@@ -266,8 +280,38 @@ def ls(all_sizes: bool, as_json: bool) -> None:
         click.echo(f"There is no execution in {executions_root()}.")
     else:
         console().print(_table(found))
+        for whole in found:
+            if whole.map is not None and chosen is not None:
+                click.echo(totals(whole.map, whole.cost or 0.0, whole.max_dollars))
+
         for each in [each for each in found if each.server_pid is not None][:1]:
             click.echo(one_line(f"The server that runs, live: {attach_line(Path(each.path))}"))
+
+
+def _of_map(rows: list[ListedExecution], name: str) -> list[ListedExecution]:
+    """Return the row of a map and those of its items; raise Stop if there is no such map."""
+    places = {str(executions_root() / name), str(Path(name).expanduser().absolute())}
+    found = [row for row in rows if {row.path if row.map else None, row.map_of} & places]
+    if not found:
+        raise Stop(
+            f"There is no map {name}.",
+            ExitCode.NO_INPUT,
+            hint="`hankweave ls` lists all executions and maps.",
+        )
+
+    return found
+
+
+def _brief(rows: list[ListedExecution]) -> Iterator[ListedExecution]:
+    """Yield the rows with at most `MOST_ITEMS` items of each map."""
+    for row in rows:
+        if row.map_of is None:
+            yield row
+
+        if row.map is not None:
+            items = [each for each in rows if each.map_of == row.path]
+            items.sort(key=lambda each: each.state in ("completed", "new"))
+            yield from items[:MOST_ITEMS]
 
 
 class _WholeRow(ListedExecution, kw_only=True, omit_defaults=False):
@@ -299,20 +343,30 @@ def _table(found: list[ListedExecution]) -> Table:
             Text("-" if each.bytes is None else size_text(each.bytes)),
             Text("-" if each.last_used is None else moment(each.last_used)),
             Text(one_line(each.problem or each.hank or "-")),
-            Text(one_line(each.data or "-")),
+            Text(one_line(_data_text(each))),
         )
 
     return table
+
+
+def _data_text(each: ListedExecution) -> str:
+    return each.data or "-" if each.map is None else counted(each.map.inputs, "input")
 
 
 def _shown_name(each: ListedExecution, paths: set[str]) -> str:
     """Return a name in the usual folder, or else a path; one below its execution is indented."""
     path, root = Path(each.path), executions_root()
     name = path.name if path.parent == root else each.path
+    if each.map_of in paths:
+        return f"  {path.name}"
+
     return f"  {name}" if each.attempt_of in paths else name
 
 
 def _state_text(each: ListedExecution) -> str:
+    if each.map is not None:
+        return f"{each.state}, {each.map.failed} failed" if each.map.failed else each.state
+
     state = each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
     if each.attempt is None:
         return state

@@ -258,6 +258,12 @@ class Interrupts:
     shell_complete=completions.codons,
     help="End the plan after this codon; the next run continues with the rest.",
 )
+@click.option(
+    "--variables",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Values for variables of the hank, a JSON object, for this and later starts.",
+)
 @click.option("--copy", is_flag=True, help="Copy the data instead of linking to it.")
 @click.option(
     "--new", "--start-new", "-n", is_flag=True, help="Create a new execution; do not resume one."
@@ -471,7 +477,7 @@ def _serve_on(
         with teller.speaking():
             return anyio.run(daemon.live)
     except BaseExceptionGroup as group:
-        raise _first_stop(group) from group
+        raise first_stop(group) from group
 
 
 def _exporter(layout: Layout, settings: RunSettings) -> Exporter | None:
@@ -498,7 +504,8 @@ def _hank_for(settings: RunSettings, chosen: ChosenExecution, prices: Prices) ->
     if hank is None:
         return no_hank(chosen.layout.work_tree)
 
-    loaded = _as_attempt(hank_loading.read(hank, settings.model), chosen.layout)
+    loaded = _with_variables(hank_loading.read(hank, settings.model), chosen.layout, settings)
+    loaded = _as_attempt(loaded, chosen.layout)
     hank_loading.require(loaded, chosen.layout, settings, prices, _warn)
     hank_loading.require_confinement(loaded, settings)
     return loaded
@@ -538,6 +545,14 @@ def _as_attempt(loaded: LoadedHank, layout: Layout) -> LoadedHank:
         ) from None
 
 
+def _with_variables(loaded: LoadedHank, layout: Layout, settings: RunSettings) -> LoadedHank:
+    """Return the hank with the values that this or an earlier start gave its variables."""
+    meta = read_meta(layout)
+    given = {} if meta is None else meta.variables
+    variables = {**loaded.hank.variables, **given, **dict(settings.variables)}
+    return replace(loaded, hank=msgspec.structs.replace(loaded.hank, variables=variables))
+
+
 def _made_room(chosen: ChosenExecution, settings: RunSettings, clock: Clock) -> ChosenExecution:
     """Set the old execution aside for `--new --force`, or finish an interrupted attempt."""
     layout = chosen.layout
@@ -571,7 +586,7 @@ def _confirm_hank(layout: Layout, hank: LoadedHank, settings: RunSettings) -> No
         )
 
 
-def _first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def first_stop(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the error to report, out of the errors of several tasks."""
     for error in _leaves(group):
         if isinstance(error, Stop | OSError):

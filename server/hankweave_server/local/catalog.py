@@ -40,7 +40,7 @@ from hankweave_server.local.journals import journal_lines, searching_journal
 from hankweave_server.local.living import living_server
 from hankweave_server.local.page_address import address_in_lock
 from hankweave_server.local.register import all_executions
-from hankweave_server.paths import Layout
+from hankweave_server.paths import Layout, map_of
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
@@ -243,6 +243,7 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
     state = "unreadable" if facts.problem is not None else _standing(facts.run, server)
     active = codon if codon is not None and codon.is_active else None
     now = work() if active is not None and server is not None else _Work()
+    whole = map_of(layout.root)
     return ListedExecution(
         path=str(layout.root),
         state=state,
@@ -268,6 +269,7 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
         answer_until=now.answer_until,
         waits_until=None if active is None or active.wait is None else active.wait.until,
         failure=_failure(state, codon),
+        map_of=None if whole is None else str(whole),
     )
 
 
@@ -445,7 +447,7 @@ def measured(executions: list[ListedExecution], seconds: float | None) -> Iterat
     """Add sizes and checkpoint counts, to as many as can be examined in `seconds`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     for each in executions:
-        if deadline is not None and time.monotonic() > deadline:
+        if each.map is not None or (deadline is not None and time.monotonic() > deadline):
             yield each
         else:
             root = Path(each.path)

@@ -382,7 +382,9 @@ def prepare(
     if not is_other_hank(former, hank):
         meta = _with_hank(meta, hank, settings)
 
-    data_source.write_meta(layout, msgspec.structs.replace(meta, last_used=now))
+    variables = {**meta.variables, **dict(settings.variables)}
+    meta = msgspec.structs.replace(meta, last_used=now, variables=variables)
+    data_source.write_meta(layout, meta)
     return ExecutionChanges(
         hank_hash=former.hank_hash if is_other_hank(former, hank) else None,
         data=_changed_data(former, meta),
@@ -455,6 +457,7 @@ def _founded(
         created_at=now,
         last_used=now,
         in_place=chosen.layout.is_in_place,
+        variables=dict(settings.variables),
     )
     if chosen.source is None:
         return founded

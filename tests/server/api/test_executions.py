@@ -11,7 +11,7 @@ import pytest
 from hankweave_protocol import instants
 from hankweave_protocol.commands import ExecutionsList, GetExecutionAddress
 from hankweave_protocol.errors import ErrorCode, Refused
-from hankweave_protocol.executions import ExecutionAddress, ListedExecution
+from hankweave_protocol.executions import ExecutionAddress, ListedExecution, MapProgress
 from hankweave_server.api.executions import PAGE, RECENT, Executions, page_of_executions
 from support.histories import SteppingClock
 
@@ -158,3 +158,18 @@ async def test_a_server_beyond_loopback_lists_but_tells_no_tokens() -> None:
         await public.address(GetExecutionAddress(execution_path="/runs/served"))
 
     assert refused.value.code is ErrorCode.INSUFFICIENT_PERMISSIONS
+
+
+def test_a_map_is_one_row_that_leads_to_its_executions() -> None:
+    """They are listed if they are asked for, or found by words; their failures are the map's."""
+    whole = MapProgress(inputs=2, completed=1, failed=1, running=0)
+    rows = [
+        row("map", "failed", map=whole),
+        row("one", map_of="/runs/map"),
+        row("two", "failed", map_of="/runs/map"),
+        row("other"),
+    ]
+    assert sorted(names(rows)) == ["map", "other"]
+    assert page_of_executions(ExecutionsList(), rows, NOW).needing == 1
+    assert sorted(names(rows, map_path="/runs/map")) == ["one", "two"]
+    assert names(rows, search="two") == ["two"]

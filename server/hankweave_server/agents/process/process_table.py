@@ -142,7 +142,7 @@ def place(mark: str, *, is_confined: bool = False) -> Path | None:
 
     `is_confined`: `confined_groups` includes it.
     """
-    own = _own_group()
+    own = group_of("self")
     return _place_in(own, mark, is_confined=is_confined) if _can_make_in(own) else None
 
 
@@ -160,7 +160,7 @@ def _place_in(own: Path | None, mark: str, *, is_confined: bool) -> Path | None:
 
 def make(mark: str, *, is_confined: bool = False) -> Path | None:
     """Create a group below this process's own; None if there is none or it is not permitted."""
-    group = _place_in(_own_group(), mark, is_confined=is_confined)
+    group = _place_in(group_of("self"), mark, is_confined=is_confined)
     if group is None:
         return None
 
@@ -176,9 +176,37 @@ def make(mark: str, *, is_confined: bool = False) -> Path | None:
     return None
 
 
+def group_name(mark: str) -> str:
+    """Return the name of the group that `make_limited` creates."""
+    return f"{_PREFIX}{mark}"
+
+
+def make_limited(mark: str, limits: Mapping[str, str]) -> Path | None:
+    """Create a group with limits, files of it and their contents; None if it is not permitted.
+
+    The kernel grants limits only to groups beside processes, not below a group that has some
+    itself. So the new one is a sibling of this process's own group, which the owner of both may
+    create, or a child of the root.
+    """
+    own = group_of("self")
+    for parent in () if own is None else (own, own.parent):
+        group = parent / group_name(mark)
+        with contextlib.suppress(OSError):
+            controllers = (parent / "cgroup.subtree_control").read_text().split()
+            wanted = {name.partition(".")[0] for name in limits}
+            if wanted <= set(controllers) and os.access(parent / "cgroup.procs", os.W_OK):
+                group.mkdir(exist_ok=True)
+                for name, value in limits.items():
+                    (group / name).write_text(value)
+
+                return group
+
+    return None
+
+
 def confined_groups() -> set[int]:
     """Return the inodes of the groups of confined programs below this process's own group."""
-    own = _own_group()
+    own = group_of("self")
     groups = () if own is None else own.glob(f"{_PREFIX}{_CONFINED}*")
     found = set()
     for group in groups:
@@ -221,11 +249,11 @@ def _below(group: Path) -> Iterable[Path]:
     return (Path(folder) for folder, _, _ in os.walk(group))
 
 
-def _own_group() -> Path | None:
-    """Return the folder of this process's group in the unified hierarchy, if that is mounted."""
+def group_of(pid: int | Literal["self"]) -> Path | None:
+    """Return the folder of a process's group in the unified hierarchy, if that is mounted."""
     with contextlib.suppress(OSError):
         root = _mount_point(Path("/proc/self/mountinfo").read_text().splitlines())
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             if root is not None and line.startswith("0::/"):
                 return root / line.removeprefix("0::/")
 

@@ -18,6 +18,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
 import click
+import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.hank import ConfinementProfile
@@ -34,6 +36,7 @@ from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, invocation
 from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer, Resolved
+from hankweave_server.domain.variables import NAME
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local import executions
 from hankweave_server.paths import Layout
@@ -306,6 +309,7 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         plan_on_record=given["for_a_moment"],
         begin_at=None if begin_at is None else CodonId(begin_at),
         until=None if until is None else CodonId(until),
+        variables=_values_in(given["variables"]),
         copy=given["copy"] or given["input"] is not None or given["data"] == STDIN,
         new=given["new"],
         force=given["force"] or given["ignore_data_mismatch"],
@@ -329,6 +333,29 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
         return replace(settings.on_loopback(), port=0, autostart=False, exit_on_complete=False)
 
     return settings
+
+
+def _values_in(file: Path | None) -> tuple[tuple[str, str], ...]:
+    """Return the variables of a file; raise Stop for one that has none."""
+    if file is None:
+        return ()
+
+    try:
+        values = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        wrong = [name for name in values if re.fullmatch(NAME, name) is None]
+    except FileNotFoundError:
+        raise executions.nothing_at("file with variables", file) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        wrong = [str(fault)]
+
+    if wrong:
+        raise Stop(
+            f"{file} has no values for variables: {wrong[0]}.",
+            ExitCode.BAD_DATA,
+            hint='Write names and texts: {"city": "Oslo"}. A name has no spaces.',
+        )
+
+    return tuple(values.items())
 
 
 def export(found: Config) -> None:

@@ -17,6 +17,7 @@ export function ExecutionsView({ session }) {
   const [search, setSearch] = useState("");
   const [note, setNote] = useState("");
   const [isNew, setNew] = useState(false);
+  const [opened, setOpened] = useState(/** @type {string | null} */ (null)); // The map that is open.
   const now = useNow(EVERY, true);
   const { phase } = session.store.connection;
   const isOpen = phase === "open";
@@ -34,6 +35,7 @@ export function ExecutionsView({ session }) {
 
   /** @param {Row} row */
   const open = async (row) => {
+    if (row.map) return setOpened(opened === row.path ? null : row.path);
     if (row.path === session.store.server?.executionPath) return session.look({ index: false });
     try {
       const { pageUrl, token } = await session.ask("executions.address", { executionPath: row.path });
@@ -43,6 +45,7 @@ export function ExecutionsView({ session }) {
       setNote(hint ? `${message} ${hint}` : message);
     }
   };
+  const own = session.store.server?.executionPath;
   const groups = page === null ? [] : grouped(page.executions, now);
 
   return html`<main class="executions" id="content" tabindex="-1">
@@ -69,7 +72,8 @@ export function ExecutionsView({ session }) {
           <ul aria-label="Executions">
             ${rows.map(
               (/** @type {Row} */ row) =>
-                html`<${Line} key=${row.path} row=${row} now=${now} open=${open} own=${session.store.server?.executionPath} />`,
+                html`<${Line} key=${row.path} row=${row} now=${now} open=${open} own=${own} isOpen=${row.path === opened} />
+                  ${row.path === opened && html`<${Items} key=${`${row.path}/`} of=${row} session=${session} tick=${tick} now=${now} open=${open} own=${own} />`}`,
             )}
           </ul>
         </section>`,
@@ -151,18 +155,32 @@ function Search({ value, onInput }) {
   </label>`;
 }
 
-/** @param {{row: Row, now: number, open: (row: Row) => void, own: string | undefined}} props */
-function Line({ row, now, open, own }) {
+/** The executions of a map that is open. @param {any} props */
+function Items({ of, session, tick, now, open, own }) {
+  const { data, error } = useAnswer(() => session.ask("executions.list", { mapPath: of.path }), [of.path, tick]);
+  const last = useRef(/** @type {any} */ (null));
+  if (data !== null) last.current = data;
+  if (last.current === null) return html`<li class="attempt more">${error?.message ?? "Reading …"}</li>`;
+  const { executions, total } = last.current;
+  return html`${executions.map(
+      (/** @type {Row} */ row) => html`<${Line} key=${row.path} row=${row} now=${now} open=${open} own=${own} />`,
+    )}
+    ${total > executions.length && html`<li class="attempt more">${plural(total - executions.length, "more one", "more")}: search for them.</li>`}`;
+}
+
+/** @param {{row: Row, now: number, open: (row: Row) => void, own: string | undefined, isOpen?: boolean}} props */
+function Line({ row, now, open, own, isOpen }) {
   const { kind, word, text } = standing(row, now);
-  const name = row.hankName ?? lastPart(row.path);
+  const name = row.mapOf ? lastPart(row.path) : (row.hankName ?? lastPart(row.path));
   const planned = row.codonsPlanned ?? 0;
   const done = Math.min(row.codonsDone ?? 0, planned);
-  return html`<li class=${`kind-${kind} r-${ROLES[kind]}${row.attemptOf ? " attempt" : ""}`}>
-    <button onClick=${() => open(row)}>
+  return html`<li class=${`kind-${kind} r-${ROLES[kind]}${row.attemptOf || row.mapOf ? " attempt" : ""}`}>
+    <button onClick=${() => open(row)} aria-expanded=${row.map ? String(isOpen) : undefined}>
       <span class="sign" title=${word}><${Icon} name=${ICONS[kind]} /></span>
       <span class="hank">
         <b>${visible(name)}</b><span class="hidden">, ${word}</span>
         ${row.attempt && html`<small>attempt ${visible(row.attempt)}</small>`}
+        ${row.map && html`<small>map of ${plural(row.map.inputs, "input")}</small>`}
       </span>
       <span class="now">${visible(text)}</span>
       <span class="progress">
@@ -173,7 +191,7 @@ function Line({ row, now, open, own }) {
       <${Last} row=${row} now=${now} />
       <span class="where" title=${row.path}>
         ${visible(lastPart(row.path))}
-        <small>${row.path === own ? "this one" : row.serverPid ? "" : "no server"}</small>
+        <small>${row.path === own ? "this one" : row.serverPid || row.map ? "" : "no server"}</small>
       </span>
     </button>
   </li>`;
@@ -203,6 +221,7 @@ export function standing(row, now) {
   /** @param {string | null | undefined} what */
   const at = (what) => [step, what].filter(Boolean).join(" · ");
   if (row.problem) return { kind: "bad", word: "cannot be read", text: row.problem };
+  if (row.map && row.state === "running" && !row.waitsFor) return { kind: "runs", word: "running", text: mapText(row.map) };
   if (row.waitsFor) return { kind: "asks", word: "waits for you", text: at(`waits for you: ${row.waitsFor}`) };
   if (row.state === "failed" || row.state === "crashed")
     return { kind: "bad", word: row.state, text: at(row.failure ?? row.state) };
@@ -213,6 +232,8 @@ export function standing(row, now) {
   if (row.state === "completed") return { kind: "good", word: "completed", text: "completed" };
   return { kind: "calm", word: row.state, text: at(row.state) };
 }
+
+const mapText = (/** @type {any} */ { running, failed }) => `${running} at work${failed ? ` · ${failed} failed` : ""}`;
 
 /** @param {Row} row */
 function cost({ cost: spent, maxDollars }) {

@@ -1,0 +1,284 @@
+"""Where the servers of a map run: the interface of an executor, and the executor of this machine.
+
+An executor starts `hankweave run` for an item and says when it has ended. It decides nothing: what
+an item has achieved is read from its execution. A server has a session of its own and may outlive
+its executor; `find` takes it over.
+
+Limits hold for a server together with everything that it starts, agents included. Where the kernel
+lets this user make control groups with limits, it enforces them. Elsewhere, as in most containers,
+what they use is compared with the limits once a second. That ends what grows, not what bursts; a
+server beyond a limit is then asked to end, and its execution can be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from hankweave_server.agents.process import process_table
+from hankweave_server.config import SETTINGS
+from hankweave_server.local.living import living_server
+from hankweave_server.paths import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLaunch:
+    """The server of one item."""
+
+    name: str
+    layout: Layout
+    arguments: tuple[str, ...]
+    """The command line, from `run` on."""
+    log: Path
+    """Gets what the server prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemExit:
+    """How the server of an item has ended."""
+
+    exit_code: int | None
+    """Negative for a signal; None if nobody knows."""
+    overrun: str | None = None
+    """The limit that it has exceeded, as a sentence."""
+
+
+class ItemServer(Protocol):
+    """A server that works on an item."""
+
+    def stop(self) -> None:
+        """Ask it to end in order; it is killed if it does not."""
+
+    async def result(self) -> ItemExit:
+        """Wait until it has ended; called once."""
+
+
+class Executor(Protocol):
+    """A place where the servers of items run."""
+
+    async def start(self, launch: ItemLaunch) -> ItemServer:
+        """Start a server, which outlives this process. Raises OSError."""
+
+    async def find(self, launch: ItemLaunch) -> ItemServer | None:
+        """Return the server that works on the item already, if there is one."""
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+_MAIN = "from hankweave_server.cli.app import main; main()"
+_OF_AN_ITEM = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
+"""Settings that a person chooses for one server: an item has its own, whatever the environment or
+`hankweave.json` says."""
+
+NICER = 5
+"""How much lower the priority of servers is than that of this process."""
+
+_OOM_SCORE = "300"
+"""Makes the kernel end items before other programs when the machine runs out of memory."""
+
+_LAST_PRIORITY = 19
+_GROUP = "item-"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+BETWEEN_LOOKS = 1.0
+"""Seconds between two comparisons with the limits."""
+
+END_SECONDS = 15.0
+"""Time for an orderly end; see `local/ephemeral_server.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLimits:
+    """The limits of a server, together with all processes that it starts."""
+
+    memory: int | None = None
+    """Bytes."""
+    processes: int | None = None
+
+    def beyond(self, memory: int, processes: int) -> str | None:
+        """Return the limit that is exceeded, as a sentence; None if none is."""
+        if self.memory is not None and memory > self.memory:
+            used, most = memory >> 20, self.memory >> 20
+            return f"It used {used:,} MiB of memory; the limit is {most:,} MiB."
+
+        if self.processes is not None and processes > self.processes:
+            return f"It had {processes:,} processes; the limit is {self.processes:,}."
+
+        return None
+
+    def of_group(self) -> dict[str, str]:
+        """Return the files of a control group that set these limits, and their contents."""
+        values = {"memory.max": self.memory, "pids.max": self.processes}
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+@dataclass(eq=False, slots=True)
+class LocalServer:
+    """A server on this machine."""
+
+    pid: int
+    pidfd: int
+    limits: ItemLimits
+    group: Path | None = None
+    """The control group that enforces the limits."""
+    is_own: bool = True
+    """True if it is a child of this process."""
+    _overrun: str | None = None
+    _is_asked: anyio.Event = field(default_factory=anyio.Event)
+
+    def stop(self) -> None:
+        """Ask it to end in order; `result` kills it if it does not."""
+        self._is_asked.set()
+        self._send(signal.SIGTERM)
+
+    async def result(self) -> ItemExit:
+        """Wait until it has ended; its exit code is known only if it is a child."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._kill_late)
+                if self.group is None and self.limits.of_group():
+                    tasks.start_soon(self._keep_limits)
+
+                await anyio.wait_readable(self.pidfd)
+                tasks.cancel_scope.cancel()
+
+            return ItemExit(self._reap(), self._overrun or self._overrun_of_group())
+        finally:
+            os.close(self.pidfd)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    async def _kill_late(self) -> None:
+        await self._is_asked.wait()
+        await anyio.sleep(END_SECONDS)
+        self._send(signal.SIGKILL)
+
+    async def _keep_limits(self) -> None:
+        while self._overrun is None:
+            await anyio.sleep(BETWEEN_LOOKS)
+            memory, processes = await anyio.to_thread.run_sync(usage_of, self.pid)
+            self._overrun = self.limits.beyond(memory, processes)
+
+        self.stop()
+
+    def _reap(self) -> int | None:
+        if not self.is_own:
+            return None
+
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _overrun_of_group(self) -> str | None:
+        """Return whether the kernel has enforced the limit of memory; remove the group."""
+        if self.group is None:
+            return None
+
+        with contextlib.suppress(OSError):
+            events = dict(map(str.split, (self.group / "memory.events").read_text().splitlines()))
+            process_table.remove(self.group)
+            if self.limits.memory is not None and int(events["oom_kill"]):
+                return f"It reached its limit of memory, {self.limits.memory >> 20:,} MiB."
+
+        return None
+
+
+class LocalPool:
+    """An executor of this machine."""
+
+    def __init__(self, limits: ItemLimits) -> None:
+        self._limits = limits
+
+    async def start(self, launch: ItemLaunch) -> LocalServer:
+        """Start a server, which outlives this process. Raises OSError."""
+        return await anyio.to_thread.run_sync(self._start, launch)
+
+    def _start(self, launch: ItemLaunch) -> LocalServer:
+        own = {SETTINGS[key].variable: value for key, value in _OF_AN_ITEM.items()}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        log = os.open(launch.log, flags, 0o600)
+        try:
+            process = subprocess.Popen(
+                # -P: no module in the current directory is imported.
+                [sys.executable, "-P", "-c", _MAIN, *launch.arguments],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | own,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+        # `result` reaps it. Without this, subprocess would do so at any later start of a program.
+        process.returncode = 0
+        priority = min(_LAST_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, priority)
+
+        with contextlib.suppress(OSError):  # A process of another user may not.
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)
+
+        group = self._group_for(launch, process.pid)
+        return LocalServer(process.pid, os.pidfd_open(process.pid), self._limits, group)
+
+    async def find(self, launch: ItemLaunch) -> LocalServer | None:
+        """Return the server that works on the item already, if there is one."""
+        pid = living_server(launch.layout)
+        if pid is None:
+            return None
+
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+
+        group = process_table.group_of(pid)
+        if group is not None and group.name != process_table.group_name(_group_mark(launch)):
+            group = None
+
+        return LocalServer(pid, pidfd, self._limits, group, is_own=False)
+
+    def _group_for(self, launch: ItemLaunch, pid: int) -> Path | None:
+        """Move a server that has just begun to a group with limits; None if that is impossible."""
+        files = self._limits.of_group()
+        group = process_table.make_limited(_group_mark(launch), files) if files else None
+        if group is None:
+            return None
+
+        try:
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError:
+            process_table.remove(group)
+            return None
+
+        return group
+
+
+def _group_mark(launch: ItemLaunch) -> str:
+    return _GROUP + hashlib.sha256(os.fsencode(launch.layout.root)).hexdigest()[:16]
+
+
+def usage_of(root: int) -> tuple[int, int]:
+    """Return the bytes of memory and the number of processes of a process and all below it.
+
+    Memory that processes share counts for each of them.
+    """
+    pids = {root} | process_table.descendants(process_table.scan(), [root])
+    memory = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+    return memory, len(pids)
