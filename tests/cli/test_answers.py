@@ -13,7 +13,7 @@ import pytest
 from support.git_facts import GitWitness
 from support.running_server import command, environment
 from support.scripted_hank import codon, write_hank, writes
-from support.waiting import LIMIT
+from support.waiting import LIMIT, eventually_blocking
 
 HANK = (
     codon("build", writes("src/a.py", "one\ntwo\n"), writes("src/a.py", "one\ntwo\nthree\n")),
@@ -21,10 +21,12 @@ HANK = (
 )
 
 
-def hankweave(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def hankweave(
+    *arguments: str | Path, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*command(), *map(str, arguments)],
-        env=environment(),
+        env=environment(**env),
         cwd=cwd,
         capture_output=True,
         timeout=LIMIT,
@@ -133,6 +135,77 @@ def test_pickaxe_finds_where_a_text_came(execution: Path) -> None:
     done = hankweave("pickaxe", "six", "-e", execution)
     assert done.returncode == 0
     assert "No checkpoint of this timeline" in done.stdout
+
+
+def bisected(execution: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Bisect with a folder of its own for temporary files, which must be empty afterwards."""
+    folder.mkdir(exist_ok=True)
+    done = hankweave("bisect", *words, "-e", execution, TMPDIR=str(folder))
+    assert list(folder.iterdir()) == []
+    return done
+
+
+def test_bisect_names_the_call_that_broke_it(execution: Path, tmp_path: Path) -> None:
+    """The command runs in copies; the way back leads to just before the call."""
+    check = "! grep -qs three src/*.py"
+    done = bisected(execution, tmp_path / "t", check, "--json", "--no-confinement")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["codonId"], found["call"], found["skipped"]) == ("build", "Write src/a.py", 0)
+    assert found["suspects"] == [found["checkpointSha"]]
+    (row,) = printed("pickaxe", "three", "-e", execution)
+    assert row["checkpointSha"] == found["checkpointSha"]
+
+    done = bisected(execution, tmp_path / "t", check, "--parallel", "3", "--no-confinement")
+    assert done.returncode == 0, done.stderr
+    assert "+three" in done.stdout.splitlines()
+    before = done.stdout.split("rollback --to ")[1].split()[0]
+    parent = GitWitness(execution).run("rev-parse", f"{found['checkpointSha']}^").strip()
+    assert parent.startswith(before)
+
+
+def test_bisect_confines_the_command(execution: Path, tmp_path: Path) -> None:
+    """It writes where it runs, and nowhere else."""
+    mark = execution / "agentRoot" / "mark"
+    check = f"touch here; touch {mark} 2>/dev/null; ! grep -qs three src/*.py"
+    done = bisected(execution, tmp_path / "t", check, "--json")
+    assert done.returncode == 0, done.stderr
+    if "cannot be confined" not in done.stderr:
+        assert not mark.exists()
+
+
+def test_bisect_says_why_there_is_no_result(execution: Path, tmp_path: Path) -> None:
+    """Each refusal says what to name or to mend."""
+    for words, message in (
+        (("false",), "already"),
+        (("true",), "does not fail"),
+        (("exit 125",), "cannot judge"),
+        (("kill -9 $$",), "That is no verdict"),
+        (("true", "--good", "review", "--bad", "build"), "does not come before"),
+    ):
+        done = bisected(execution, tmp_path / "t", *words, "--no-confinement")
+        assert done.returncode in (1, 2), done.stderr
+        assert message in done.stderr
+        assert "hint:" in done.stderr
+
+
+def test_a_killed_bisect_leaves_nothing_behind(execution: Path, tmp_path: Path) -> None:
+    """Neither the copy nor the command survives `kill -9`."""
+    folder, started = tmp_path / "t", tmp_path / "started"
+    folder.mkdir()
+    check = f"echo $$ > {started}.new && mv {started}.new {started}; sleep 1000"
+    process = subprocess.Popen(
+        [*command(), "bisect", check, "--no-confinement", "-e", str(execution)],
+        env=environment(TMPDIR=str(folder)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    eventually_blocking(started.exists)
+    assert list(folder.iterdir())
+    process.kill()
+    process.wait(LIMIT)
+    eventually_blocking(lambda: not list(folder.iterdir()))
+    eventually_blocking(lambda: not Path(f"/proc/{started.read_text().strip()}").exists())
 
 
 def test_nothing_of_the_execution_changes(execution: Path) -> None:

@@ -21,7 +21,7 @@ Modules, in reading order:
 - `show`: `show`, `diff`, `replay` and `runs`
 - `history`: `history`: list the checkpoints of steps, as Architect does
 - `events`: `events`: query the journal without a server
-- `answers/`: `blame`, `why` and `pickaxe`: who wrote a line, and when a text came or went
+- `answers/`: `blame`, `why`, `pickaxe` and `bisect`: who wrote this, and which call broke it
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
 - `explore`: `explore`, `attempts`, `compare`, `adopt`, `discard` and `branch`: new executions
 - `gc`: `gc`, `fsck` and `pin`

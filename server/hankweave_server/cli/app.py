@@ -53,6 +53,7 @@ PLACES = {
     "blame": "answers.blame",
     "why": "answers.why",
     "pickaxe": "answers.pickaxe",
+    "bisect": "answers.bisect",
 }
 """The module of each command."""
 
@@ -111,6 +112,7 @@ SUMMARIES = {
     "blame": "Show who has written each line of PATH: which call of which step, or a person.",
     "why": "Tell the story behind a line: the prompt, the agent's words, the call and its change.",
     "pickaxe": "List the calls at which TEXT came or went, newest first.",
+    "bisect": "Find the first checkpoint at which CMD fails, and the call behind it.",
 }
 """The first sentence of each command's help, so that listing them imports no command."""
 

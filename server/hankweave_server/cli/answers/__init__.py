@@ -5,4 +5,5 @@ Modules, in reading order:
 - `blame`: `blame`: who has written each line of a file
 - `why`: `why`: the story behind one line
 - `pickaxe`: `pickaxe`: the calls at which a text came or went
+- `bisect`: `bisect`: the first checkpoint at which a command fails
 """
