@@ -1,6 +1,6 @@
 /** The real server as a real process, with hanks whose agents do what a test says. */
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -33,10 +33,10 @@ export class Daemon {
    * @param {(folder: string) => object[]} hank
    * @param {{descriptors?: number, name?: string, state?: string, overrides?: object}} place how many
    *   descriptors it may have, name and overrides of its hank, and the folder of the user's state, if
-   *   others share it
+   *   others share it; `inMemory`: on no disk, for a long run whose durability is not what is tested
    */
   static async start(context, hank, options = [], place = {}) {
-    const folder = mkdtempSync(join(tmpdir(), "hankweave-browser-"));
+    const folder = mkdtempSync(join(place.inMemory ? memory() : tmpdir(), "hankweave-browser-"));
     const daemon = new Daemon(folder);
     daemon.place = place;
     context.after(async () => {
@@ -126,6 +126,16 @@ export class Daemon {
     if (this.process.exitCode !== null || this.process.signalCode !== null) return;
     this.process.kill("SIGTERM");
     await within(PATIENCE, "the end of the server", this.ended);
+  }
+}
+
+/** A file system without a disk, where there is one with room. */
+function memory() {
+  try {
+    const { bavail, bsize } = statfsSync("/dev/shm");
+    return bavail * bsize > 2 ** 30 ? "/dev/shm" : tmpdir();
+  } catch {
+    return tmpdir();
   }
 }
 

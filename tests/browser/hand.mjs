@@ -22,9 +22,10 @@ export class Hand {
     assert.fail(`${locator} is not in sight: ${why}`);
   }
 
-  /** @param {{across?: number, down?: number, held?: string}} [where] parts of it, and a key that is held */
+  /** When it can be clicked. @param {{across?: number, down?: number, held?: string}} [where] parts of it, and a key that is held */
   async click(locator, { across = 0.5, down = 0.5, held } = {}) {
     await this.sees(locator);
+    await this.page.waitForFunction((element) => !element.disabled, await locator.elementHandle(), { timeout: PATIENCE });
     const { x, y, width, height } = await locator.boundingBox();
     if (held) await this.page.keyboard.down(held);
     await this.page.mouse.click(x + width * across, y + height * down);

@@ -142,7 +142,7 @@ export class Supervised {
   static async start(browser, calls) {
     const ends = [];
     const context = { after: (end) => ends.push(end) };
-    const place = { name: NAME, overrides: { budget: { maxDollars: BUDGET } } };
+    const place = { name: NAME, overrides: { budget: { maxDollars: BUDGET } }, inMemory: true };
     const run = new Supervised(context, ends);
     try {
       run.daemon = await Daemon.start(context, (folder) => plan(folder, calls), [], place);
@@ -167,7 +167,7 @@ export class Supervised {
 
   /** A page that sends commands and follows the state: the real one without what is seen. */
   async #steer(browser) {
-    const { page, context } = await open(browser, `http://127.0.0.1:${this.daemon.port}/gallery.html`);
+    const { page, context } = await open(browser, `http://127.0.0.1:${this.daemon.port}/tokens.css`);
     this.ends.push(() => context.close());
     this.hand = page;
     await page.evaluate(async (token) => {

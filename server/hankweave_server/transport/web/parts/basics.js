@@ -50,10 +50,10 @@ export function Tag({ role = "", children }) {
   return html`<span class=${`tag ${role && `r-${role}`}`}>${children}</span>`;
 }
 
-/** How many lines came and went. @param {{added: number, removed: number}} props */
+/** How many lines came and went; without the side that has none. @param {{added: number, removed: number}} props */
 export function Delta({ added, removed }) {
   return html`<span class="delta">
-    <span class="plus">+${count(added)}</span> <span class="minus">−${count(removed)}</span>
+    ${(added > 0 || removed === 0) && html`<span class="plus">+${count(added)}</span>`} ${removed > 0 && html`<span class="minus">−${count(removed)}</span>`}
   </span>`;
 }
 

@@ -1,6 +1,7 @@
 /** Which files differ between two moments, and how. */
 import { html, useState } from "../dom.js";
 import { plural, visible } from "../format.js";
+import { Delta } from "../parts/basics.js";
 import { Diff } from "../parts/diff.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer } from "../parts/hooks.js";
@@ -54,7 +55,7 @@ export function ChangeName({ file, tag = null }) {
       ${STATUS[file.status]}
     </span> <span class="path">${visible(file.path)}</span>
     <span class="hidden">, ${file.status}</span> ${tag}
-    <span class="plus">+${file.added}</span> <span class="minus">−${file.removed}</span>
+    <${Delta} added=${file.added} removed=${file.removed} />
   </span>`;
 }
 

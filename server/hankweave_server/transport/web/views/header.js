@@ -37,7 +37,7 @@ export function Header({ session, isOpen }) {
   </header>`;
 }
 
-const LEAST = 12; // Letters of a name that are shown however little room there is.
+const LEAST = 16; // Letters of a name that are shown however little room there is.
 
 /** @param {{store: import("../store.js").Store, runs: number}} props */
 function Name({ store, runs }) {

@@ -112,7 +112,8 @@ function Head({ session, entry, codonId, attempt, tries, choose, title }) {
   const plan = entry?.codon;
   const round = entry?.loopContext ? `, round ${entry.loopContext.iteration + 1}` : "";
   const agent = AGENTS[plan?.agent?.type] ?? "";
-  const who = [agent, plan?.model].filter(Boolean).map(visible).join(", ");
+  const isSame = agent.toLowerCase() === plan?.model?.toLowerCase();
+  const who = [agent, isSame ? "" : plan?.model].filter(Boolean).map(visible).join(", ");
   const calls = useCalls(session, codon);
   const [before] = commandsOfStep(session, codonId);
   const facts = [
