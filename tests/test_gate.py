@@ -50,6 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(gate, "TOP", tmp_path)
     monkeypatch.delenv("GATE_PASSED_FILE", raising=False)
     monkeypatch.delenv("GATE_BEGAN", raising=False)
+    monkeypatch.setenv("HANKWEAVE_TEST_SCALE", "1")
     return tmp_path
 
 
