@@ -19,6 +19,7 @@ Modules, in reading order:
 - `notify`: `notify`: try out the destinations of notifications
 - `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now
 - `show`: `show`, `diff`, `replay` and `runs`
+- `why/`: `why`: say what differs from an earlier execution
 - `history`: `history`: list the checkpoints of steps, as Architect does
 - `events`: `events`: query the journal without a server
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
