@@ -10,6 +10,9 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, ReusedResult, State
 from hankweave_server.domain.effects.commands import programs_in
 
+TAKING_OVER = "before taking over "
+"""The beginning of the label of the checkpoint before a takeover; the sha of its source follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReuseSettings:

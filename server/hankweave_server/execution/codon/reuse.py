@@ -42,7 +42,13 @@ from hankweave_server.domain import lifecycle
 from hankweave_server.domain.confinement import confinement_of
 from hankweave_server.domain.execution_thread import previous_session, run_named
 from hankweave_server.domain.permissions import permissions_of
-from hankweave_server.domain.reuse.decision import Candidate, candidates, is_wanted, obstacle
+from hankweave_server.domain.reuse.decision import (
+    TAKING_OVER,
+    Candidate,
+    candidates,
+    is_wanted,
+    obstacle,
+)
 from hankweave_server.domain.reuse.key import CodonInputs, digests_of, reuse_key
 from hankweave_server.errors import Stop
 from hankweave_server.execution.codon.agent_turn import prompts_of
@@ -349,7 +355,7 @@ class Takeover:
             codon=None,
             codon_name="Before taking over a result",
             patterns=ctx.patterns(),
-            label=f"before taking over {checkpoint.sha[:12]}",
+            label=TAKING_OVER + checkpoint.sha,
             before=plan,
         )
         epoch, session = checkpoint.coordinate.memory_epoch, candidate.codon.claude_session_id
