@@ -165,6 +165,7 @@ export interface Events {
   "error": ErrorEvent;
   "state.snapshot": StateSnapshot;
   "state.transition": StateTransition;
+  "codon.keyed": CodonKeyed;
   "codon.started": CodonStartedEvent;
   "codon.completed": CodonCompletedEvent;
   "codon.extended": CodonExtended;
@@ -1003,6 +1004,11 @@ export interface Codon {
   confinement?: ConfinementProfile | Confinement;
   /** How often it is tried, each time in an execution of its own; by default, it runs here. */
   attempts?: CodonAttempts;
+  /**
+   * Whether it takes over the result of an earlier codon with the same inputs, if there is one,
+   * instead of running. If false, it always runs. By default, the `overrides` decide.
+   */
+  reuse?: boolean;
 }
 
 /** How often a codon is tried, side by side, and which attempt is adopted. */
@@ -1048,7 +1054,8 @@ export type CodonCheckpointType =
   | "rig-setup"
   | "completed"
   | "error"
-  | "skipped";
+  | "skipped"
+  | "beginning";
 
 /** The reply to `codon.next` and `codon.redo`: the codon that starts. */
 export interface CodonChosen {
@@ -1082,6 +1089,8 @@ export interface CodonCompletedEvent {
   captured?: Captured;
   /** Not in Hankweave: the messages of its `codon.warning` events. */
   warnings?: string[];
+  /** Not in Hankweave: where its result comes from, if it was not run. */
+  reused?: ReusedResult;
 }
 
 export type CodonExecution =
@@ -1125,6 +1134,28 @@ export interface CodonForceStop {
   reason?: string;
   /** If another run is current, refuse the command with `STALE_RUN`. */
   expectedRunId?: string;
+}
+
+/**
+ * The inputs of a codon as it begins, after its rig; equal ones lead to the same key.
+ *
+ * `hankweave why` compares them with those of an earlier execution of the codon.
+ */
+export interface CodonKeyed {
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
+  codonId: string;
+  /** A hash of everything that its result depends on; null if that cannot be compared. */
+  reuseKey?: string;
+  /** Why there is no key, or why no earlier result was taken over although that was wanted. */
+  reason?: string;
+  /** Whether it was to take over an earlier result. */
+  wanted?: boolean;
+  /** Short hashes of the inputs, by name; they say what differs, and nothing else. */
+  inputs?: Record<string, string>;
+  /** The checkpoint from which the tracked files differ by `changed`. */
+  checkpointSha?: string;
+  /** Hashes of these files by path, null for a removed one; absent if there are more than 200. */
+  changed?: Record<string, string | null>;
 }
 
 /** Start the next codon of the plan. */
@@ -1411,6 +1442,13 @@ export interface CompletedCodon {
   captured?: Captured;
   /** Not in Hankweave: why its work should be checked although it is completed. */
   warnings?: string[];
+  /**
+   * Not in Hankweave: a hash of everything that its result depends on; null if that is not known,
+   * or if its result depends on more. A codon with the same key may take it over.
+   */
+  reuseKey?: string;
+  /** Not in Hankweave: where its result comes from, if it was not run. */
+  reused?: ReusedResult;
 }
 
 /** The agent has ended; sentinels finish their pending work. */
@@ -3214,6 +3252,16 @@ export interface RetryConfig {
   maxDelayMs?: number;
 }
 
+/** The codon whose result another one has taken over instead of running. */
+export interface ReusedResult {
+  /** The run. */
+  runId: string;
+  /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
+  codonId: string;
+  /** The checkpoint of its success. */
+  checkpointSha: string;
+}
+
 /** A shell command that runs in the work tree before the agent starts. */
 export interface RigCommand {
   /** Which of the alternatives this is. */
@@ -3404,6 +3452,8 @@ export interface RollbackIntent {
   note?: string;
   /** Files that a person and an agent both changed, which an automatic restore takes back. */
   contested?: string[];
+  /** The codon that is run again, in a run whose later codons take over earlier results. */
+  reuseAfter?: string;
 }
 
 /**
@@ -3586,8 +3636,13 @@ export interface RollbackToCodon {
   expectedRunId?: string;
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId: string;
-  /** Which checkpoint of the codon: its kind, or `start` or `end`. */
+  /** Which checkpoint of the codon: its kind, or `beginning`, `start` or `end`. */
   checkpointType: CodonCheckpointType;
+  /**
+   * In the run that follows, run this codon; later ones take over earlier results of the same
+   * inputs. The checkpoint must be `beginning`.
+   */
+  reuse?: boolean;
 }
 
 /**
@@ -3658,6 +3713,8 @@ export interface Run {
   serverPid: number;
   /** The time at which it ended. */
   endTime?: string;
+  /** The codon that is run again; those after it take over earlier results where they can. */
+  reuseAfter?: string;
 }
 
 /** A run has ended; it stays current until its server stops or another run begins. */

@@ -259,12 +259,14 @@ class Calls(ABC):
         paths: tuple[str, ...] | None = None,
         keep_edits: bool = False,
         rewind_memory: bool = False,
+        reuse: bool = False,
         reason: str | None = None,
         expected_run_id: RunId | None = None,
     ) -> RollbackReport:
         command = RollbackToCodon(
             codon_id=codon_id,
             checkpoint_type=checkpoint_type,
+            reuse=reuse,
             auto_restart=auto_restart,
             on_running=on_running,
             paths=paths,

@@ -329,7 +329,10 @@ class RollbackToCodon(RollbackCommand, kw_only=True):
     TYPE: ClassVar[str] = "rollback.toCodon"
     codon_id: CodonId
     checkpoint_type: CodonCheckpointType
-    """Which checkpoint of the codon: its kind, or `start` or `end`."""
+    """Which checkpoint of the codon: its kind, or `beginning`, `start` or `end`."""
+    reuse: bool = False
+    """In the run that follows, run this codon; later ones take over earlier results of the same
+    inputs. The checkpoint must be `beginning`."""
 
 
 class RollbackToLastSuccess(RollbackCommand, kw_only=True):

@@ -32,6 +32,7 @@ from hankweave_protocol.state import (
     CodonExecution,
     FailureReason,
     LoopContext,
+    ReusedResult,
     RunStatus,
     Tokens,
 )
@@ -386,6 +387,28 @@ class CodonStartedEvent(EventData):
     """The frontmatter of its first prompt file."""
 
 
+class CodonKeyed(EventData):
+    """The inputs of a codon as it begins, after its rig; equal ones lead to the same key.
+
+    `hankweave why` compares them with those of an earlier execution of the codon.
+    """
+
+    TYPE: ClassVar[str] = "codon.keyed"
+    codon_id: CodonId
+    reuse_key: str | None = None
+    """A hash of everything that its result depends on; null if that cannot be compared."""
+    reason: str | None = None
+    """Why there is no key, or why no earlier result was taken over although that was wanted."""
+    wanted: bool = False
+    """Whether it was to take over an earlier result."""
+    inputs: dict[str, str] = msgspec.field(default_factory=dict)
+    """Short hashes of the inputs, by name; they say what differs, and nothing else."""
+    checkpoint_sha: Sha | None = None
+    """The checkpoint from which the tracked files differ by `changed`."""
+    changed: dict[str, str | None] | None = None
+    """Hashes of these files by path, null for a removed one; absent if there are more than 200."""
+
+
 class ExitStatus(Value):
     """How the process of an agent ended."""
 
@@ -422,6 +445,8 @@ class CodonCompletedEvent(EventData):
     """Not in Hankweave: the variable that later codons may refer to."""
     warnings: tuple[str, ...] = ()
     """Not in Hankweave: the messages of its `codon.warning` events."""
+    reused: ReusedResult | None = None
+    """Not in Hankweave: where its result comes from, if it was not run."""
 
 
 class CodonExtended(EventData):
@@ -1439,6 +1464,7 @@ EVENTS: Registry[EventData] = Registry(
     ErrorEvent,
     StateSnapshot,
     StateTransition,
+    CodonKeyed,
     CodonStartedEvent,
     CodonCompletedEvent,
     CodonExtended,

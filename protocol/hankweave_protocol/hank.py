@@ -534,6 +534,10 @@ class Codon(HankValue, tag_field="type", tag="codon"):
     attempts: CodonAttempts | None = None
     """How often it is tried, each time in an execution of its own; by default, it runs here.
     Example: {"n": 3, "score": "python3 score.py"}"""
+    reuse: bool | None = None
+    """Whether it takes over the result of an earlier codon with the same inputs, if there is one,
+    instead of running. If false, it always runs. By default, the `overrides` decide.
+    Example: true"""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -665,6 +669,9 @@ class Overrides(HankValue):
     agent_tools: AgentTools = AgentTools()
     """Not in Hankweave: the checkpoint tools that agents are offered.
     Example: {"rollbackPaths": true}"""
+    reuse: bool | None = None
+    """Not in Hankweave: the `reuse` of codons without their own.
+    Example: true"""
 
 
 class Requirements(OpenHankValue):

@@ -24,8 +24,13 @@ CheckpointKind = Literal[
 ]
 """Hankweave's kinds, and those of this server; `initial` is the state before any codon."""
 
-CodonCheckpointType = Literal["start", "end", "rig-setup", "completed", "error", "skipped"]
-"""The targets of `rollback.toCodon`: four kinds and two aliases (seed 000, "Rolling Back")."""
+CodonCheckpointType = Literal[
+    "start", "end", "rig-setup", "completed", "error", "skipped", "beginning"
+]
+"""The targets of `rollback.toCodon`: four kinds and two aliases (seed 000, "Rolling Back").
+
+`beginning` is not in Hankweave: the files from which the codon began, before its rig.
+"""
 
 
 class PendingPermission(Value):
@@ -478,6 +483,8 @@ class RollbackIntent(Value):
     """Copied to the report."""
     contested: tuple[str, ...] = ()
     """Files that a person and an agent both changed, which an automatic restore takes back."""
+    reuse_after: CodonId | None = None
+    """The codon that is run again, in a run whose later codons take over earlier results."""
 
 
 class MovedRef(Value):

@@ -174,6 +174,15 @@ class CodonBase(Value, kw_only=True, tag_field="status"):
     """Time spent waiting for the end of limits; it counts for no budget."""
 
 
+class ReusedResult(Value):
+    """The codon whose result another one has taken over instead of running."""
+
+    run_id: RunId
+    codon_id: CodonId
+    checkpoint_sha: Sha
+    """The checkpoint of its success."""
+
+
 class PreparingCodon(CodonBase, kw_only=True, tag="preparing"):
     """The rig is being set up; there is no agent yet."""
 
@@ -252,6 +261,11 @@ class CompletedCodon(CodonBase, kw_only=True, tag="completed"):
     """Its answer, as the variable of its `outputVar`."""
     warnings: tuple[str, ...] = ()
     """Not in Hankweave: why its work should be checked although it is completed."""
+    reuse_key: str | None = None
+    """Not in Hankweave: a hash of everything that its result depends on; null if that is not
+    known, or if its result depends on more. A codon with the same key may take it over."""
+    reused: ReusedResult | None = None
+    """Not in Hankweave: where its result comes from, if it was not run."""
 
 
 class FailedCodon(CodonBase, kw_only=True, tag="failed"):
@@ -364,6 +378,8 @@ class Run(Value):
     start_time: str
     server_pid: int
     end_time: str | None = None
+    reuse_after: CodonId | None = None
+    """The codon that is run again; those after it take over earlier results where they can."""
 
 
 class PlanEntry(Value):

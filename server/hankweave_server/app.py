@@ -26,6 +26,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import ServerStatus, WatchStatus
 from hankweave_protocol.state import NO_TOKENS
 from hankweave_server import __version__
+from hankweave_server.agents.preflight import AgentIdentities
 from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
@@ -49,6 +50,7 @@ from hankweave_server.domain.budget.spending import costs
 from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.lifecycle import tokens_of, wait_of
+from hankweave_server.domain.reuse.decision import ReuseSettings
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
@@ -459,6 +461,10 @@ def _context(
         recorded=recorded,
         agent_for=roster.agent_for,
         model_for=roster.model_for,
+        reuse=ReuseSettings(opened.settings.reuse, opened.settings.default_reuse),
+        identity_of=AgentIdentities(
+            roster, may_run_programs=opened.settings.agent_check
+        ).identity_of,
         started_monotonic=started,
         idle_timeout=timedelta(seconds=opened.settings.default_idle_seconds),
         idle_override=_seconds(opened.settings.idle_seconds),

@@ -356,6 +356,13 @@ _ALL = (
         "--watch",
     ),
     Setting(
+        "reuse",
+        _truth,
+        False,
+        "Take over results of earlier codons with the same inputs instead of running.",
+        "--reuse",
+    ),
+    Setting(
         "noAgentCheck",
         _truth,
         False,
@@ -457,7 +464,7 @@ _ALL = (
 SETTINGS: Final[Mapping[str, Setting]] = {setting.key: setting for setting in _ALL}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in _ALL}
 _OF_A_HANK: Final = frozenset(
-    {"model", "dataHashTimeLimit", "shimIdleTimeout", "confinement"}
+    {"model", "dataHashTimeLimit", "shimIdleTimeout", "confinement", "reuse"}
     | {key for key in SETTINGS if key.startswith("sentinel.")}
 )
 """Keys allowed in a hank's `overrides`. Their budget is the hank's own, besides this one."""

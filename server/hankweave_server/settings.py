@@ -165,6 +165,10 @@ class RunSettings:
     """The lowest level in server.log."""
     log_format: LogFormat = "console"
     watch: WatchMode = "auto"
+    reuse: bool | None = None
+    """Whether codons take over earlier results, whatever the hank says; None: the hank decides."""
+    default_reuse: bool = False
+    """The same if the hank does not say."""
     data_hash_seconds: float = 5.0
     """How long hashing the data may take before only its path identifies it."""
 

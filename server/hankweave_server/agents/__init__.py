@@ -21,6 +21,6 @@ Modules, in reading order:
 - `hook_server`: the socket on which an agent's hooks wait before a tool call
 - `hook_client`: the hook command itself, started by the agent before every tool call
 - `inventory`: which known agents are installed here: program, version, login
-- `preflight`: the check before a start that every codon's agent can run here
+- `preflight`: the check before a start that every codon's agent can run here, and what it is
 - `self_test`: one short turn of a real agent, for `hankweave agents --test`
 """

@@ -7,10 +7,15 @@ leaves behind, counts as a login. Only the provider can tell if it is valid.
 Some things cannot be seen here and are not reported as faults: a login in the keychain of macOS,
 cloud credentials, the keys of OpenCode's and Pi's providers (some need none), and a program that is
 named by a path in the work tree, where a rig may still put it.
+
+`AgentIdentities` identifies the agent of a codon by the same facts, so that its results can be
+compared with those of another run. An agent is its settings, the version of its program, the
+scripts that it plays, and the variables that it gets from the server's environment.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -18,6 +23,9 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 from hankweave_protocol.hank import (
     AcpAgentSpec,
@@ -31,15 +39,18 @@ from hankweave_protocol.hank import (
     ScriptedAgentSpec,
 )
 from hankweave_protocol.shapes import Value
+from hankweave_server import __version__
 from hankweave_server.agents import inventory
 from hankweave_server.agents.acp.adapter import missing_library
 from hankweave_server.agents.claude import SANDBOX
 from hankweave_server.agents.inventory import BUILT_IN, Acquaintance
 from hankweave_server.agents.process.environment import common
 from hankweave_server.agents.registry import Roster
+from hankweave_server.agents.scripted import player
 from hankweave_server.domain.model_names import Spelling, spelling_of
 from hankweave_server.domain.model_routes import AgentName, is_of_another_maker, suggestion_for
 from hankweave_server.domain.permissions import can_refuse, permissions_of
+from hankweave_server.domain.reuse.key import AgentIdentity
 from hankweave_server.hank.agents import BY_NAME, Selection, name_of
 
 _ENDPOINTS: Mapping[str, str] = {
@@ -463,3 +474,99 @@ def agent_named(selection: Selection) -> str:
             return f"acp {command[0]}"
         case _:
             return selection.name
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+_PROVIDERS = (
+    *("ANTHROPIC_", "AWS_", "CLAUDE_CODE_", "CODEX_", "GEMINI_", "GOOGLE_", "OPENAI_", "OPENCODE_"),
+    "VERTEX_",
+)
+"""Prefixes of the variables that agents get besides those that all of them get."""
+
+Stamp = tuple[str, int, int, int]
+
+
+class AgentIdentities:
+    """The identities of one execution's agents; a program is asked again when its file changes."""
+
+    def __init__(self, roster: Roster, *, may_run_programs: bool) -> None:
+        """Without `may_run_programs`, only the scripted agent has a known version."""
+        self._roster = roster
+        self._may_run_programs = may_run_programs
+        self._versions: dict[bytes, tuple[Stamp, str]] = {}
+
+    def identity_of(self, codon: Codon) -> AgentIdentity:
+        """Return the agent of a codon.
+
+        Blocks, perhaps for seconds: it may run the agent's program. Raises OSError for a script
+        that cannot be read.
+        """
+        selection = self._roster.select(codon)
+        spec = msgspec.to_builtins(selection.spec)
+        return AgentIdentity(
+            spec={**spec, "onBedrock": selection.on_bedrock},
+            version=self._version_of(codon, selection.spec),
+            files=self._scripts(codon, selection.spec),
+            environment={
+                name: _digest(value.encode("utf-8", "surrogateescape"))
+                for name, value in _environment(selection.spec, os.environ)
+            },
+        )
+
+    def _version_of(self, codon: Codon, spec: AgentSpec) -> str | None:
+        if isinstance(spec, ScriptedAgentSpec):
+            return __version__
+
+        if name_of(spec) is None or not self._may_run_programs:
+            return None
+
+        need = msgspec.json.encode((spec, codon.env, os.environ.get("PATH")), order="sorted")
+        known = self._versions.get(need)
+        if known is not None and _stamp(Path(known[0][0])) == known[0]:
+            return known[1]
+
+        (check,) = check_agents((codon,), self._roster, None)
+        if check.version is None or check.path is None:
+            return None
+
+        stamp = _stamp(Path(check.path))
+        # An adapter's own file does not change with the program behind it.
+        if stamp is not None and not inventory.known_of(name_of(spec) or "").engine:
+            self._versions[need] = stamp, check.version
+
+        return check.version
+
+    def _scripts(self, codon: Codon, spec: AgentSpec) -> dict[str, str]:
+        if not isinstance(spec, ScriptedAgentSpec):
+            return {}
+
+        paths = self._roster.agent_of(spec).needs(codon.env).read
+        return {path.name: _digest(path.read_bytes()) for path in paths}
+
+
+def _environment(spec: AgentSpec, host: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    own = (spec.keys or ()) if isinstance(spec, AcpAgentSpec) else ()
+    names = inventory.known_of(name_of(spec) or "").keys
+    prefixes = (*_PROVIDERS, *(each for each in own if each.endswith("_")))
+    extra = {
+        name: value
+        for name, value in host.items()
+        if name.startswith(prefixes) or name in own or name in names
+    }
+    seen = common(host, {} if isinstance(spec, ScriptedAgentSpec) else extra)
+    return ((name, seen[name]) for name in sorted(seen) if name != player.SCRIPT)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        real = path.resolve(strict=True)
+        status = real.stat()
+    except OSError:
+        return None
+
+    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -15,6 +15,7 @@ from hankweave_protocol.commands import (
     RollbackUndo,
 )
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import Direction, RollbackReport, Travel
 from hankweave_server.checkpoints.errors import CheckpointDamaged
 from hankweave_server.domain import targets, undo
@@ -47,6 +48,7 @@ class Rollbacks:
             auto_restart=command.auto_restart,
             rewind_memory=command.rewind_memory,
             reason=command.reason,
+            reuse_after=_reuse_after(command),
         )
         return await self._performed(journey, causes)
 
@@ -190,6 +192,22 @@ class RollbackRequests:
                 )
 
         return frozenset(path for path in found if path is not None)
+
+
+def _reuse_after(command: RollbackCommand) -> CodonId | None:
+    """Return the codon that is run again, if the codons after it take over earlier results."""
+    if not isinstance(command, RollbackToCodon) or not command.reuse:
+        return None
+
+    if command.checkpoint_type != "beginning" or command.paths is not None:
+        raise Refused(
+            ErrorCode.INVALID_COMMAND,
+            "With reuse, the codon itself has to run again, from where it began.",
+            path="$.data.reuse",
+            hint='Set checkpointType to "beginning", and leave out paths.',
+        )
+
+    return command.codon_id
 
 
 def _refuse_no_paths(texts: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ Modules, in reading order:
 - `contents`: blobs of any size, and the objects that cannot be read
 - `plan`: what a restore would change, without touching anything
 - `restore`: a restore from a safety checkpoint to a target, path by path, repeatable
-- `diff`: differences between checkpoints, or a checkpoint and the work tree
+- `diff`: differences between checkpoints, or a checkpoint and the work tree; fingerprints
 - `merge`: a checkpoint with the changes of another one that has the same origin
 - `session_snapshots`: the memory of agents and sentinels, kept in epochs beside checkpoints
 - `clone`: the part of a shadow repository that a branch of an execution needs

@@ -673,14 +673,17 @@ class PendingChanges:
             git_mode, _, digest = (0, 0, b"") if file is None else file.captured
             self._reported[path] = Entry(git_mode, digest) if git_mode else None
 
+    def suspects(self, pending: Iterable[bytes]) -> set[bytes]:
+        """Return the paths that may differ from the last checkpoint."""
+        return {*pending, *self._memory.table.gone, *self._reported}
+
     def _suspects(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[bytes]
     ) -> Iterator[tuple[bytes, Entry | None]]:
         """Yield what may have changed, and what it was when it was last reported or recorded."""
         self._basis = last, patterns
         recorded_in = Lookup(self._repo.recent_tree)
-        suspects = {*pending, *self._memory.table.gone, *self._reported}
-        for path in sorted(suspects):
+        for path in sorted(self.suspects(pending)):
             if path in self._reported:
                 yield path, self._reported[path]
             else:

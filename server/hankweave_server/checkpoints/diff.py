@@ -9,23 +9,51 @@ all other cases.
 reached only by reading everything before it. Clients that read a large file ask for one range
 after the other: the reader of the last range is kept at its position, and the next range continues
 there.
+
+`fingerprint` identifies the files as they are, without a checkpoint, at the cost of what changed. A
+file that differs from the last checkpoint is read, and the tree is computed that the next one would
+have; nothing is stored. So equal files have equal fingerprints, whatever they are compared with.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from hankweave_protocol.ids import Sha
+from hankweave_server.checkpoints import manifest as manifests
 from hankweave_server.checkpoints.contents import Contents
-from hankweave_server.checkpoints.file_reader import CapturedFile, FileReader, FileRefused
-from hankweave_server.checkpoints.model import ChangeKind, FileDiff, kind_of_change
-from hankweave_server.checkpoints.worktree_index import WorkTreeMemory
+from hankweave_server.checkpoints.file_reader import (
+    PERMISSIONS,
+    CapturedFile,
+    FileReader,
+    FileRefused,
+)
+from hankweave_server.checkpoints.manifest import Manifest
+from hankweave_server.checkpoints.model import (
+    CAPTURED_ANYWAY,
+    ChangeKind,
+    FileDiff,
+    kind_of_change,
+)
+from hankweave_server.checkpoints.worktree_index import FileObserver, WorkTreeMemory
 from hankweave_server.domain.checkpoints.titles import Extent
-from hankweave_server.git.objects import HashOnly, pieces
+from hankweave_server.git.objects import HashOnly, digest_of, pieces
 from hankweave_server.git.repo import ShadowRepo
-from hankweave_server.git.trees import Difference, Entry, Lookup, differences, files_below
+from hankweave_server.git.trees import (
+    FOLDER,
+    Difference,
+    Entry,
+    Lookup,
+    ReadTree,
+    differences,
+    files_below,
+    with_changes,
+)
 from hankweave_server.worktree.names import is_within, shown
+from hankweave_server.worktree.stat_index import StatIndex
 
 _LOOKED_AT = 8000
 """Bytes in which git looks for the NUL that makes content binary."""
@@ -357,3 +385,117 @@ class _Reading:
             self.position += len(part)
             count -= len(part)
             yield part
+
+
+# --- fingerprints ---------------------------------------------------------------------------------
+
+MOST_CHANGED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The checkpoint with which the files are compared; nothing before the first one."""
+
+    sha: Sha | None
+    tree: bytes | None
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The tracked files at one moment."""
+
+    tree: str
+    """The git tree that a checkpoint of them has."""
+    modes: str
+    """A hash of permissions and attributes, and of empty folders."""
+    base: Sha | None
+    """The last checkpoint before."""
+    changed: Mapping[bytes, str | None] | None
+    """Hashes of the files that differ from it, None for a removed one; None if they are many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incomparable:
+    """The reason, as a clause, why the tracked files cannot be compared with others."""
+
+    reason: str
+
+
+def fingerprint(
+    base: LastCheckpoint,
+    table: StatIndex,
+    observer: FileObserver,
+    suspects: Iterable[bytes],
+    read: ReadTree,
+) -> Fingerprint | Incomparable:
+    """Return what identifies the tracked files; `suspects` may differ from the last checkpoint.
+
+    The index must be fresh. Raises KeyError for a tree that cannot be read.
+    """
+    for skipped in base.manifest.skipped:
+        if skipped.reason != CAPTURED_ANYWAY:
+            return Incomparable(f"{shown(skipped.path)} is in no checkpoint ({skipped.reason})")
+
+    manifest, recorded_in = base.manifest, Lookup(read)
+    modes, attributes = dict(manifest.modes), dict(manifest.attributes)
+    changed: dict[bytes, Entry | None] = {}
+    for path in sorted(suspects):
+        seen = observer.at(path)
+        if isinstance(seen, FileRefused):
+            return Incomparable(f"{shown(path)} cannot be captured ({seen.reason})")
+
+        entry = None
+        modes.pop(path, None)
+        attributes.pop(path, None)
+        if isinstance(seen, CapturedFile):
+            entry = Entry(seen.git_mode, seen.digest)
+            if seen.permissions != manifest.usual[seen.git_mode]:
+                modes[path] = seen.permissions
+
+            if seen.attributes is not None and not seen.attributes.are_usual(table.owner):
+                attributes[path] = seen.attributes._replace(group=int(seen.attributes.group > 0))
+
+        if entry != recorded_in.entry(base.tree, path):
+            changed[path] = entry
+
+    modes = {path: mode for path, mode in modes.items() if path in table.files}
+    for path, mode in _folder_modes(table).items():
+        if mode != manifest.usual[FOLDER]:
+            modes[path] = mode
+
+    now = replace(
+        manifest,
+        modes=modes,
+        empty_folders=frozenset(folder.path for folder in table.empty_folders()),
+        skipped=(),
+        owner=manifest.owner or (table.owner if attributes else None),
+        attributes=attributes,
+    )
+    return Fingerprint(
+        tree=with_changes(read, _tree_digest, base.tree, changed).hex(),
+        modes=hashlib.sha256(manifests.encoded(now)).hexdigest(),
+        base=base.sha,
+        changed={path: _short(entry) for path, entry in changed.items()}
+        if len(changed) <= MOST_CHANGED
+        else None,
+    )
+
+
+def _folder_modes(table: StatIndex) -> dict[bytes, int]:
+    """Return the permissions of the folders that a checkpoint records."""
+    recorded = {folder.path for folder in table.empty_folders()}
+    for folder in reversed(table.folders.values()):
+        if folder.files or any(each.path in recorded for each in folder.folders.values()):
+            recorded.add(folder.path)
+
+    recorded.discard(b"")
+    return {path: table.folders[path].mode & PERMISSIONS for path in recorded}
+
+
+def _tree_digest(content: bytes) -> bytes:
+    return digest_of("tree", content)
+
+
+def _short(entry: Entry | None) -> str | None:
+    return None if entry is None else f"{entry.mode:o}:{entry.digest.hex()[:12]}"

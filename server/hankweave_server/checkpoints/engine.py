@@ -17,7 +17,14 @@ from hankweave_server.checkpoints import commit_message, repo_init
 from hankweave_server.checkpoints.capture import Capture, CapturedChanges, PendingChanges, Recording
 from hankweave_server.checkpoints.contents import Contents, Verification
 from hankweave_server.checkpoints.detach import QUARANTINE, DetachedRef, DetachedRefs, set_aside
-from hankweave_server.checkpoints.diff import Comparing, Ranges
+from hankweave_server.checkpoints.diff import (
+    Comparing,
+    Fingerprint,
+    Incomparable,
+    LastCheckpoint,
+    Ranges,
+    fingerprint,
+)
 from hankweave_server.checkpoints.errors import (
     CheckpointDamaged,
     CheckpointNotFound,
@@ -25,7 +32,7 @@ from hankweave_server.checkpoints.errors import (
 )
 from hankweave_server.checkpoints.file_reader import CapturedFile, FileRefused
 from hankweave_server.checkpoints.imports import ForeignCheckpoint, import_checkpoint
-from hankweave_server.checkpoints.manifest import ManifestCorrupt
+from hankweave_server.checkpoints.manifest import Manifest, ManifestCorrupt
 from hankweave_server.checkpoints.merge import TreeMerge, merge
 from hankweave_server.checkpoints.model import (
     CheckpointMade,
@@ -334,6 +341,24 @@ class CheckpointEngine:
 
             tree = None if head is None else self._tree_of(head)
             return tuple(self._pending_changes.look(tree, wanted, pending))
+
+    def fingerprint(self, patterns: Iterable[str]) -> Fingerprint | Incomparable:
+        """Return what identifies the tracked files as they are now; store nothing."""
+        with self._remembering_nothing_false():
+            head = self.head()
+            pending = self._memory.with_held(self._memory.refresh(head, tuple(patterns)))
+            if self._memory.scan.unlistable:
+                return Incomparable("some folders cannot be listed")
+
+            base = LastCheckpoint(None, None, Manifest())
+            if head is not None:
+                snapshot = self._snapshot(head)
+                base = LastCheckpoint(head, snapshot.tree, snapshot.manifest)
+
+            suspects = self._pending_changes.suspects(file.path for file in pending)
+            return fingerprint(
+                base, self._memory.table, self._memory.observer, suspects, self._repo.recent_tree
+            )
 
     @property
     def watch_state(self) -> WatchState:

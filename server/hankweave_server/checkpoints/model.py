@@ -45,6 +45,8 @@ class CheckpointRequest:
     codon_state: str | None = None
     message_id: str | None = None
     """The agent's message that its session had reached."""
+    session_files: frozenset[str] = frozenset()
+    """Further session files to keep: those of a conversation that the codon has taken over."""
     also: frozenset[bytes] = frozenset()
     """Paths to capture regardless of patterns and `.gitignore`."""
     open_files: Callable[[], OpenFiles] = OpenFiles

@@ -232,16 +232,19 @@ class Epochs:
         epoch: int,
         place_of: Callable[[str], Path | None],
         removable: Iterable[str],
+        only: str = "",
     ) -> tuple[Skipped, ...]:
         """Restore the files of an epoch, and remove those of `removable` that it lacks.
 
-        May be repeated. Returns what could not be restored; nothing else is touched.
+        `only` is the beginning of the names of the files to restore. May be repeated. Returns what
+        could not be restored; nothing else is touched.
         """
         files = self._files_of(epoch)
         if files is None:
             return (Skipped(MEMORY_REF.encode(), "memory-lost"),)
 
-        skipped = [self._rewound(name, entry, place_of(name)) for name, entry in files.items()]
+        chosen = {name: entry for name, entry in files.items() if name.startswith(only)}
+        skipped = [self._rewound(name, entry, place_of(name)) for name, entry in chosen.items()]
         skipped += [_removed(place_of(name)) for name in removable if name not in files]
         return tuple(skip for skip in skipped if skip is not None)
 

@@ -288,7 +288,7 @@ class CheckpointStore:
 
         target = None if request.before is None else self.known.get(request.before.target)
         if target is None:
-            return self._sessions.of_checkpoint(frozenset())
+            return self._sessions.of_checkpoint(request.session_files)
 
         overwritten = self._engine.epochs.names(target.coordinate.memory_epoch)
         return self._sessions.of_checkpoint(overwritten)
@@ -348,6 +348,27 @@ class CheckpointStore:
             return ()
 
         return await self.call(lambda engine: engine.epochs.rewind(epoch, *sessions.of_rewind()))
+
+    async def restore_session(
+        self, epoch: int, session_id: str
+    ) -> tuple[frozenset[str], tuple[Skipped, ...]]:
+        """Restore the files of one agent's session; return their names, and what is missing.
+
+        All other sessions stay as they are.
+        """
+        sessions = self._sessions
+        if sessions is None:
+            return frozenset(), ()
+
+        beginning = f"sessions/{session_id}/"
+
+        def restore(engine: CheckpointEngine) -> tuple[frozenset[str], tuple[Skipped, ...]]:
+            place_of, _ = sessions.of_rewind()
+            skipped = engine.epochs.rewind(epoch, place_of, (), beginning)
+            names = engine.epochs.names(epoch)
+            return frozenset(name for name in names if name.startswith(beginning)), skipped
+
+        return await self.call(restore)
 
     async def copy_sessions(self, epoch: int) -> tuple[Skipped, ...]:
         """Give a branch its copies of the session files of an epoch; return what it did not get."""

@@ -75,7 +75,7 @@ SUMMARIES = {
     "runs": "Show the tree of runs with all their checkpoints.",
     "rollback": "Roll back to the last success, a checkpoint, step or codon.",
     "undo": "Undo the last rollback.",
-    "redo": "Reverse the last undo.",
+    "redo": "Reverse the last undo, or with --step run a codon again.",
     "preview": "Show what a rollback would do, and change nothing.",
     "history": "List the checkpoints of pipeline steps, newest first.",
     "sessions": "List the runs of an execution, newest first.",
@@ -110,7 +110,7 @@ SUMMARIES = {
     "mcp": "Serve checkpoint tools to an agent over MCP.",
     "config": "Print every setting, its value and its source.",
     "blame": "Show who has written each line of PATH: which call of which step, or a person.",
-    "why": "Tell the story behind a line: the prompt, the agent's words, the call and its change.",
+    "why": "Tell why a line of a file is there, or why a step was run.",
     "pickaxe": "List the calls at which TEXT came or went, newest first.",
     "bisect": "Find the first checkpoint at which CMD fails, and the call behind it.",
 }

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import click
 
@@ -59,7 +59,7 @@ _codon_option = click.option(
 _type_option = click.option(
     "--type",
     "kind",
-    type=click.Choice(["start", "end", "rig-setup", "completed", "error", "skipped"]),
+    type=click.Choice(get_args(CodonCheckpointType)),
     help="Which checkpoint of the codon. Default: end.",
 )
 _keep_option = click.option(
@@ -332,15 +332,90 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
 
 @click.command()
 @execution_option
+@click.option(
+    "--step",
+    metavar="CODON",
+    shell_complete=completions.codons,
+    help="Run this codon and all that follow again, from where it began.",
+)
+@click.option(
+    "--reuse",
+    is_flag=True,
+    help="With --step: of the later codons, run only those whose inputs have changed.",
+)
 @_moving_files
+@click.option("--preview", "only_preview", is_flag=True, help="Show what would change.")
 @json_option
-def redo(execution: Path | None, options: RollbackOptions) -> None:
-    """Reverse the last undo. After a new rollback, there is nothing to redo.
+def redo(
+    execution: Path | None,
+    step: str | None,
+    reuse: bool,
+    only_preview: bool,
+    options: RollbackOptions,
+) -> None:
+    """Reverse the last undo, or with --step run a codon again.
+
+    After a new rollback, there is no undo to reverse.
+
+    With --step, files and conversations are rolled back to where the codon began. It is run, and
+    the plan continues. With --reuse, each later codon whose inputs are the same as before takes
+    over its earlier result at no cost. `hankweave undo` goes back.
 
     \b
     hankweave redo
+    hankweave redo --step infer --reuse
+    hankweave redo --step infer --preview
     """
-    _go_or_return(execution, "redo", options)
+    if step is not None:
+        _redo_step(execution, CodonId(step), options, reuse=reuse, only_preview=only_preview)
+    elif reuse:
+        raise click.UsageError("--reuse requires --step.")
+    elif only_preview:
+        foreseen = RollbackPreview(direction="redo", keep_edits=options.keep_edits)
+        _show_preview(execution, foreseen, options.as_json)
+    else:
+        _go_or_return(execution, "redo", options)
+
+
+def _redo_step(
+    execution: Path | None,
+    codon_id: CodonId,
+    options: RollbackOptions,
+    *,
+    reuse: bool,
+    only_preview: bool,
+) -> None:
+    if options.pause:
+        raise click.UsageError("--step and --pause exclude each other: the codon runs again.")
+
+    foreseen = RollbackPreview(
+        codon_id=codon_id,
+        checkpoint_type="beginning",
+        keep_edits=options.keep_edits,
+        rewind_memory=True,
+    )
+    if only_preview:
+        _show_preview(execution, foreseen, options.as_json)
+        return
+
+    root = root_of(execution)
+    is_served = living_server(Layout.of_execution(root)) is not None
+
+    def command(run_id: RunId | None) -> RollbackCommand:
+        return RollbackToCodon(
+            codon_id=codon_id,
+            checkpoint_type="beginning",
+            reuse=reuse,
+            auto_restart=is_served,
+            rewind_memory=True,
+            expected_run_id=run_id,
+            **options.fields(),
+        )
+
+    _go(execution, command, foreseen, f"Run {codon_id} again?", options)
+    if not is_served:
+        hint = f"Continue with `hankweave run -e {shlex.quote(str(root))}`."
+        click.echo(hint, err=options.as_json)
 
 
 def _go_or_return(

@@ -285,6 +285,12 @@ class Interrupts:
     is_flag=True,
     help="Start even if an agent is missing or not logged in, or a required sentinel cannot load.",
 )
+@click.option(
+    "--reuse/--no-reuse",
+    default=None,
+    help="Take over results of earlier codons with the same inputs, or run every codon. "
+    "Default: as the hank says.",
+)
 @click.option("--ignore-rig-failures", is_flag=True, help="Continue when a rig operation fails.")
 @click.option(
     "--shim-idle-timeout",

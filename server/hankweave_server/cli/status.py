@@ -18,7 +18,7 @@ from hankweave_protocol.events import Event
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.instants import from_text
 from hankweave_protocol.replies import ServerStatus
-from hankweave_protocol.state import CodonWait, FailedCodon, State
+from hankweave_protocol.state import CodonWait, CompletedCodon, FailedCodon, State
 from hankweave_server.cli.output.event_lines import TOLD, RunLines, call_text, event_line
 from hankweave_server.cli.output.text import (
     confinement_text,
@@ -108,6 +108,9 @@ def _print_status(answer: ServerStatus, state: State) -> None:
         answer.total_cost, answer.rolled_back_cost, answer.budget_usd, answer.attempts_cost
     )
     click.echo(f"  cost        {costs_text(paid)}")
+    if reused := _reused(state):
+        click.echo(one_line(f"  reused      {', '.join(reused)}"))
+
     if answer.forecast is not None:
         click.echo(f"  forecast    {forecast_text(answer.forecast, answer.total_cost)}")
 
@@ -172,6 +175,12 @@ def _wait_text(wait: CodonWait, now: datetime) -> str:
         f"for the end of a {wait.kind} limit, until {moment(wait.until)} (in {left}); "
         "`hankweave next` continues now"
     )
+
+
+def _reused(state: State) -> list[CodonId]:
+    """Return the codons of the thread whose results were taken over."""
+    codons = (entry.codon for entry in thread(state))
+    return [each.codon_id for each in codons if isinstance(each, CompletedCodon) and each.reused]
 
 
 def _following(answer: ServerStatus, state: State) -> CodonId | None:

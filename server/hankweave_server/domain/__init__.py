@@ -10,6 +10,7 @@ Modules, in reading order:
 - `path_merge`: a three-way merge path by path, and its conflicts
 - `undo`: the undo and redo stacks, and people's edits that a rollback meets
 - `effects/`: what tool calls and commands may have done outside the work tree
+- `reuse/`: when a codon may take over the result of an earlier one
 - `timelines`: all lines of work of an execution, abandoned ones included
 - `failures`: kinds of failures, and whether a retry can help
 - `limits`: limits of providers that pass by themselves, and when they end

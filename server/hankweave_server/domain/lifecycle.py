@@ -11,8 +11,8 @@ the next server, which may find nothing but this record after a power cut.
 What must hold:
 
 - A record moves one step at a time. `running` moves directly to `completed` when no sentinel has
-  to finish, and `preparing` does so when the budget is spent before an agent can start. There is
-  no other shortcut.
+  to finish, and `preparing` does so when the budget is spent before an agent can start, or when
+  the codon takes over an earlier result. There is no other shortcut.
 - `completed`, `failed` and `skipped` are final. A retry appends a new record with a higher
   `attempt`; it never reopens an old one. Only the `sentinels` field of a terminal record may still
   change, because sentinels see the end of their codon last (`reducer._with_sentinels`).
@@ -80,6 +80,7 @@ from hankweave_protocol.state import (
     InitializingCodon,
     LoadedSentinels,
     PreparingCodon,
+    ReusedResult,
     RunningCodon,
     SkippedCodon,
     StartingCodon,
@@ -318,6 +319,7 @@ def complete(
     budget_exceeded: BudgetExceeded | None = None,
     captured: Captured | None = None,
     warnings: tuple[str, ...] = (),
+    reuse_key: str | None = None,
 ) -> CompletedCodon:
     return CompletedCodon(
         codon_id=codon.codon_id,
@@ -325,6 +327,7 @@ def complete(
         loop_context=codon.loop_context,
         attempt=codon.attempt,
         waited_ms=waited_ms_at(codon, end_time),
+        reuse_key=reuse_key,
         end_time=end_time,
         claude_session_id=codon.claude_session_id,
         claude_log_path=codon.claude_log_path,
@@ -364,6 +367,36 @@ def complete_unstarted(
         completion_checkpoint=checkpoint,
         sentinels=_executed(NO_SENTINELS),
         budget_exceeded=budget_exceeded,
+    )
+
+
+def complete_reused(
+    codon: PreparingCodon,
+    source: CompletedCodon,
+    reused: ReusedResult,
+    *,
+    end_time: str,
+    checkpoint: Sha,
+) -> CompletedCodon:
+    """Complete a codon that takes over the result of another: no agent, no cost."""
+    return CompletedCodon(
+        codon_id=codon.codon_id,
+        start_time=codon.start_time,
+        loop_context=codon.loop_context,
+        attempt=codon.attempt,
+        waited_ms=waited_ms_at(codon, end_time),
+        reuse_key=source.reuse_key,
+        end_time=end_time,
+        claude_session_id=source.claude_session_id,
+        claude_log_path=source.claude_log_path,
+        exit_code=source.exit_code,
+        final_cost=0.0,
+        final_tokens=NO_TOKENS,
+        result_message_received=source.result_message_received,
+        completion_checkpoint=checkpoint,
+        sentinels=_executed(NO_SENTINELS),
+        captured=source.captured,
+        reused=reused,
     )
 
 

@@ -326,6 +326,11 @@ def _codon_checkpoint(
             return end_checkpoint(codon) or rig_checkpoint(codon)
         case "start":
             return rig_checkpoint(codon) or _before(state, entries, position)
+        case "beginning":
+            while position and entries[position - 1].codon.codon_id == codon.codon_id:
+                position -= 1  # Earlier attempts have left other files.
+
+            return _before(state, entries, position)
 
 
 def _before(state: State, entries: tuple[ThreadEntry, ...], position: int) -> Sha | None:

@@ -19,6 +19,7 @@ from hankweave_protocol.state import (
     CompletedCodon,
     Continuation,
     ContinuationSource,
+    ReusedResult,
     Run,
     RunStatus,
     State,
@@ -43,6 +44,8 @@ class CodonLine(Value):
     """The checkpoint of its end."""
     warnings: tuple[str, ...] = ()
     """Reasons to check its work, although it was completed."""
+    reused: ReusedResult | None = None
+    """Where its result comes from, if it was not run."""
 
 
 class RunLine(Value, kw_only=True):
@@ -116,6 +119,7 @@ def _codon_line(codon: CodonExecution, on_thread: bool) -> CodonLine:
         on_thread=on_thread,
         checkpoint=end_checkpoint(codon),
         warnings=codon.warnings if isinstance(codon, CompletedCodon) else (),
+        reused=codon.reused if isinstance(codon, CompletedCodon) else None,
     )
 
 

@@ -148,6 +148,8 @@ class Checkpointer(CheckpointStore):
         waits_for_room: bool = True,
         intent_of: IntentOf | None = None,
         report: Callable[[CapturedChanges], Awaitable[None]] | None = None,
+        session_id: str | None = None,
+        session_files: frozenset[str] = frozenset(),
     ) -> CheckpointRecord:
         """Capture the work tree; return when commit and journal line are durable.
 
@@ -155,7 +157,8 @@ class Checkpointer(CheckpointStore):
         space, or raises InsufficientSpace. With `intent_of`, the intent of a restore is durable
         with the commit, and the journal line comes with what the caller records next. `report`
         queues events about what changed since the last report; they precede the checkpoint. `tools`
-        are those whose calls have changed files, for the summary.
+        are those whose calls have changed files, for the summary. `session_id` is the conversation
+        that the codon has taken over, and `session_files` are its files.
         """
         label = None if label is None else self.clean(label)
         event_seq, tail = await self._position(insists=waits_for_room)
@@ -168,8 +171,9 @@ class Checkpointer(CheckpointStore):
             duration_ms=duration_ms,
             operation_id=uuid.uuid4().hex,
             event_seq=event_seq,
-            session_id=None if codon is None else session_of(codon),
+            session_id=session_id or (None if codon is None else session_of(codon)),
             message_id=message_id,
+            session_files=session_files,
             memory_epoch=0,
             label=label,
             patterns=tuple(patterns),

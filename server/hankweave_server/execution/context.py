@@ -35,6 +35,8 @@ from hankweave_server.domain.execution_thread import answers_of, thread
 from hankweave_server.domain.permission_patterns import Call, MalformedPattern
 from hankweave_server.domain.permissions import PermissionVerdict, rule_from
 from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.domain.reuse.decision import HANK_DECIDES, ReuseSettings
+from hankweave_server.domain.reuse.key import AgentIdentity
 from hankweave_server.execution.account_limits import AccountLimits
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.progress import ProgressWatch
@@ -258,6 +260,10 @@ class ExecutionContext:
     """True if sentinels keep their memory; None: as the hank says."""
     traceparent: FindsTraceparent = untraced
     """Returns the trace context for the agent of a run's codon; None if nothing is traced."""
+    reuse: ReuseSettings = HANK_DECIDES
+    """Whether codons take over earlier results, unless the hank says it."""
+    identity_of: Callable[[Codon], AgentIdentity | None] = lambda _codon: None
+    """Identify the agent of a codon; None if that is impossible. Blocks; raises OSError."""
 
     @property
     def state(self) -> State:

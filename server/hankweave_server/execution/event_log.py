@@ -100,6 +100,8 @@ def _of_codon(data: EventData) -> LogLine | None:
             return _debug(f"Session of codon {codon}: {session}")
         case events.CodonCompletedEvent():
             return _codon_ended(data)
+        case events.CodonKeyed(codon_id=codon, reason=str(reason)):
+            return (_info if data.wanted else _debug)(f"Codon {codon} reuses nothing: {reason}")
         case events.CodonExtended(codon_id=codon, extension_number=number):
             return _info(f"Codon {codon} continues: extension {number}")
         case events.CodonRetrying():
@@ -154,6 +156,10 @@ def _codon_ended(ended: events.CodonCompletedEvent) -> LogLine:
     figures = f"in {ended.duration / 1000:.1f} s, ${ended.cost:.4f}"
     if ended.skipped:
         return _info(f"Codon skipped: {ended.codon_id}")
+
+    if ended.reused is not None:
+        source = f"run {ended.reused.run_id}, checkpoint {ended.reused.checkpoint_sha[:12]}"
+        return _info(f"Codon reused: {ended.codon_id} {figures}, from {source}")
 
     if ended.success:
         return _info(f"Codon completed: {ended.codon_id} {figures}")

@@ -83,6 +83,7 @@ from hankweave_server.domain.execution_thread import (
 )
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.permissions import permissions_of
+from hankweave_server.domain.reuse.decision import TAKING_OVER
 from hankweave_server.domain.targets import last_success
 from hankweave_server.execution.archive import Archives
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS
@@ -322,9 +323,14 @@ class Recovery:
         ctx, newest = self._ctx, thread(self._ctx.state)[-1]
         reach = await self._left_running(newest.codon)
         last = leftovers.last_moments(ctx.layout.agent_processes)
-        descent = Descent(ctx.layout.work_tree)
+        descent, source = Descent(ctx.layout.work_tree), self._taken_over(newest.run_id)
 
         async def by_people(paths: Iterable[bytes]) -> frozenset[bytes]:
+            if source is not None:
+                # What is as in the result that was being taken over was restored from it.
+                given = tuple(paths)
+                paths = await ctx.checkpointer.call(lambda engine: engine.unlike(given, source))
+
             return await anyio.to_thread.run_sync(
                 lambda: frozenset(path for path in paths if not is_of_codon(path))
             )
@@ -349,6 +355,17 @@ class Recovery:
             )
         finally:
             descent.close()
+
+    def _taken_over(self, run_id: RunId) -> Sha | None:
+        """Return the checkpoint of the result that a codon was taking over as its server died."""
+        known = self._ctx.checkpointer.known
+        newest = next(reversed(known.values()), None)
+        if newest is None or newest.coordinate.run_id != run_id:
+            return None
+
+        label = newest.label or ""
+        source = Sha(label.removeprefix(TAKING_OVER))
+        return source if label.startswith(TAKING_OVER) and source in known else None
 
     async def _left_running(self, codon: CodonExecution) -> Reach:
         """Return what the codon may have changed after the last scan of its server."""

@@ -43,6 +43,7 @@ from hankweave_server.domain.execution_thread import (
     upcoming_codon,
 )
 from hankweave_server.domain.failures import GiveUp, Ignore, RetryDecision, decide
+from hankweave_server.execution.codon.reuse import wants_reuse
 from hankweave_server.execution.codon.run import CodonRun, Halt, Skip
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.post_codon import AftermathFailed, PostCodon
@@ -386,6 +387,8 @@ class Runner:
                 await self._cannot_be_retried(wish, fault)
                 return
 
+        # A codon of the present thread that is started once more is meant to run.
+        is_again = any(each.codon.codon_id == wish.codon_id for each in thread(self._ctx.state))
         run_id = await self._open_run(wish, entry)
         if run_id is None:
             return
@@ -396,6 +399,7 @@ class Runner:
             self._ctx.recorded.original_entry(entry),
             restored_rig=standing_rig or self._runs.restored_rig(run_id, wish.codon_id),
             skip_rig=wish.skip_rig,
+            may_reuse=not is_again and wants_reuse(self._ctx, run_id, entry),
         )
         self._loops.begin(entry)
         await self._run_codon(run_id, entry, run)

@@ -33,6 +33,7 @@ from hankweave_server.domain.execution_thread import (
     active_codon,
     end_state,
     is_done,
+    newest_run,
     next_codon,
     open_run,
     plan_entry,
@@ -72,13 +73,17 @@ class Runs:
                 run_id=waiting.run_id,
                 run_folder=waiting.run_folder,
                 git_branch=waiting.git_branch,
+                reuse_after=waiting.reuse_after,
             )
         else:
             conditions = starting_conditions(state, codon_id, "retry" if again else "continue")
             if current is not None:
                 await self.close()
 
-            run = new_run(self._ctx, conditions)
+            run, former = new_run(self._ctx, conditions), newest_run(state)
+            if current is None and not again and former is not None:
+                # Another server goes on with what the former one has begun.
+                run = msgspec.structs.replace(run, reuse_after=former.reuse_after)
 
         await self._ctx.ledger.record(RunStarted(run=run), run_id=run.run_id)
         return run.run_id

@@ -40,6 +40,7 @@ class StyledText:
 
 _STYLES = {
     "completed": "green",
+    "reused": "green",
     "failed": "red",
     "skipped": "yellow",
     "running": "bold cyan",

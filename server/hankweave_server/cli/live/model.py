@@ -251,6 +251,9 @@ def _state_text(codon: CodonExecution, retry: Retry | None, now: datetime) -> st
     if isinstance(codon, FailedCodon) and was_stopped(codon.failure_reason):
         return "stopped"
 
+    if isinstance(codon, CompletedCodon) and codon.reused is not None:
+        return "reused"
+
     status = status_of(codon)
     return "sentinels" if status == "completing-sentinels" else status
 

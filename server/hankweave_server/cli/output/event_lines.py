@@ -24,6 +24,7 @@ LONGEST = 100
 TOLD = frozenset(
     kind.TYPE
     for kind in (
+        events.CodonKeyed,
         events.CodonStartedEvent,
         events.CodonCompletedEvent,
         events.CodonRetrying,
@@ -133,6 +134,8 @@ def _of_codon(data: EventData) -> EventLine | None:
             return EventLine(name, codon, "running")
         case events.CodonCompletedEvent():
             return _ended(data)
+        case events.CodonKeyed(codon_id=codon, wanted=True, reason=str(reason)):
+            return EventLine(f"nothing is reused: {reason}", codon)
         case events.CodonRetrying(codon_id=codon, delay_ms=delay):
             attempt = f"attempt {data.attempt} of {data.max_attempts}"
             return EventLine(f"retrying in {delay / 1000:g} s, {attempt}", codon)
@@ -173,7 +176,9 @@ def _of_codon(data: EventData) -> EventLine | None:
 
 
 def _ended(done: events.CodonCompletedEvent) -> EventLine:
-    if done.success:
+    if done.reused is not None:
+        outcome = "reused"
+    elif done.success:
         outcome = "completed"
     elif was_stopped(done.failure_reason):
         outcome = "stopped"
@@ -191,6 +196,8 @@ def _ended(done: events.CodonCompletedEvent) -> EventLine:
             text += f"  {over.currency} {over.used:g} of {over.limit:g}"
 
         text += "  with a warning" * bool(done.warnings)
+        if done.reused is not None:
+            text += f"  from run {done.reused.run_id}, {done.reused.checkpoint_sha[:8]}"
 
     return EventLine(text, done.codon_id, outcome)
 

@@ -204,6 +204,8 @@ def _run_text(run: RunLine) -> Text:
         after = run.source.after_codon or "the beginning"
         text.append(f"  {run.reason} of {run.source.run_id}: after {after}")
 
-    codons = ", ".join(f"{codon.codon_id} {codon.status}" for codon in run.codons)
+    codons = ", ".join(
+        f"{codon.codon_id} {'reused' if codon.reused else codon.status}" for codon in run.codons
+    )
     text.append(f"  [{codons}]" if codons else "")
     return text

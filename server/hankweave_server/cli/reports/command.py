@@ -143,6 +143,7 @@ def _written(found: ExecutionReport, form: Form, token: str) -> str:
 _TONES: dict[str, Tone] = {
     "success": "good",
     "completed": "good",
+    "reused": "good",
     "running": "busy",
     "waiting": "busy",
     "partial": "warning",
@@ -291,16 +292,22 @@ def _steps(found: ExecutionReport, linked: Linked) -> Section:
     return Section("Steps", Table(columns, rows, numbers))
 
 
+def _source(step: ReportedStep) -> str:
+    """Return where a reused result comes from."""
+    source = step.reused
+    return "" if source is None else f"from run {source.run_id}, {source.checkpoint_sha[:8]}"
+
+
 def _step(step: ReportedStep, linked: Linked) -> tuple[Cell, ...]:
     tokens = step.tokens
     read = tokens.input_tokens + tokens.cache_creation_tokens + tokens.cache_read_tokens
     has_begun = step.start_time is not None
-    remark = step.error or step.condition or "; ".join(step.warnings)
+    remark = step.error or step.condition or "; ".join(step.warnings) or _source(step)
     return (
         step.codon_id
         if step.checkpoint is None
         else _commit(linked, step.checkpoint, step.codon_id),
-        _status(step.status),
+        _status("reused" if step.reused else step.status),
         str(step.attempts) if step.attempts > 1 else "",
         _took(step.duration_ms) if has_begun else "",
         _took(step.waited_ms) if step.waited_ms else "",

@@ -157,6 +157,7 @@ KEYS = {
     "log_level": "logLevel",
     "log_format": "logFormat",
     "watch": "watch",
+    "reuse": "reuse",
 }
 """Options of `run` with a value, and the settings they set."""
 _ABOVE_HANK = (config.COMMAND_LINE, config.ENVIRONMENT)
@@ -368,7 +369,7 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
     """Return `settings` with the values that options, variables and files can set."""
     idle = _value(found, "shimIdleTimeout", int)
     is_above_hank = found["shimIdleTimeout"].source in _ABOVE_HANK
-    profile = found["confinement"]
+    profile, reuse = found["confinement"], found["reuse"]
     persistence, output = found["sentinel.enablePersistence"], found["outputDirectory"].value
     state_folder = found["stateDir"].value
     return replace(
@@ -398,6 +399,8 @@ def configured(settings: RunSettings, found: Config) -> RunSettings:
         log_level=cast(LogLevel, _value(found, "logLevel", str)),
         log_format=cast(LogFormat, _value(found, "logFormat", str)),
         watch=cast(WatchMode, _value(found, "watch", str)),
+        reuse=bool(reuse.value) if reuse.source in _ABOVE_HANK else None,
+        default_reuse=bool(reuse.value) and not _is_of_hank(reuse),
         data_hash_seconds=_value(found, "dataHashTimeLimit", int) / 1000,
     )
 

@@ -71,6 +71,40 @@ def of_command(command: str, roots: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_deeds_in(command, roots)))
 
 
+def programs_in(command: str) -> Iterator[str]:
+    """Yield the names of all programs that a command line runs, and each word that hides one.
+
+    A path is no name: it is yielded as it stands. So is a line that cannot be divided into words.
+    """
+    yield from _programs_in(command, 0)
+
+
+def _programs_in(command: str, depth: int) -> Iterator[str]:
+    try:
+        commands = _divided(command.replace("\\\n", " "))
+    except ValueError:
+        commands = [[command]]
+
+    if depth > _DEEPEST:
+        commands = [[command]]
+
+    for words in commands:
+        words, targets = _redirected(words)
+        for word in (*words, *targets):
+            for inner in _SUBSTITUTION.split(word)[1:]:
+                yield from _programs_in(inner, depth + 1)
+
+        words = _unwrapped(words)
+        if not words or words[0].startswith("#"):
+            continue
+
+        script = _script_of(words[1:]) if words[0] in _INTERPRETERS else ""
+        if script:
+            yield from _programs_in(script, depth + 1)
+        else:
+            yield words[0]
+
+
 def _deeds_in(command: str, roots: tuple[str, ...], depth: int = 0) -> Iterator[str]:
     if len(command) > _LONGEST_COMMAND or depth > _DEEPEST or not _SUSPECT.search(command):
         return

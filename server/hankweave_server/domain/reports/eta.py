@@ -90,7 +90,7 @@ def observed(states: Iterable[State]) -> Observed:
         for each in ended(state):
             took = round(each.spent.seconds * 1000)
             match each.codon:
-                case CompletedCodon(claude_log_path=log) if log:
+                case CompletedCodon(claude_log_path=log, reused=None) if log:
                     succeeded[_base(each.codon)].append(took)
                 case SkippedCodon(condition=str()):
                     succeeded[_base(each.codon)].append(took)

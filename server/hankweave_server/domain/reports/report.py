@@ -306,6 +306,7 @@ class _Steps:
             error=result.error,
             condition=result.condition,
             warnings=newest.warnings if isinstance(newest, CompletedCodon) else (),
+            reused=newest.reused if isinstance(newest, CompletedCodon) else None,
             checkpoint=result.checkpoint,
         )
 

@@ -7,7 +7,7 @@ from typing import Literal
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import CheckpointKind, Movement
 from hankweave_protocol.shapes import Value
-from hankweave_protocol.state import RunStatus, Tokens
+from hankweave_protocol.state import ReusedResult, RunStatus, Tokens
 from hankweave_server.domain.step_results import StepStatus
 from hankweave_server.domain.timelines import Reason
 
@@ -43,6 +43,8 @@ class ReportedStep(ReportRow, kw_only=True, omit_defaults=False):
     """The condition that did not hold."""
     warnings: tuple[str, ...]
     checkpoint: Sha | None
+    reused: ReusedResult | None = None
+    """Where its result comes from, if it was not run."""
 
 
 class ReportedRun(ReportRow, kw_only=True, omit_defaults=False):

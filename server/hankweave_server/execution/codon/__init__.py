@@ -5,6 +5,7 @@ Modules, in reading order:
 - `run`: the lifecycle: the steps of a codon, interruption and pausing
 - `record`: its record in the ledger: states, checkpoints, and its three ends
 - `setup`: rig and checks
+- `reuse`: the inputs of a codon, and the takeover of an earlier result
 - `agent_turn`: prompts, sessions and extensions: the agent's conversations
 - `waits`: waits for the end of a provider's limit, and how a conversation goes on after one
 - `event_recorder`: the agent's signals, turned into events, costs and checkpoints

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import assert_never
@@ -111,13 +111,12 @@ def assignment(
     ctx: ExecutionContext, run_id: RunId, entry: PlanEntry, access: AgentAccess
 ) -> AgentTask:
     """Return the codon's own task; raise AgentError if the hank or the thread lacks a part."""
-    codon, prompt = entry.codon, prompt_of(ctx, entry)
-    system_prompt = _rendered(ctx, prompt.system_prompt) if prompt.system_prompt else None
+    codon, prompts = entry.codon, prompts_of(ctx, entry)
     idle = _idle_limit(ctx, codon)
     conversation = taken_up(ctx, entry)
     return AgentTask(
-        prompt=_rendered(ctx, prompt.text),
-        system_prompt=with_notice(system_prompt, ctx.state.notice),
+        prompt=prompts.prompt,
+        system_prompt=with_notice(prompts.system_prompt, ctx.state.notice),
         model=ctx.model_for(codon),
         work_tree=ctx.layout.work_tree,
         data_dir=ctx.layout.data_path,
@@ -168,6 +167,26 @@ def extension(ctx: ExecutionContext, task: AgentTask, session_id: str, prompt: s
         forks=False,
         fork_at=None,
         goes_on=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a codon as its agent gets them."""
+
+    prompt: str
+    system_prompt: str | None
+    extension: str | None
+    """The prompt of `exhaustWithPrompt`."""
+
+
+def prompts_of(ctx: ExecutionContext, entry: PlanEntry) -> Prompts:
+    """Return a codon's prompts with all variables filled in; raise AgentError if it has none."""
+    prompt, more = prompt_of(ctx, entry), entry.codon.exhaust_with_prompt
+    return Prompts(
+        prompt=_rendered(ctx, prompt.text),
+        system_prompt=_rendered(ctx, prompt.system_prompt) if prompt.system_prompt else None,
+        extension=None if more is None else _rendered(ctx, more),
     )
 
 

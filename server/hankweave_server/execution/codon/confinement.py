@@ -69,6 +69,11 @@ def _fence(
     )
 
 
+def wanted_confinement(ctx: ExecutionContext, codon: Codon) -> Confinement:
+    """Return the confinement of a codon's agent, with absolute paths."""
+    return _wanted(ctx, codon, ctx.agent_for(codon).needs(codon.env))
+
+
 def _wanted(ctx: ExecutionContext, codon: Codon, needs: AgentNeeds) -> Confinement:
     """Return the confinement of a codon, with absolute paths."""
     chosen, default = ctx.confinement.chosen, ctx.confinement.default

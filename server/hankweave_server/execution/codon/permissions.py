@@ -90,6 +90,8 @@ class Permits:
         """Keyed by the agent's own id for its request."""
         self._over: str | None = None
         """Why no request is kept pending any more."""
+        self.has_asked_people = False
+        """The hank's lists did not decide: a person did, or none answered in time."""
 
     @asynccontextmanager
     async def attending(self) -> AsyncIterator[TaskGroup]:
@@ -158,6 +160,7 @@ class Permits:
     def _lay(
         self, asked: PermissionAsked, call: Call, policy: PermissionPolicy, reason: str
     ) -> PendingRequest:
+        self.has_asked_people = True
         expires_at = instants.to_text(self._ctx.clock.now() + policy.timeout)
         waiting = self._ctx.desk.lay(
             PendingPermission(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn, TypeVar
 
+import msgspec
+
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CodonCompletedEvent, CodonWarning, ExitStatus
 from hankweave_protocol.ids import RunId, Sha
@@ -31,6 +33,7 @@ from hankweave_protocol.state import (
 from hankweave_protocol.transitions import CodonStarted, CodonTransitioned
 from hankweave_server.domain import lifecycle
 from hankweave_server.domain.execution_thread import attempts_made, failed_attempts, run_named
+from hankweave_server.domain.reuse.decision import is_offered
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.batch import Entry
 
@@ -154,6 +157,7 @@ class CodonRecord:
             condition=terminal.condition if isinstance(terminal, SkippedCodon) else None,
             captured=terminal.captured if isinstance(terminal, CompletedCodon) else None,
             warnings=terminal.warnings if isinstance(terminal, CompletedCodon) else (),
+            reused=terminal.reused if isinstance(terminal, CompletedCodon) else None,
         )
         await self.tell(self._transition(terminal), event)
         return terminal
@@ -191,7 +195,9 @@ class CodonEnds:
         has_result: Callable[[], bool],
         answer: Callable[[str], Captured],
         warning: Callable[[], CodonWarning | None],
+        reuse_key: Callable[[], str | None],
     ) -> None:
+        """`reuse_key` returns that of a codon whose result depends on its inputs alone."""
         self._ctx = ctx
         self._record = record
         self._checkpoint = checkpoint
@@ -199,6 +205,7 @@ class CodonEnds:
         self._has_result = has_result
         self._answer = answer
         self._warning = warning
+        self._reuse_key = reuse_key
 
     async def complete(
         self,
@@ -224,7 +231,11 @@ class CodonEnds:
             budget_exceeded=budget_exceeded,
             captured=None if codon.output_var is None else self._answer(codon.output_var),
             warnings=() if warning is None else (warning.message,),
+            reuse_key=self._reuse_key(),
         )
+        if not is_offered(done):
+            done = msgspec.structs.replace(done, reuse_key=None)
+
         return await self._record.end(done, ExitStatus(type="success"))
 
     async def complete_unstarted(self, budget_exceeded: BudgetExceeded) -> TerminalCodon:

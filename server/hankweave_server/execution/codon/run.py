@@ -9,7 +9,8 @@ The steps, and the state that the journal shows during each of them:
 
     (none yet)           note user edits
     preparing            for `onFailure: retry` take a safety checkpoint of the attempt's
-                         start; evaluate condition and budget; run the rig
+                         start; evaluate condition and budget; run the rig; take over an earlier
+                         result, if reuse is wanted and there is one (`reuse`)
     starting             load the sentinels, announce the rig's files, take the
                          `rig-setup` checkpoint, start the agent's process
     initializing         the process runs, its session has not begun
@@ -30,12 +31,13 @@ After a crash the record stands in some non-terminal state. Unless it waits, it 
 `recovery` marks it failed and rolls the files back to the last success, and the plan runs the codon
 again. This is why nothing in this module has to be idempotent.
 
-However a codon ends, `run` returns its terminal record. There are five ways:
+However a codon ends, `run` returns its terminal record. There are six ways:
 
 - the agent ends: `judge` decides between success, a full context and failure; a success must also
   pass the codon's checks.
 - it never starts: the condition is false, nothing is left of the budget, the rig fails, a required
   sentinel cannot be loaded, or the agent cannot be started.
+- it takes over an earlier result: it is complete without an agent.
 - its budget is exceeded while it works: it is complete with what it has done, unless the hank wants
   a failure.
 - a command interrupts it: `Skip` or `Halt`.
@@ -56,19 +58,21 @@ Freezing. A rollback may move files under a living agent. `frozen` holds the rec
 What the agent has done so far is announced and checkpointed first; otherwise it would count as a
 user edit. During checks there is no agent to pause, so freezing is refused.
 
-Read `run`, `_run`, `_set_up` and `_conclude`, then `interrupt` and `frozen`.
+Read `run`, `_run`, `_set_up`, `_take_over`, `_prepare` and `_conclude`, then `interrupt` and
+`frozen`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
 import anyio
+import msgspec
 
-from hankweave_protocol.events import FileSource
+from hankweave_protocol.events import CodonKeyed, FileSource
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
@@ -94,6 +98,7 @@ from hankweave_server.execution.codon.file_changes import PERSON, FileChangeRepo
 from hankweave_server.execution.codon.limits import BudgetWatch, Refusals
 from hankweave_server.execution.codon.permissions import Permits
 from hankweave_server.execution.codon.record import CodonEnds, CodonRecord
+from hankweave_server.execution.codon.reuse import NotRestored, Takeover, keyed
 from hankweave_server.execution.codon.sentinels import (
     SentinelsNotLoaded,
     SentinelWatch,
@@ -136,13 +141,22 @@ class CodonRun:
         restored_rig: Sha | None,
         skip_rig: bool = False,
         is_resumed: bool = False,
+        may_reuse: bool = False,
     ) -> None:
-        """`is_resumed`: the codon waits for the end of a limit since an earlier server."""
+        """`is_resumed`: the codon waits for the end of a limit since an earlier server.
+
+        `may_reuse`: it takes over an earlier result of the same inputs, if there is one.
+        """
         self._ctx = ctx
         self._entry = entry
         self._is_resumed = is_resumed
         self._restored_rig = restored_rig
         self._skip_rig = skip_rig
+        self._may_reuse = may_reuse
+        self._inputs: CodonKeyed | None = None
+        self._was_influenced = False
+        """The agent got a message, or files were moved under it."""
+        self._edits_before: Mapping[str, str] = {}
         self._interruption: Interruption | None = None
         self._commands = anyio.CancelScope()
         """Scope of the shell commands of its rig and of its checks."""
@@ -188,6 +202,7 @@ class CodonRun:
             has_result=lambda: self._narrator.conversation.result is not None,
             answer=lambda name: self._narrator.conversation.captured_as(name),
             warning=lambda: self._refusals.warning(entry.codon_id),
+            reuse_key=self._reuse_key,
         )
 
     @property
@@ -216,6 +231,16 @@ class CodonRun:
     def end_wait(self) -> None:
         """Let the agent continue now, although the limit may not have ended."""
         self._waits.end()
+
+    def _reuse_key(self) -> str | None:
+        """Return the key of a result that depends on the inputs alone, and not on people."""
+        now = self._ctx.state.edits
+        is_influenced = (
+            self._was_influenced
+            or self._permits.has_asked_people
+            or any(self._edits_before.get(path) != digest for path, digest in now.items())
+        )
+        return None if self._inputs is None or is_influenced else self._inputs.reuse_key
 
     def _attention(self) -> Attention:
         if self._interruption is None:
@@ -263,6 +288,7 @@ class CodonRun:
         assert self._work.session is not None, "refuse_unless_pausable comes first"
         async with self._narrator.files:
             self.refuse_unless_pausable()  # The agent may have ended while we waited.
+            self._was_influenced = True
             await self._work.session.pause()
             try:
                 await self._narrator.announce_frozen_work()
@@ -280,11 +306,13 @@ class CodonRun:
 
     async def say(self, notice: Notice) -> None:
         """Leave a notice for the agent, if there is one; it may end before it reads it."""
+        self._was_influenced = True
         if self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
 
     async def tell_of_rollback(self) -> None:
         """Leave the notice for the agent; until one acknowledges it, the next gets it too."""
+        self._was_influenced = True
         notice = self._ctx.state.notice
         if notice is not None and self._work.session is not None:
             await self._work.session.leave_word(notice.operation_id, text_of(notice))
@@ -317,7 +345,13 @@ class CodonRun:
             return await self._end_over_budget(overrun, NO_PROCESS)
 
         try:
-            await self._set_up()
+            has_run_rig = await self._set_up()
+            if self._interruption is None and (reused := await self._take_over()) is not None:
+                return reused
+
+            if self._interruption is None:
+                await self._prepare(has_run_rig)
+
             if self._interruption is None:
                 ending = await self._work.do()
                 return await self._conclude(ending)
@@ -365,8 +399,11 @@ class CodonRun:
         elif news.any:
             self._narrator.has_unsaved()
 
-    async def _set_up(self) -> None:
-        """Run the rig unless the work tree was just restored to the state after it."""
+    async def _set_up(self) -> bool:
+        """Run the rig unless the work tree was just restored to the state after it.
+
+        Return whether it has run.
+        """
         codon = self._entry.codon
         is_midway = taken_up(self._ctx, self._entry) is not None
         is_set_up = self._skip_rig or self._restored_rig is not None or is_midway
@@ -378,9 +415,54 @@ class CodonRun:
 
             await self._restore_data_link()
 
-        if self._interruption is not None:
-            return
+        return rig_wanted
 
+    async def _take_over(self) -> TerminalCodon | None:
+        """Take over an earlier result; None if there is none, so that the agent has to run."""
+        record, inputs = self._record, await keyed(self._ctx, self._entry)
+        self._inputs, self._edits_before = inputs, self._ctx.state.edits
+        # What is done under a notice, which the hank does not contain, is not offered to others.
+        self._was_influenced |= self._ctx.state.notice is not None
+        if not self._may_reuse:
+            await self._ctx.ledger.post(
+                inputs, run_id=record.run_id, codon_id=record.entry.codon_id
+            )
+            return None
+
+        inputs = msgspec.structs.replace(inputs, wanted=True)
+        takeover = Takeover(self._ctx, record, inputs)
+        found = await takeover.find()
+        if isinstance(found, str):
+            await record.tell(msgspec.structs.replace(inputs, reason=found))
+            return None
+
+        await record.tell(inputs)
+        if self._interruption is not None:
+            return None
+
+        try:
+            async with self._narrator.files:
+                restored = await takeover.restore(found)
+        except NotRestored as fault:
+            return await self._ends.fail(fault.reason, NO_PROCESS)
+
+        if restored is None:
+            self._inputs = None  # They may have changed since.
+            return None
+
+        await self._restore_data_link()
+        await self._narrator.announce_files(FileSource(kind="codon-end"))
+        if self._interruption is not None:
+            return None
+
+        async with self._narrator.files:
+            completed = await takeover.complete(restored)
+
+        await publish(self._ctx, record, self._entry.codon.checkpoint_label)
+        return completed
+
+    async def _prepare(self, rig_wanted: bool) -> None:
+        """Load the sentinels, and announce the files that the agent starts from."""
         await self._record.move(lifecycle.start_agent(self._record.expect(PreparingCodon)))
         await self._attending.load()
         if rig_wanted:

@@ -136,7 +136,8 @@ def attempt_options(settings: RunSettings) -> tuple[str, ...]:
     }
     given = ((name, str(value)) for name, value in values.items() if value is not None)
     chosen = (name for name, is_given in flags.items() if is_given)
-    return (*(word for pair in given for word in pair), *chosen)
+    # An attempt that took over the result of another one would try nothing.
+    return (*(word for pair in given for word in pair), *chosen, "--no-reuse")
 
 
 def server_of(layout: Layout) -> int | None:

@@ -147,6 +147,8 @@ class RollbackStory:
         yield _invalidated(report)
 
     def _journey(self, intent: RollbackIntent, movement: Movement) -> TimeTravelled:
+        # An agent whose conversation is back where its codon began remembers nothing else.
+        is_news = movement != "retry" and intent.reuse_after is None
         direction: Direction = "back" if movement == "retry" else movement
         return TimeTravelled(
             direction=direction,
@@ -161,7 +163,7 @@ class RollbackStory:
                 rewound_memory=intent.rewind_memory,
             ),
             restored_edits=intent.restored_edits,
-            notice=None if movement == "retry" else self._notice(intent, direction),
+            notice=self._notice(intent, direction) if is_news else None,
         )
 
     def _notice(self, intent: RollbackIntent, direction: Direction) -> Notice:
@@ -225,6 +227,7 @@ class RollbackStory:
             run_id=intent.to_run,
             run_folder=str(self._ctx.layout.run_folder(intent.to_run)),
             git_branch=f"run-{intent.to_run}",
+            reuse_after=intent.reuse_after,
         )
 
     def _passed(self, intent: RollbackIntent, report: RollbackReport) -> Iterator[Entry]:

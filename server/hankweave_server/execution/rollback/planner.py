@@ -70,6 +70,8 @@ class RollbackRequest:
     auto_restart: bool = False
     rewind_memory: bool = False
     reason: str | None = None
+    reuse_after: CodonId | None = None
+    """The codon that is run again, and after which earlier results are taken over."""
     after_crash: bool = False
     """The work tree may hold what an agent wrote before its server died."""
     is_automatic: bool = False
@@ -205,7 +207,12 @@ class RollbackPlanner:
         To be asked when no codon runs.
         """
         target, state = request.target, self._ctx.state
-        moves_more = request.rewinds or request.moves_files_only or target.undone is not None
+        moves_more = (
+            request.rewinds
+            or request.moves_files_only
+            or request.reuse_after is not None
+            or target.undone is not None
+        )
         if moves_more or not plan.changes_nothing or target.passed:
             return False
 

@@ -269,7 +269,16 @@ class Restoration:
             rewind_memory=request.rewinds,
             undone=None if undone is None else undone.operation_id,
             note=target.note,
+            reuse_after=self._reuse_after(request),
         )
+
+    def _reuse_after(self, request: RollbackRequest) -> CodonId | None:
+        """Return the codon after which the new run takes over results; a crash changes nothing."""
+        newest = newest_run(self._ctx.state)
+        if request.is_automatic and newest is not None:
+            return newest.reuse_after
+
+        return request.reuse_after
 
     async def save(
         self,

@@ -25,7 +25,7 @@ export function Plan({ state, at }) {
       >
         <${Icon} name=${statusOf(codon)} />
         <span class="name">${visible(nameOf(entry))} <span class="id">${visible(entry.codonId)}</span></span>
-        <span class="status">${codon?.status ?? "waiting"}</span>
+        <span class="status">${codon?.reused ? "reused" : (codon?.status ?? "waiting")}</span>
         ${codon && html`
           <span class="figure">${clockSpan(took(codon, at))}</span>
           <span class="figure">${price(costOf(codon))}</span>`}

@@ -204,6 +204,7 @@ function noteOf(codons, store, now) {
   if (newest === undefined) return "";
 
   const retry = store.retries.get(newest.codonId);
+  if (newest.reused) return "reused";
   if (newest.wait) return `${newest.wait.kind} limit, ${clockSpan(Date.parse(newest.wait.until) - now)}`;
   if (retry && retry.at > now) return `again in ${clockSpan(retry.at - now)}`;
   return newest.attempt > 1 ? `attempt ${newest.attempt}` : "";
