@@ -121,7 +121,10 @@ def test_why_tells_the_story_of_a_line(execution: Path) -> None:
 
 def test_why_refuses_what_is_no_line(execution: Path) -> None:
     """A place without a number, and a number beyond the end."""
-    for place, message in (("src/b.py", "does not name a line"), ("src/b.py:6", "only 5 lines")):
+    for place, message in (
+        ("src/b.py", "add its number: src/main.py:13"),
+        ("src/b.py:6", "only 5 lines"),
+    ):
         done = hankweave("why", place, "-e", execution)
         assert done.returncode in (2, 66)
         assert message in done.stderr

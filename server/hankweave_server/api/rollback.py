@@ -204,7 +204,7 @@ def _reuse_after(command: RollbackCommand) -> CodonId | None:
             ErrorCode.INVALID_COMMAND,
             "With reuse, the codon itself has to run again, from where it began.",
             path="$.data.reuse",
-            hint='Set checkpointType to "beginning", and leave out paths.',
+            hint="Go back to the codon's beginning, with all files.",
         )
 
     return command.codon_id

@@ -224,7 +224,7 @@ def _of_step(root: Path, codon_id: CodonId) -> StepAnswer:
         raise Stop(
             f"The journal has no inputs of a codon {codon_id}.",
             ExitCode.USAGE,
-            hint=f"Codons with inputs: {listed}.",
+            hint=f"For a line, add its number: src/main.py:13. Codons with inputs: {listed}.",
         )
 
     now = found[0]

@@ -107,14 +107,14 @@ def is_offered(codon: CompletedCodon) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EarlierResult:
     """A completed codon whose inputs were the same."""
 
     codon: CompletedCodon
     reused: ReusedResult
 
 
-def candidates(state: State, key: str) -> Iterator[Candidate]:
+def candidates(state: State, key: str) -> Iterator[EarlierResult]:
     """Yield the completed codons of all timelines with this key, the newest first.
 
     A result that was taken over itself counts too: it has a checkpoint of its own.
@@ -126,4 +126,4 @@ def candidates(state: State, key: str) -> Iterator[Candidate]:
                 reused = ReusedResult(
                     run_id=run.run_id, codon_id=codon.codon_id, checkpoint_sha=sha
                 )
-                yield Candidate(codon, reused)
+                yield EarlierResult(codon, reused)

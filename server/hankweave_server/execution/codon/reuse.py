@@ -44,7 +44,7 @@ from hankweave_server.domain.execution_thread import previous_session, run_named
 from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.reuse.decision import (
     TAKING_OVER,
-    Candidate,
+    EarlierResult,
     candidates,
     is_wanted,
     obstacle,
@@ -272,14 +272,14 @@ _UNREADABLE = (CheckpointNotFound, CheckpointDamaged, InsufficientSpace, Refused
 class TakenOver:
     """A result that is in the work tree."""
 
-    candidate: Candidate
+    candidate: EarlierResult
     session_files: frozenset[str]
 
 
 class NotRestored(Exception):
     """A result is in the work tree only in part."""
 
-    def __init__(self, candidate: Candidate, paths: tuple[bytes, ...]) -> None:
+    def __init__(self, candidate: EarlierResult, paths: tuple[bytes, ...]) -> None:
         named = ", ".join(map(shown, paths[:3]))
         super().__init__(f"{named} could not be restored from run {candidate.reused.run_id}")
 
@@ -296,7 +296,7 @@ class Takeover:
         self._record = record
         self._inputs = inputs
 
-    async def find(self) -> Candidate | str:
+    async def find(self) -> EarlierResult | str:
         """Return the newest result with the same key that can be restored, or why there is none."""
         key, lost = self._inputs.reuse_key, 0
         for candidate in () if key is None else candidates(self._ctx.state, key):
@@ -313,11 +313,11 @@ class Takeover:
 
         return "no earlier result has the same inputs"
 
-    def _checkpoint(self, candidate: Candidate) -> CheckpointRecord | None:
+    def _checkpoint(self, candidate: EarlierResult) -> CheckpointRecord | None:
         found = self._ctx.checkpointer.known.get(candidate.reused.checkpoint_sha)
         return None if found is None or found.partial or found.skipped else found
 
-    async def _plan(self, candidate: Candidate) -> RestorePlan | None:
+    async def _plan(self, candidate: EarlierResult) -> RestorePlan | None:
         """Plan the restore, which reads all of the checkpoint; None if it would be incomplete."""
         ctx, checkpointer = self._ctx, self._ctx.checkpointer
         checkpoint = self._checkpoint(candidate)
@@ -335,7 +335,7 @@ class Takeover:
         obstacles = await checkpointer.call(lambda engine: engine.obstacles(plan))
         return None if plan.kept or obstacles else plan
 
-    async def restore(self, candidate: Candidate) -> TakenOver | None:
+    async def restore(self, candidate: EarlierResult) -> TakenOver | None:
         """Restore files and conversation; None if that is impossible, with the files unchanged.
 
         The caller keeps everything else out of the work tree. What the rig has written is in a
