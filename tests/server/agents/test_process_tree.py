@@ -268,9 +268,11 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 print("bomb", os.getpid(), flush=True)
 for generation in range(6):
     os.fork()
-while True:
+for _ in range(150):  # Some seconds of forking. Without an end it could take all ids of processes.
     if os.fork():
         os._exit(0)
+while True:
+    signal.pause()
 """
     with limited():
         async with python(source).start(a_task()) as session:
