@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -40,9 +39,9 @@ async def warned(
         bytes_to_write=0,
         databases=databases or {},
     )
-    ctx = SimpleNamespace(layout=SimpleNamespace(work_tree=work_tree), state=STATE)
     return await of_rollback(
-        cast(Any, ctx),
+        STATE,
+        work_tree,
         plan,
         keep,
         direction=direction,
