@@ -62,7 +62,7 @@ def test_without_a_server_it_is_rolled_back_undone_and_redone(left: Path) -> Non
     shutil.rmtree(left.parent / "hank")
     at = ("-e", str(left))
     foreseen = hankweave("preview", "--codon", "one", *at)
-    assert "2 files would be removed" in foreseen.stdout
+    assert "2 files go away" in foreseen.stdout
     assert root_of(left) == WHOLE
 
     hankweave("rollback", "--yes", "--codon", "one", *at)
@@ -176,7 +176,7 @@ def test_a_step_is_gone_to_by_its_name(left: Path) -> None:
     assert "one is a codon" in done.stdout
     assert root_of(left) == BACK
     foreseen = hankweave("rollback", "--to-step", "test", "--preview", *at)
-    assert "1 file would be added" in foreseen.stdout
+    assert "1 file comes back" in foreseen.stdout
     assert root_of(left) == BACK
 
 
@@ -194,7 +194,7 @@ def test_the_commit_is_what_is_reported_where_it_takes_priority(left: Path) -> N
     sha = json.loads(hankweave("history", "-e", str(left), "--json").stdout)[1]["commitHash"]
     words = ("rollback", "--to-step", "7", "--to-commit", sha[:7], "-y", "-e", str(left))
     done = hankweave(*words)
-    assert f"to checkpoint {sha[:12]}" in done.stdout
+    assert f"({sha[:12]}, " in done.stdout
     assert "tep 7" not in done.stdout
     assert root_of(left) == BACK
     hankweave("rollback", "--to-step", "x", "--codon", "one", "-e", str(left), code=2)
@@ -342,7 +342,7 @@ def test_resume_takes_no_run_that_another_one_came_after(left: Path) -> None:
     done = hankweave("resume", runs[1].run_id, "-e", str(left), code=1)
     assert "hankweave rollback --to " in done.stderr
     done = hankweave("resume", "nobody", "-e", str(left), code=3)
-    assert "hankweave sessions" in done.stderr
+    assert "hankweave runs" in done.stderr
     done = hankweave("resume", runs[0].run_id[:1], "-e", str(left), code=1)
     assert "2 runs begin with" in done.stderr
 

@@ -59,6 +59,7 @@ def test_who_presses_the_tab_key_waits_for_no_command() -> None:
         "try: main()\n"
         "except SystemExit: pass\n"
         "places = {f'hankweave_server.cli.{place}' for place in PLACES.values()}; "
+        "places.remove('hankweave_server.cli.app'); "
         "print(sorted((places | {'rich', 'anyio', 'websockets'}) & sys.modules.keys()))"
     )
     printed = subprocess.run(
@@ -103,11 +104,11 @@ def test_a_preview_loads_only_what_asks_a_server() -> None:
         recovered=False,
     )
     loaded = loaded_after(
-        "from hankweave_protocol.records import RollbackReport; "
+        "from pathlib import Path; from hankweave_protocol.records import RollbackReport; "
         "from hankweave_server.cli import rollback; import msgspec; "
         f"report = msgspec.json.decode({encode(report)!r}, type=RollbackReport); "
-        "rollback.ask = lambda *_, **__: report; "
-        "main(['rollback', '--preview'])"
+        "rollback.look = lambda *_, **__: report; rollback.root_of = Path; "
+        "main(['rollback', '--preview', '-e', '.'])"
     )
     assert "hankweave_client.client" in loaded
     assert not loaded & set(NEEDED_ELSEWHERE)
@@ -115,7 +116,7 @@ def test_a_preview_loads_only_what_asks_a_server() -> None:
 
 def test_a_look_at_the_journal_loads_only_what_reads_it() -> None:
     """`log` and `events` open no checkpoints, and draw nothing."""
-    loaded = loaded_after("import hankweave_server.cli.status, hankweave_server.cli.events")
+    loaded = loaded_after("import hankweave_server.cli.reports.log, hankweave_server.cli.events")
     assert loaded & set(NEEDED_ELSEWHERE) == {"zstandard"}  # A foreign journal is compressed.
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hankweave_server.cli.app import PLACES
+from hankweave_server.cli.app import OLD_NAMES, PLACES
 from support.command_line import Done, hankweave
 from support.git_facts import GitWitness
 from support.running_server import command, environment, tree
@@ -47,8 +47,8 @@ def offered(*words: str) -> list[str]:
 
 
 def test_commands_and_options_are_completed() -> None:
-    """An empty word offers all commands, a prefix the matching ones, a dash the options."""
-    assert completed("") == sorted(PLACES)
+    """An empty word offers all but old names, a prefix the matching ones, a dash the options."""
+    assert completed("") == sorted(PLACES.keys() - OLD_NAMES.keys())
     assert completed("ru") == ["run", "runs"]
     assert "--dry-run" in completed("gc", "--")
 

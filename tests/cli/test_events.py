@@ -112,7 +112,7 @@ def test_options_make_the_query_a_client_would_send(
 def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None:
     """A table is the default; JSON lines are the journal's own, byte for byte."""
     assert shell("--since", "4").lines == [
-        f"     5  {precise_moment('2025-01-04T12:00:05.000Z')}  codon.completed"
+        f"     5  {precise_moment('2025-01-04T12:00:05.000Z')}  codon.completed       7: cost 7"
     ]
     journal = Layout.of_execution(shell.root).journal.read_text()
     assert shell("--format", "jsonl").out == shell("--json").out == journal

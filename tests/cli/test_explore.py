@@ -102,7 +102,7 @@ def test_from_the_shell_attempts_are_made_compared_adopted_undone_and_discarded(
     assert f"`hankweave adopt {best}" in table
     assert "+a long answer" in ran("compare", first, best, "--patch", *here).stdout
 
-    assert "1 file would be updated" in ran("adopt", best, "--preview", *here).stdout
+    assert "1 file returns to earlier content" in ran("adopt", best, "--preview", *here).stdout
     assert tree(execution / "agentRoot") == before
     ran("adopt", best, "--yes", *here)
     assert tree(execution / "agentRoot")["answer.txt"] == b"a long answer"

@@ -17,6 +17,7 @@ from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.events import EVENTS
 from hankweave_server.cli.app import PLACES, cli
 from hankweave_server.local.server_session import for_a_person
+from support.documented_commands import calls, fault
 
 SERVER = Path(hankweave_server.__file__).parent
 ROOMS = ("domain", "api", "execution", "checkpoints", "ledger")
@@ -88,3 +89,44 @@ def test_the_commands_in_hints_exist() -> None:
 )
 def test_a_hint_is_put_into_commands(wire: str, words: str) -> None:
     assert for_a_person(wire) == words
+
+
+def shown(node: ast.AST) -> str:
+    """Return the text of an expression, with X for what is known only when it is shown."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(shown, parts))
+        case ast.FormattedValue(value=ast.Call() as call):
+            return shown(call)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return shown(left) + shown(right)
+        case ast.IfExp(body=one, orelse=other):
+            return f"{shown(one)} {shown(other)}"
+        case ast.Call(func=ast.Name(id="command" | "command_line"), args=[words, *_]):
+            return f"`hankweave {shown(words)} -e X`"
+        case _:
+            return "X"
+
+
+def whole_hints_in(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [
+        for_a_person(shown(node.value)) or ""
+        for node in nodes
+        if isinstance(node, ast.keyword) and node.arg == "hint"
+    ]
+
+
+def test_every_command_in_a_hint_is_understood_when_it_is_pasted() -> None:
+    """All hints of the server and of the command line, with a stand-in for paths and ids."""
+    lines = [
+        line
+        for path in SERVER.rglob("*.py")
+        for hint in whole_hints_in(path)
+        for line in re.findall(r"`(hankweave [^`]+)`", hint)
+    ]
+    assert len(lines) > 60
+    wrong = {line: [fault(words) for words in calls(line)] for line in lines}
+    assert {line: found for line, found in wrong.items() if found != [None]} == {}

@@ -12,10 +12,10 @@ import pytest
 from hankweave_protocol import codec, events
 from hankweave_protocol.events import ErrorEvent, Event, EventData, Info
 from hankweave_protocol.ids import EventSeq
-from hankweave_server.cli import status
 from hankweave_server.cli.app import main
 from hankweave_server.cli.output import event_lines
 from hankweave_server.cli.output.event_lines import TOLD
+from hankweave_server.cli.reports import log as log_command
 from hankweave_server.paths import Layout
 
 AT = "2025-01-04T12:00:00.000Z"
@@ -87,7 +87,7 @@ def test_the_number_of_lines_can_be_chosen(log: Log) -> None:
 def test_a_default_log_looks_only_at_the_end(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events without a line may be any number, so that the bytes are bounded as well."""
     past = a_past(10)
-    monkeypatch.setattr(status, "_REACH", sum(len(line) + 1 for line in past[-9:]))
+    monkeypatch.setattr(log_command, "_REACH", sum(len(line) + 1 for line in past[-9:]))
     code, printed, said = log(past)
     assert (code, printed) == (0, numbers(7, 9))
     assert said.startswith(LEFT_OUT)

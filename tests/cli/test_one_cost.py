@@ -39,11 +39,12 @@ async def test_status_attach_report_and_wire_show_the_same_cost(tmp_path: Path) 
         await client.send(RollbackToCodon(codon_id=CodonId("one"), checkpoint_type="end"))
         told = await client.status()
         seen = view(await client.state(), NOTHING, NOW, 10, budget=told.budget_usd)
-        shown = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
+        shown = await anyio.to_thread.run_sync(hankweave, "status", "-v", "-e", str(execution))
         report = await anyio.to_thread.run_sync(hankweave, "report", "-e", str(execution), "--json")
 
     assert (told.total_cost, told.rolled_back_cost, told.budget_usd) == (0.75, 0.5, 5.0)
     words = "$0.7500 of $5.00, of it $0.5000 rolled back"
+    assert "$0.75 of $5" in shown.stdout.splitlines()[0]
     assert f"  cost        {words}\n" in shown.stdout
     assert "\n  forecast    about " in shown.stdout
     assert " at the end (from 1 earlier run of a step)\n" in shown.stdout

@@ -37,11 +37,11 @@ def steps(count: int, cost: float | None = None, milliseconds: int | None = None
     [
         (None, ""),
         (steps(0, 0.0, 0), ""),
-        (steps(1, 0.396, 720_000), "Runs again: 1 step (s0), about $0.40 and 12 min"),
-        (steps(3, 0.4, 90), "Runs again: 3 steps (s0, s1, s2), about $0.40"),
-        (steps(2, 0.0, 45_000), "Runs again: 2 steps (s0, s1), about 45 s"),
-        (steps(2), "Runs again: 2 steps (s0, s1)"),
-        (steps(7, 1.0, 0), "Runs again: 7 steps (s0, s1, s2, s3, s4 and 2 more), about $1.00"),
+        (steps(1, 0.396, 720_000), "1 step runs again: s0, about $0.40 and 12 min"),
+        (steps(3, 0.4, 90), "3 steps run again: s0, s1, s2, about $0.40"),
+        (steps(2, 0.0, 45_000), "2 steps run again: s0, s1, about 45 s"),
+        (steps(2), "2 steps run again: s0, s1"),
+        (steps(7, 1.0, 0), "7 steps run again: s0, s1, s2, s3, s4 and 2 more, about $1.00"),
     ],
 )
 def test_a_report_says_which_steps_run_again_and_what_they_cost(
@@ -50,4 +50,4 @@ def test_a_report_says_which_steps_run_again_and_what_they_cost(
     """Unknown or negligible numbers are left out."""
     assert again_text(report(again)) == expected
     draw_report(report(again), foreseen=True)
-    assert (expected in capsys.readouterr().out.splitlines()) == bool(expected)
+    assert (f"  ↻  {expected}" in capsys.readouterr().out.splitlines()) == bool(expected)

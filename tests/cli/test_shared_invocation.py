@@ -106,6 +106,8 @@ def project(tmp_path: Path) -> Project:
         (["./my-project", "-n"], [*RUN, "./my-project", "-n"]),
         (["--data", "/my/project"], [*RUN, "--data", "/my/project"]),
         (["-e", "x", "--headless"], [*RUN, "-e", "x", "--headless"]),
+        (["-e", "x", "status", "-v"], ["status", "-e", "x", "-v"]),
+        (["-e", "x", "my-data"], [*RUN, "-e", "x", "my-data"]),
         (["h.json", "d", "--validate"], ["validate", "h.json", "d"]),
         (["-v", "--config", "h.json", "-m", "opus"], ["validate", "h.json", "--model", "opus"]),
         (["--init"], ["init"]),
@@ -189,7 +191,7 @@ def test_run_takes_the_hank_of_the_folder(project: Project) -> None:
     assert len(project.made) == 2
     project.hank.unlink()
     assert "There is no hank.json in this directory" in project("run", code=2).stderr
-    assert "Usage: hankweave" in project(code=2).stderr
+    assert "First steps: hankweave demo" in project(code=2).stderr
 
 
 def test_validate_runs_nothing(project: Project) -> None:

@@ -105,7 +105,7 @@ async def test_with_json_the_replies_are_printed(tmp_path: Path) -> None:
 async def test_status_shows_the_store(tmp_path: Path) -> None:
     """The output has checkpoints, size, packs and loose objects."""
     async with dead_end(tmp_path) as past:
-        words = (await aside("status", "-e", str(past.server.execution))).stdout
+        words = (await aside("status", "-v", "-e", str(past.server.execution))).stdout
         status = await past.client.status()
         assert f"checkpoints {status.checkpoints}\n" in words
         count = f"{status.store_packs} packs, {status.store_loose_objects} loose objects"

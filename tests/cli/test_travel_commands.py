@@ -53,7 +53,7 @@ def at_terminal(answer: str, *arguments: str) -> Done:
             seen, answered = "", False
             while chunk := _read(ours):
                 seen += chunk
-                if not answered and "[y/N]" in seen:
+                if not answered and "[y/N" in seen:
                     answered = True
                     os.write(ours, answer.encode())
 
@@ -145,21 +145,24 @@ async def test_a_rollback_is_undone_and_redone(tmp_path: Path) -> None:
     async with a_shell(tmp_path) as shell:
         done = await shell("rollback", "--codon", "one")
         assert done.returncode == 0
-        lines = done.stdout.splitlines()[1:-1]
+        lines = done.stdout.splitlines()[2:-1]
         # How long the step took depends on the machine.
-        assert lines.pop(-2).startswith("Runs again: 1 step (two)")
+        assert lines.pop(-2).startswith("  ↻  1 step runs again: two")
         assert lines == [
-            "0 files were added",
-            "1 file was updated",
-            "  a.txt  3 bytes",
-            "1 file was removed",
-            "  d/b.txt  3 bytes",
-            f"note: {CONVERSATION}",
-            "2 files, 6 bytes in all",
+            "  ↩  1 file returned to earlier content",
+            "       a.txt  3 bytes",
+            "  −  1 file went away",
+            "       d/b.txt  3 bytes",
+            f"  note: {CONVERSATION}",
+            "",
         ]
+        assert "(6 bytes): `hankweave undo` takes it back." in done.stdout
         assert tree(shell.root) == BACK
         undone = await shell("undo", "--reason", "No, it was right.")
-        assert (undone.returncode, "1 file was added\n  d/b.txt" in undone.stdout) == (0, True)
+        assert (undone.returncode, "  +  1 file came back\n       d/b.txt" in undone.stdout) == (
+            0,
+            True,
+        )
         assert tree(shell.root) == WHOLE
         assert (await shell.report("redo")).removed[0].path == "d/b.txt"
         assert tree(shell.root) == BACK
@@ -193,12 +196,15 @@ async def test_edits_by_people_are_named_and_can_be_kept(tmp_path: Path) -> None
     async with a_shell(tmp_path) as shell:
         (shell.root / "a.txt").write_text("a person's")
         foreseen = (await shell("preview", "--codon", "one")).stdout
-        assert "1 edit by people would be overwritten or removed\n  a.txt\n" in foreseen
+        assert (
+            "1 edit of yours is overwritten or removed; --keep-edits keeps it\n       a.txt\n"
+            in foreseen
+        )
         kept = (await shell("preview", "--codon", "one", "--keep-edits")).stdout
-        assert "1 file would be kept, because people changed it\n  a.txt\n" in kept
-        assert "edits by people" not in kept
+        assert "1 edit of yours is kept\n       a.txt\n" in kept
+        assert "overwritten" not in kept
         done = (await shell("rollback", "--codon", "one", "--keep-edits")).stdout
-        assert "1 file was kept, because people changed it\n  a.txt\n" in done
+        assert "1 edit of yours was kept\n       a.txt\n" in done
         assert tree(shell.root) == {"a.txt": b"a person's"}
 
 
@@ -267,7 +273,7 @@ async def test_what_reaches_outside_is_listed(tmp_path: Path) -> None:
     ):
         await idle(client)
         words = (await Shell(server, client)("preview", "--codon", "one")).stdout
-        assert "What was done outside the work tree is not undone:\n  mcp__mail__send of" in words
+        assert "What was done outside the work tree is not undone:\n    mcp__mail__send of" in words
 
 
 # --- confirmation ---------------------------------------------------------------------------------
@@ -278,8 +284,8 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
     async with a_shell(tmp_path) as shell:
         no = await shell.answering("n\n", "rollback", "--codon", "one")
         assert no.returncode == 1
-        assert "1 file would be removed\n  d/b.txt  3 bytes\n" in no.stdout
-        assert "Roll back? [y/N]: n\nhankweave: Nothing was changed.\n" in no.stdout
+        assert "1 file goes away" in no.stdout
+        assert "Go back? [y/N/files]: n\nhankweave: Nothing was changed.\n" in no.stdout
         assert tree(shell.root) == WHOLE
         assert state(shell.execution).undo == ()
 
@@ -287,14 +293,14 @@ async def test_at_a_terminal_the_preview_is_shown_and_somebody_is_asked(tmp_path
             options = ("--codon", "one") if verb == "rollback" else ()
             yes = await shell.answering("y\n", verb, *options)
             assert yes.returncode == 0, yes.stdout
-            assert "would be" in yes.stdout
-            answered = yes.stdout.partition("[y/N]: y\n")[2]
-            assert "to checkpoint" in answered, "maybe behind a bar, where it took long"
+            assert "Everything is saved first" in yes.stdout
+            answered = yes.stdout.partition("[y/N/files]: y\n")[2]
+            assert "Back at " in answered, "maybe behind a bar, where it took long"
             assert tree(shell.root) == expected
 
         for option in ("--yes", "--json"):
             quiet = await shell.answering("", "undo" if option == "--yes" else "redo", option)
-            assert (quiet.returncode, "[y/N]" in quiet.stdout) == (0, False)
+            assert (quiet.returncode, "[y/N" in quiet.stdout) == (0, False)
 
 
 # --- refusals and usage ---------------------------------------------------------------------------

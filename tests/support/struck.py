@@ -28,7 +28,7 @@ from hankweave_protocol.events import (
     ServerDegraded,
 )
 from hankweave_server import wal
-from hankweave_server.local.catalog import MANAGED_NAME
+from hankweave_server.local.short_ids import MANAGED_NAME
 from hankweave_server.paths import Layout
 from support.copies import copy_execution
 from support.invariants import Told, leftovers, tree_violations, violations

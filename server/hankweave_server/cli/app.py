@@ -1,4 +1,4 @@
-"""The `hankweave` command: command lookup, error messages and exit codes."""
+"""The `hankweave` command: command lookup, help, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,7 +29,8 @@ PLACES = {
     "validate": "validate",
     "map": "map.command",
     **dict.fromkeys(("ls", "cleanup"), "ls"),
-    **dict.fromkeys(("status", "log"), "status"),
+    "status": "status",
+    "log": "reports.log",
     **dict.fromkeys(("checkpoints", "checkpoint"), "checkpoints"),
     **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),
     **dict.fromkeys(("rollback", "undo", "redo", "preview"), "rollback"),
@@ -54,8 +55,22 @@ PLACES = {
     "why": "answers.why",
     "pickaxe": "answers.pickaxe",
     "bisect": "answers.bisect",
+    "help": "app",
 }
 """The module of each command."""
+
+GROUPS: Final = {
+    "Start": ("init", "validate", "run", "resume", "agents", "demo"),
+    "Watch": ("status", "attach", "log", "open", "permissions"),
+    "Control": ("next", "stop", "skip", "retry", "allow", "deny"),
+    "Time travel": ("show", "diff", "rollback", "undo", "redo", "branch"),
+    "Answers": ("blame", "why", "bisect", "pickaxe", "report", "events"),
+    "Many": ("explore", "adopt", "map", "ls", "cleanup"),
+}
+"""The commands that `--help` shows. `help --all` lists the others as well."""
+
+OLD_NAMES: Final = {"preview": "rollback --preview", "sessions": "runs", "history": "checkpoints"}
+"""Commands that are kept for scripts, each with what has taken its place."""
 
 SUMMARIES = {
     "run": "Run HANK on DATA, and serve clients.",
@@ -65,7 +80,7 @@ SUMMARIES = {
     "map": "Run HANK on every INPUT, each in an execution of its own.",
     "ls": "List all executions, most recently used first; or a MAP with all of its items.",
     "cleanup": "Remove executions permanently.",
-    "status": "Show what the server is doing.",
+    "status": "Show where the plan stands, and what to do next.",
     "log": "Print the end of the log of an execution, one line per important event.",
     "checkpoints": "List checkpoints, newest first.",
     "checkpoint": "Take a checkpoint of the work tree, with an optional LABEL.",
@@ -76,7 +91,7 @@ SUMMARIES = {
     "rollback": "Roll back to the last success, a checkpoint, step or codon.",
     "undo": "Undo the last rollback.",
     "redo": "Reverse the last undo, or with --step run a codon again.",
-    "preview": "Show what a rollback would do, and change nothing.",
+    "preview": "Show what a rollback would do, as `rollback --preview` does.",
     "history": "List the checkpoints of pipeline steps, newest first.",
     "sessions": "List the runs of an execution, newest first.",
     "resume": "Resume run ID where it stopped, and exit when the plan ends.",
@@ -101,7 +116,7 @@ SUMMARIES = {
     "retry": "Run the last codon again, on the current files.",
     "completion": "Print the script that enables tab completion in SHELL.",
     "pipeline": "Run the steps of FILE, a pipeline in YAML.",
-    "events": "Print the events of the journal, or the result of a query.",
+    "events": "Print the events of the journal, newest last, or the result of a query.",
     "agents": "List the known agents, and whether they are installed.",
     "attach": "Watch a running server live, and control it with single keys.",
     "open": "Show the page of a running server in a browser, and print its address.",
@@ -113,6 +128,7 @@ SUMMARIES = {
     "why": "Tell why a line of a file is there, or why a step was run.",
     "pickaxe": "List the calls at which TEXT came or went, newest first.",
     "bisect": "Find the first checkpoint at which CMD fails, and the call behind it.",
+    "help": "Show the commands by groups, or the help of COMMAND.",
 }
 """The first sentence of each command's help, so that listing them imports no command."""
 
@@ -151,15 +167,18 @@ class OnDemand(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(PLACES)
+        return sorted(PLACES.keys() - OLD_NAMES.keys())
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = self.list_commands(ctx)
-        limit = formatter.width - 6 - max(map(len, names))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, shorten(SUMMARIES[name], limit, placeholder="...")) for name in names]
-            )
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by groups; what each does would fill the screen."""
+        formatter.write_text(self.help or "")
+        formatter.write_paragraph()
+        formatter.indent()
+        formatter.write_dl(
+            [(group, "  ".join(names)) for group, names in GROUPS.items()], col_spacing=3
+        )
+        formatter.dedent()
+        formatter.write(_MORE_HELP)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete command names without importing a command: the shell waits at every tab."""
@@ -200,8 +219,14 @@ def _noticing_a_closed_pipe() -> Iterator[None]:
 
 
 def _unknown_command(name: str) -> str:
-    near = difflib.get_close_matches(name, PLACES, n=1)
+    near = difflib.get_close_matches(name, PLACES.keys() - OLD_NAMES.keys(), n=1)
     return f"There is no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else "")
+
+
+_MORE_HELP = """
+  `hankweave help --all` lists the rest; `hankweave COMMAND -h` explains one.
+  First steps: hankweave demo
+"""
 
 
 def _item(name: str) -> CompletionItem:
@@ -220,15 +245,59 @@ def _item(name: str) -> CompletionItem:
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """Run pipelines of coding agents, checkpoint every step, and go back to any checkpoint.
+    """Run agents through steps on your data, and go back to any moment."""
+
+
+@click.command(name="help")
+@click.argument("command", required=False)
+@click.option("--all", "everything", is_flag=True, help="List every command, and what it does.")
+@click.pass_context
+def show_help(context: click.Context, command: str | None, everything: bool) -> None:
+    """Show the commands by groups, or the help of COMMAND.
 
     \b
-    hankweave demo
-    hankweave init my-hank
-    hankweave attach
-    hankweave log --graph
-    hankweave rollback --codon review#0 --preview
+    hankweave help --all
+    hankweave help rollback
     """
+    above = context.parent
+    assert above is not None, "it is a command of the group"
+    if command is not None:
+        name, found, _ = cli.resolve_command(above, [command])
+        assert found is not None, "an unknown name is refused"
+        click.echo(found.get_help(click.Context(found, above, name)))
+    elif everything:
+        click.echo(_whole_list(above))
+    else:
+        click.echo(above.get_help())
+
+
+def _whole_list(context: click.Context) -> str:
+    formatter = context.make_formatter()
+    shown = {name for names in GROUPS.values() for name in names}
+    rest = (name for name in cli.list_commands(context) if name not in shown)
+    limit = formatter.width - 6 - max(map(len, PLACES))
+    for group, names in (*GROUPS.items(), ("More", tuple(rest))):
+        with formatter.section(group):
+            formatter.write_dl(
+                [(name, shorten(SUMMARIES[name], limit, placeholder="...")) for name in names]
+            )
+
+    with formatter.section("Older names, which still work"):
+        formatter.write_dl([(old, f"Use `hankweave {new}`.") for old, new in OLD_NAMES.items()])
+
+    with formatter.section("Options"):
+        formatter.write_dl(
+            [
+                record
+                for each in cli.get_params(context)
+                if (record := each.get_help_record(context))
+            ]
+        )
+
+    return formatter.getvalue().rstrip("\n")
+
+
+COMMANDS = (show_help,)
 
 
 def use_utf8() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +13,7 @@ from hankweave_protocol.commands import CheckpointCreate
 from hankweave_protocol.ids import RunId
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
 from hankweave_protocol.replies import CheckpointPage
-from hankweave_server.cli.output.text import precise_moment, title_text
+from hankweave_server.cli.output.text import Days, fitted, precise_moment, title_text
 from hankweave_server.cli.remote import (
     ask,
     execution_option,
@@ -71,8 +71,16 @@ def checkpoints(
         print_json(page)
         return
 
-    for record in page.checkpoints:
-        click.echo(line_of_checkpoint(record))
+    print_checkpoints(page.checkpoints)
+
+
+def print_checkpoints(records: Iterable[CheckpointRecord]) -> None:
+    days = Days()
+    for record in records:
+        if (heading := days.heading(record.timestamp)) is not None:
+            click.echo(heading)
+
+        click.echo(fitted(line_of_checkpoint(record, days.time(record.timestamp))))
 
 
 async def pages_of_checkpoints(
@@ -100,9 +108,10 @@ async def pages_of_checkpoints(
             return
 
 
-def line_of_checkpoint(record: CheckpointRecord) -> str:
+def line_of_checkpoint(record: CheckpointRecord, when: str | None = None) -> str:
+    """Return a checkpoint in a line; `when` is its time, by default with the date."""
     codon = record.coordinate.codon_id or "-"
-    when = precise_moment(record.timestamp)
+    when = when or precise_moment(record.timestamp)
     what = f"{record.sha[:12]}  {record.kind:<10} {codon:<16} {when}"
     pin = "  [pinned]" if record.pinned else ""
     return f"{one_line(what)}  {title_text(record)}{pin}"

@@ -25,8 +25,9 @@ from hankweave_protocol.commands import EventsQuery
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import Event
 from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
-from hankweave_server.cli.output.event_lines import head_line
+from hankweave_server.cli.output.event_lines import journal_line
 from hankweave_server.cli.output.progress_bar import waiting
+from hankweave_server.cli.output.text import Days, fitted
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
 from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
 from hankweave_server.domain.query.parse import Query, checked
@@ -232,20 +233,24 @@ class Csv:
 
 
 class EventTable:
-    """One event per line: sequence number, timestamp, type."""
+    """One event per line: sequence number, time, type, and what it says."""
+
+    def __init__(self) -> None:
+        self._days = Days()
 
     def head(self) -> list[str]:
         return []
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        for event in map(_head_of, items):
-            yield head_line(event.seq, event.timestamp, event.type)
+        for item in items:
+            if (heading := self._days.heading(_head_of(item).timestamp)) is not None:
+                yield heading
+
+            yield fitted(journal_line(item, self._days.time))
 
 
 class _Head(msgspec.Struct):
-    seq: int
     timestamp: str
-    type: str
 
 
 _head_of = msgspec.json.Decoder(_Head).decode
@@ -364,7 +369,7 @@ def events(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Print the events of the journal, or the result of a query.
+    """Print the events of the journal, newest last, or the result of a query.
 
     \b
     hankweave events --where type=codon.completed --select seq,codonId,data.cost

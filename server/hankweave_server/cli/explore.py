@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -506,9 +505,7 @@ def adopt(
     if as_json:
         print_json(done)
     else:
-        draw_report(done, foreseen=False)
-        option = "" if execution is None else f" -e {shlex.quote(str(root))}"
-        click.echo(f"`hankweave undo{option}` reverts it.")
+        draw_report(done, foreseen=False, reverse=command("undo", root))
 
     end_with_exceptions(done)
 

@@ -23,8 +23,6 @@ from pathlib import Path
 import anyio
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from hankweave_protocol import instants
 from hankweave_protocol.executions import ListedExecution
@@ -34,15 +32,25 @@ from hankweave_protocol.state_directory import STATE_DIRECTORY
 from hankweave_server import fsutil
 from hankweave_server.agents.process import leftovers
 from hankweave_server.cli.map.view import totals
-from hankweave_server.cli.output.text import AGE_IN_DAYS, console, date, moment, size_text
+from hankweave_server.cli.output.text import (
+    AGE_IN_DAYS,
+    aligned,
+    date,
+    dollars,
+    say,
+    short_age,
+    size_text,
+    span,
+)
 from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local.catalog import MANAGED_NAME, Catalog, listed, measured
+from hankweave_server.local.catalog import Catalog, listed, measured
 from hankweave_server.local.executions import executions_root, nothing_at
 from hankweave_server.local.project_state import forget, remove_place
 from hankweave_server.local.register import executions_in, state_folder_of
-from hankweave_server.local.targeting import attach_line
+from hankweave_server.local.short_ids import MANAGED_NAME, short_ids
+from hankweave_server.local.targeting import attach_line, named
 from hankweave_server.map.listing import with_maps
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
@@ -214,12 +222,18 @@ def _meta_in(state: Path) -> ExecutionMeta | None:
 
 
 MEASURING_SECONDS = 1.0
-"""Time limit of `ls` for measuring sizes; `--size` has none."""
+"""Time limit of `ls --json` for measuring sizes; `--size` has none."""
 
 MOST_ITEMS = 10
 """Items of each map that `ls` lists, unless it is asked for that map."""
 
-_STYLES = {"running": "cyan", "completed": "green", "failed": "red", "crashed": "red"}
+_STYLES = {
+    "running": "cyan",
+    "waits": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "crashed": "red",
+}
 
 
 class Gone(Value, kw_only=True):
@@ -250,36 +264,39 @@ class CleanupReport(Value, kw_only=True, omit_defaults=False):
 
 @click.command(name="ls")
 @click.argument("chosen", metavar="[MAP]", required=False)
-@click.option("--size", "all_sizes", is_flag=True, help="Measure all sizes, however long it takes.")
+@click.option(
+    "--size", "all_sizes", is_flag=True, help="List sizes, however long it takes to measure them."
+)
 @json_option
 def ls(chosen: str | None, all_sizes: bool, as_json: bool) -> None:
     """List all executions, most recently used first; or a MAP with all of its items.
 
-    Those outside of the usual folder are listed as well, by their paths, if a server has served
+    -e of other commands takes the id, the name of the directory, a beginning of either, or a path.
+    Those outside of the usual folder are listed as well, with their paths, if a server has served
     them. Attempts are listed below the execution that they explore, and items below their map,
-    those first that run or have failed; MAP, a name or a directory, lists all of them. A running
-    server shows its pid. Sizes and numbers of checkpoints that take too long to determine are left
-    out; --size waits for them.
+    those first that run or have failed; MAP, a name or a directory, lists all of them. With --size,
+    sizes and numbers of checkpoints are listed, too.
 
     \b
     hankweave ls
     hankweave ls --size
     hankweave ls map-review-1a2b3c
     """
-    rows = with_maps(Catalog(executions_root()).rows(), executions_root())
+    found = with_maps(Catalog(executions_root()).rows(), executions_root())
     if chosen is not None:
-        rows = _of_map(rows, chosen)
+        found = _of_map(found, chosen)
+    elif not as_json:
+        found = list(_brief(found))
 
-    if chosen is None and not as_json:
-        rows = list(_brief(rows))
+    if all_sizes or as_json:
+        found = list(measured(found, None if all_sizes else MEASURING_SECONDS))
 
-    found = list(measured(rows, None if all_sizes else MEASURING_SECONDS))
     if as_json:
         print_json([_WholeRow(**msgspec.structs.asdict(each)) for each in found])
     elif not found:
         click.echo(f"There is no execution in {executions_root()}.")
     else:
-        console().print(_table(found))
+        print_rows(found, with_sizes=all_sizes)
         for whole in found:
             if whole.map is not None and chosen is not None:
                 click.echo(totals(whole.map, whole.cost or 0.0, whole.max_dollars))
@@ -324,43 +341,65 @@ def _newest_first() -> list[ListedExecution]:
     return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
 
 
-def _table(found: list[ListedExecution]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("execution", "state", "codons", "last codon", "checkpoints", "size", "last used"):
-        right = name in ("codons", "checkpoints", "size")
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-
-    table.add_column("hank", overflow="ellipsis", no_wrap=True)
-    table.add_column("data", overflow="ellipsis", no_wrap=True)
+def print_rows(found: list[ListedExecution], *, with_sizes: bool) -> None:
+    ids, now = short_ids([Path(each.path) for each in found]), datetime.now(UTC)
     paths = {each.path for each in found}
-    for each in found:
-        table.add_row(
-            Text(one_line(_shown_name(each, paths))),
-            Text(_state_text(each), _STYLES.get(each.state, "")),
-            Text(f"{each.codons_done}/{each.codons_planned}"),
-            Text(one_line(each.last_codon or "-")),
-            Text("-" if each.checkpoints is None else str(each.checkpoints)),
-            Text("-" if each.bytes is None else size_text(each.bytes)),
-            Text("-" if each.last_used is None else moment(each.last_used)),
-            Text(one_line(each.problem or each.hank or "-")),
-            Text(one_line(_data_text(each))),
+    head = ("id", "hank", "state", "progress", "cost", "last")
+    rows = [
+        (
+            "  " * _is_below(each, paths) + one_line(ids[Path(each.path)]),
+            one_line(_hank_text(each, paths)),
+            _standing_text(each, now),
+            f"{each.codons_done} of {each.codons_planned}" if each.codons_planned else "-",
+            dollars(each.cost) if each.cost else "-",
+            "-" if each.last_activity is None else short_age(each.last_activity, now),
+            *((_size_text(each), _count_text(each)) if with_sizes else ()),
         )
+        for each in found
+    ]
+    table = [(*head, *(("size", "checkpoints") if with_sizes else ())), *rows]
+    first, *lines = aligned(table, flexible=1, right={3, 4, 5, 6, 7})
+    say(first, "bold")
+    for each, row, line in zip(found, rows, lines, strict=True):
+        say(line, _STYLES.get(row[2].split()[0], ""))
+        if Path(each.path).parent != executions_root() and not _is_below(each, paths):
+            say(one_line(f"  in {each.path}"), "dim")
 
-    return table
+
+def _is_below(each: ListedExecution, paths: set[str]) -> bool:
+    return each.attempt_of in paths or each.map_of in paths
 
 
-def _data_text(each: ListedExecution) -> str:
-    return each.data or "-" if each.map is None else counted(each.map.inputs, "input")
-
-
-def _shown_name(each: ListedExecution, paths: set[str]) -> str:
-    """Return a name in the usual folder, or else a path; one below its execution is indented."""
-    path, root = Path(each.path), executions_root()
-    name = path.name if path.parent == root else each.path
+def _hank_text(each: ListedExecution, paths: set[str]) -> str:
+    """Return the name of a hank; of a map, with a mark; of its items, their own."""
     if each.map_of in paths:
-        return f"  {path.name}"
+        return each.problem or Path(each.path).name
 
-    return f"  {name}" if each.attempt_of in paths else name
+    name = each.problem or each.hank_name or each.hank or "-"
+    return name if each.map is None else f"{name} (map)"
+
+
+def _standing_text(each: ListedExecution, now: datetime) -> str:
+    """Return what an execution does or waits for, in a few words."""
+    if each.waits_for is not None:
+        return "waits for you"
+
+    if each.waits_until is not None and each.server_pid is not None:
+        return f"waits {span((instants.from_text(each.waits_until) - now).total_seconds())}"
+
+    if each.map is not None and each.map.failed:
+        return f"{each.map.completed} done, {each.map.failed} failed"
+
+    is_idle = each.server_pid is not None and each.state != "running"
+    return f"{each.state}, served" if is_idle else each.state
+
+
+def _size_text(each: ListedExecution) -> str:
+    return "-" if each.bytes is None else size_text(each.bytes)
+
+
+def _count_text(each: ListedExecution) -> str:
+    return "-" if each.checkpoints is None else str(each.checkpoints)
 
 
 def _state_text(each: ListedExecution) -> str:
@@ -467,7 +506,7 @@ def _made_of(data: Path) -> Path:
 
 
 def _named(execution: Path) -> ListedExecution:
-    root = execution.expanduser().absolute()
+    root = named(execution)
     require_execution(root, managed=_is_managed(root))
     return listed(root)
 

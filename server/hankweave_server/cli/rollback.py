@@ -1,4 +1,7 @@
-"""`hankweave rollback`, `undo`, `redo` and `preview`: restore files and the place in the plan."""
+"""`hankweave rollback`, `undo`, `redo` and `preview`: restore files and the place in the plan.
+
+A preview needs no server, and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import click
 
-from hankweave_client.client import Client
+from hankweave_client.calls import Calls
 from hankweave_protocol.commands import (
     OnRunning,
     RollbackCommand,
@@ -24,17 +27,21 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import CodonCheckpointType, RollbackReport
+from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.cli.remote import ask, execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.executions import is_in_git
 from hankweave_server.local.living import living_server
+from hankweave_server.local.server_session import command as command_line
+from hankweave_server.local.server_session import look
 from hankweave_server.local.targeting import announce, confirm, require_consent, root_to_change
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import one_line
 from hankweave_server.worktree.names import shown
 
-_FORESEE = "`hankweave preview` shows what it would do."
+_FORESEE = "`--preview` shows what it would do."
 FORESEEING = "Previewing the rollback"
 
 
@@ -75,6 +82,8 @@ class RollbackOptions(NamedTuple):
     keep_edits: bool
     reason: str | None
     yes: bool
+    only_preview: bool
+    patch: bool
     as_json: bool
 
     @property
@@ -84,10 +93,13 @@ class RollbackOptions(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        return not (self.stop or self.pause or self.keep_edits or self.reason)
+        return not (self.stop or self.pause or self.keep_edits or self.reason or self.only_preview)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a command; raise UsageError for options that exclude each other."""
+        if self.patch and not self.only_preview:
+            raise click.UsageError("--patch requires --preview.")
+
         if self.stop and self.pause:
             raise click.UsageError("--stop and --pause exclude each other.")
 
@@ -110,6 +122,12 @@ def _moving_files(command: Callable[..., None]) -> Callable[..., None]:
             _keep_option,
             click.option("--reason", help="Reason, in one sentence; shown to the agent."),
             click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
+            click.option(
+                *("--preview", "only_preview"),
+                is_flag=True,
+                help="Show what would change, and change nothing.",
+            ),
+            click.option("--patch", is_flag=True, help="With --preview: print unified diffs, too."),
         )
     ):
         with_options = option(with_options)
@@ -129,25 +147,30 @@ def _moving_files(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--to-commit", help="Same as --to; without a server in a git workspace, a commit.")
 @click.option("--to-step", metavar="STEP", help="Target: a pipeline step, by number or name.")
+@click.option(
+    "--before",
+    metavar="STEP",
+    shell_complete=completions.codons,
+    help="Target: the files and the place in the plan before a codon.",
+)
 @_codon_option
 @_type_option
 @_path_option
 @click.option("--restart", is_flag=True, help="Continue the plan at once.")
 @_moving_files
 @click.option("--rewind-memory", is_flag=True, help="Restore the agents' conversations, too.")
-@click.option("--preview", "only_preview", is_flag=True, help="Show what would change.")
 @json_option
 def rollback(
     execution: Path | None,
     sha: str | None,
     to_commit: str | None,
     to_step: str | None,
+    before: str | None,
     codon: str | None,
     kind: CodonCheckpointType | None,
     paths: tuple[str, ...],
     restart: bool,
     rewind_memory: bool,
-    only_preview: bool,
     options: RollbackOptions,
 ) -> None:
     """Roll back to the last success, a checkpoint, step or codon.
@@ -157,13 +180,20 @@ def rollback(
     Paths that cannot be changed are named and left as they are; the exit code is 3 then.
 
     \b
-    hankweave rollback --codon clean --preview
+    hankweave rollback --before clean --preview
     hankweave rollback --to abc1234 --restart
     hankweave rollback --path report.md
     hankweave rollback --to-step implement
     """
     if restart and paths:
         raise click.UsageError("--restart and --path exclude each other: with --path, no run ends.")
+
+    to = None
+    if before is not None:
+        if any(each is not None for each in (sha, to_commit, to_step, codon, kind)):
+            raise click.UsageError("--before excludes every other target, and --type.")
+
+        codon, kind, to = before, "start", f"before {one_line(before)}"
 
     if sha is not None and codon is not None:
         raise click.UsageError("--to and --codon exclude each other.")
@@ -173,7 +203,7 @@ def rollback(
         if sha is not None or codon is not None:
             raise click.UsageError("--to-commit, --to-step, --to and --codon exclude one another.")
 
-        others = (only_preview, kind, paths, restart, rewind_memory)
+        others = (options.only_preview, kind, paths, restart, rewind_memory)
         if _went_in_git(execution, to_step, to_commit, options, is_plain=not any(others)):
             return
 
@@ -189,12 +219,13 @@ def rollback(
         paths=paths,
         keep_edits=options.keep_edits,
         rewind_memory=rewind_memory,
+        patch=options.patch,
     )
     if said is not None:
         click.echo(said, err=options.as_json)
 
-    if only_preview:
-        _show_preview(execution, foreseen, options.as_json)
+    if options.only_preview:
+        _show_preview(execution, foreseen, options.as_json, to)
         return
 
     if restart:
@@ -202,7 +233,7 @@ def rollback(
 
     fields = options.fields() | {"auto_restart": restart, "rewind_memory": rewind_memory}
     command = functools.partial(_command_to, foreseen, fields)
-    _go(execution, command, foreseen, "Roll back?", options)
+    _go(execution, command, foreseen, "Go back?", options, to)
 
 
 def _went_in_git(
@@ -308,6 +339,7 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
 
     \b
     hankweave undo
+    hankweave undo --preview
     hankweave undo --keep-edits -y
     """
     if options.is_plain:
@@ -423,7 +455,13 @@ def _go_or_return(
 ) -> None:
     kind = RollbackUndo if direction == "undo" else RollbackRedo
     fields = options.fields()
-    foreseen = RollbackPreview(direction=direction, keep_edits=options.keep_edits)
+    foreseen = RollbackPreview(
+        direction=direction, keep_edits=options.keep_edits, patch=options.patch
+    )
+    if options.only_preview:
+        _show_preview(execution, foreseen, options.as_json)
+        return
+
     question = "Undo the rollback?" if direction == "undo" else "Redo the rollback?"
     _go(
         execution,
@@ -443,35 +481,44 @@ def _go(
     foreseen: RollbackPreview,
     question: str,
     options: RollbackOptions,
+    to: str | None = None,
 ) -> None:
     """Send the command, after a confirmation if `options` asks for one, and print the report."""
     root = root_to_change(execution)
     require_consent(yes=options.yes, otherwise=_FORESEE)
     run_id = None
     if options.asks:
-        report, run_id = ask(root, lambda client: _foreseen(client, foreseen), FORESEEING)
-        draw_report(report, foreseen=True)
-        confirm(question)
+        with waiting(FORESEEING) as tell:
+            report, run_id = look(root, lambda calls: _foreseen(calls, foreseen), tell)
+
+        draw = functools.partial(
+            draw_report, report, foreseen=True, to=to, reverse=_reverse(foreseen, root)
+        )
+        draw()
+        confirm(question, lambda: draw(whole=True))
 
     what = None if options.as_json else "Rolling back"
     done = ask(root, lambda client: client.ask(command(run_id)), what)
     if options.as_json:
         print_json(done)
     else:
-        draw_report(done, foreseen=False)
+        draw_report(done, foreseen=False, to=to, reverse=_reverse(foreseen, root))
 
     end_with_exceptions(done)
 
 
-async def _foreseen(
-    client: Client, command: RollbackPreview
-) -> tuple[RollbackReport, RunId | None]:
-    """Return the preview and the run it is valid for.
+async def _foreseen(calls: Calls, command: RollbackPreview) -> tuple[RollbackReport, RunId | None]:
+    """Return the preview and the run it is valid for; None without a server.
 
     The server refuses the command if another run has begun by then.
     """
-    status = await client.status()
-    return await client.ask(command), status.current_run_id
+    run_id = (await calls.state()).current_run_id
+    return await calls.ask(command), run_id
+
+
+def _reverse(done: RollbackPreview, root: Path) -> str:
+    """Return the command that takes back a rollback or undo."""
+    return command_line("redo" if done.direction == "undo" else "undo", root)
 
 
 # --- preview --------------------------------------------------------------------------------------
@@ -500,7 +547,7 @@ def preview(
     patch: bool,
     as_json: bool,
 ) -> None:
-    """Show what a rollback would do, and change nothing.
+    """Show what a rollback would do, as `rollback --preview` does.
 
     The target is checkpoint SHA or a --codon; by default, the last success. The output lists every
     affected file with its size, edits by people among them, and effects outside the work tree,
@@ -525,13 +572,17 @@ def preview(
     _show_preview(execution, command, as_json)
 
 
-def _show_preview(execution: Path | None, command: RollbackPreview, as_json: bool) -> None:
-    what = None if as_json else FORESEEING
-    report = ask(execution, lambda client: client.ask(command), what)
+def _show_preview(
+    execution: Path | None, command: RollbackPreview, as_json: bool, to: str | None = None
+) -> None:
+    root = root_of(execution)
+    with waiting(None if as_json else FORESEEING) as tell:
+        report = look(root, lambda calls: calls.ask(command), tell)
+
     if as_json:
         print_json(report)
     else:
-        draw_report(report, foreseen=True)
+        draw_report(report, foreseen=True, to=to, reverse=_reverse(command, root))
 
 
 COMMANDS = (rollback, undo, redo, preview)

@@ -177,7 +177,7 @@ def _run_named(state: State, prefix: str) -> Run:
             raise Stop(
                 f"There is no run {prefix!r}.",
                 ExitCode.NO_SUCH_SESSION,
-                hint="`hankweave sessions` lists them.",
+                hint="`hankweave runs` lists them.",
             )
         case [meant]:
             return meant

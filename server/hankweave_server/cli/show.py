@@ -24,7 +24,8 @@ from hankweave_protocol.replies import DiffPage, FileRange, PastView
 from hankweave_protocol.state import State
 from hankweave_server.cli.checkpoints import pages_of_checkpoints
 from hankweave_server.cli.output import pictures
-from hankweave_server.cli.output.event_lines import head_line
+from hankweave_server.cli.output.event_lines import journal_line
+from hankweave_server.cli.output.text import Days, fitted
 from hankweave_server.cli.remote import (
     execution_option,
     json_option,
@@ -261,14 +262,11 @@ def _print_events(layout: Layout, view: PastView, as_json: bool) -> None:
     if view.events is None:
         return
 
+    days = Days()
     with searching_journal(layout) as journal:
         for since in range(view.events.from_seq - 1, view.events.to_seq, PAGE):
             for line in journal.read(since, min(PAGE, view.events.to_seq - since)):
-                if as_json:
-                    click.echo(line)
-                else:
-                    event = codec.decode_event(line)
-                    click.echo(head_line(event.seq, event.timestamp, event.type))
+                click.echo(line if as_json else fitted(journal_line(line, days.time)))
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Modules, in reading order:
 - `targeting`: which execution a command means if it names none, and what needs consent
 - `living`: whether a server runs in an execution
 - `register`: where the executions of a user are
+- `short_ids`: ids of executions that can be typed
 - `page_address`: the address of the web page, with its token
 - `catalog`: what the files of an execution tell, for lists
 - `journals`: the journal of an execution, opened without changing it

@@ -5,7 +5,6 @@ The state of one execution never raises here: an unreadable one is listed with i
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,8 +43,6 @@ from hankweave_server.paths import Layout, map_of
 from hankweave_server.plain_text import one_line
 from hankweave_server.worktree import data_source
 from hankweave_server.worktree.removal import size_of
-
-MANAGED_NAME = re.compile(r"\d{13}-[0-9a-z]{4}-(?:[0-9a-f]{6}|nodata)")
 
 LONGEST = 200
 """Maximum characters of a call or a sentence."""

@@ -65,7 +65,7 @@ def located_in(
             raise Stop(
                 f"{root} belongs to the execution {folder}; it is not a project.",
                 ExitCode.USAGE,
-                hint=f"Serve it with `hankweave run --execution {folder}`.",
+                hint=f"Serve it with `hankweave run --execution {shlex.quote(str(folder))}`.",
             )
 
     return _history_of(root, state_folder, adopted)
@@ -263,7 +263,7 @@ def _require_force(layout: Layout, settings: RunSettings) -> None:
         raise Stop(
             f"{layout.root} is a project, so its files cannot be set aside.",
             ExitCode.USAGE,
-            hint=f"Serve it with `hankweave run --workspace {layout.root}`.",
+            hint=f"Serve it with `hankweave run --workspace {shlex.quote(str(layout.root))}`.",
         )
 
     if not settings.force:
@@ -307,7 +307,7 @@ def _refuse_foreign(root: Path, settings: RunSettings) -> None:
         raise Stop(
             f"{root} is only partly removed: a cleanup was interrupted there.",
             ExitCode.USAGE,
-            hint=f"`hankweave cleanup --execution {root}` completes it.",
+            hint=f"`hankweave cleanup --execution {shlex.quote(str(root))}` completes it.",
         )
 
     managed = settings.executions_root.expanduser().resolve()

@@ -1,7 +1,7 @@
 """Which execution a command means when it names none, and what may be changed without asking.
 
 The order is: the execution or project around the current directory; the only running server,
-wherever it is; the execution in the usual folder that was used last. Attempts of explorations are
+wherever it is; the execution that was used last, wherever it is. Attempts of explorations are
 meant only by name: a command after an exploration means the execution that was explored. A command
 that changes something prints which one it uses. Without a terminal it refuses an ambiguous choice,
 and moving or removing files needs `--yes`.
@@ -9,7 +9,9 @@ and moving or removing files needs `--yes`.
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +22,7 @@ from hankweave_protocol import instants
 from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.state_directory import state_directory_of
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local import executions
+from hankweave_server.local import executions, short_ids
 from hankweave_server.local.executions import can_ask, executions_root
 from hankweave_server.local.living import living_server
 from hankweave_server.local.register import all_executions, executions_outside
@@ -28,6 +30,9 @@ from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.worktree import data_source
+
+_LISTED = 5
+"""Executions that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Choice:
 def choose(execution: Path | None) -> Choice:
     """Return the execution that a command means; raise Stop if there is none at all."""
     if execution is not None:
-        return Choice(execution.expanduser().absolute(), "named")
+        return Choice(named(execution), "named")
 
     here = executions.enclosing(Path.cwd())
     if here is not None:
@@ -68,8 +73,31 @@ def choose(execution: Path | None) -> Choice:
     if len(living) == 1:
         return Choice(living[0], "only server")
 
-    candidates = living or [path for path in known if path in usual] or known
+    candidates = living or known
     return Choice(max(candidates, key=_last_used), "used last", len(candidates))
+
+
+def named(execution: Path) -> Path:
+    """Return the execution that a path or a short id names; raise Stop if it may be several.
+
+    A path that exists comes first. What is neither is taken for a path.
+    """
+    path = execution.expanduser().absolute()
+    if len(execution.parts) != 1 or os.path.lexists(path):
+        return path
+
+    match short_ids.named(str(execution), all_executions(executions_root())):
+        case []:
+            return path
+        case [one]:
+            return one
+        case several:
+            listed = ", ".join(sorted(str(each) for each in several[:_LISTED]))
+            raise Stop(
+                f"{counted(len(several), 'execution')} have an id that begins with {execution}.",
+                ExitCode.USAGE,
+                hint=f"Give more of it, or a path: {listed}.",
+            )
 
 
 def listening_on(port: int) -> Path:
@@ -103,7 +131,8 @@ def root_to_change(execution: Path | None) -> Path:
             f"There are {counted(chosen.rivals, 'execution')} to choose from, and no terminal to "
             "ask on.",
             ExitCode.USAGE,
-            hint=f"Name one: `-e {chosen.root}` was used last; `hankweave ls` lists all.",
+            hint=f"Name one: `-e {shlex.quote(str(chosen.root))}` was used last; "
+            "`hankweave ls` lists all.",
         )
 
     require_execution(chosen.root)
@@ -129,14 +158,31 @@ def require_consent(*, yes: bool, otherwise: str = "") -> None:
         )
 
 
-def confirm(question: str) -> None:
-    """Ask on the terminal, on stderr; raise Stop if the answer is no."""
-    if not click.confirm(question, err=True):
+def confirm(question: str, list_files: Callable[[], None] | None = None) -> None:
+    """Ask on the terminal, on stderr; raise Stop if the answer is no.
+
+    With `list_files`, "files" is an answer as well, which lists them and asks again.
+    """
+    if not _agrees(question, list_files):
         raise Stop(
             "Nothing was changed.",
             ExitCode.FAILED,
             hint="You answered no; --yes skips the question.",
         )
+
+
+def _agrees(question: str, list_files: Callable[[], None] | None) -> bool:
+    if list_files is None:
+        return click.confirm(question, err=True)
+
+    while True:
+        answer = click.prompt(
+            f"{question} [y/N/files]", default="n", show_default=False, err=True
+        ).lower()
+        if answer not in ("f", "files"):
+            return answer in ("y", "yes")
+
+        list_files()
 
 
 def require_execution(root: Path) -> None:
@@ -149,7 +195,7 @@ def require_execution(root: Path) -> None:
     where = (
         "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
         if outer is None
-        else f"It is inside one: use `-e {outer}`."
+        else f"It is inside one: use `-e {shlex.quote(str(outer))}`."
     )
     raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT, hint=where)
 

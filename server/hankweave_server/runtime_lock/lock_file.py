@@ -114,7 +114,8 @@ class LockHeld(Stop):
         super().__init__(
             f"A server is already running here: {described(owner, pid)}.",
             ExitCode.LOCK_HELD,
-            hint=f"{_told(heartbeat_age)} Attach to it, stop it, or use another directory.",
+            hint=f"{_told(heartbeat_age)} `hankweave attach` shows it, `hankweave stop --server` "
+            "stops it; or use another directory.",
         )
 
 

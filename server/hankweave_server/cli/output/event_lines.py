@@ -7,12 +7,16 @@ banners. server.log has other readers, and its lines are in `execution/event_log
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from hankweave_protocol import codec, events
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event, EventData, PermissionRequested
 from hankweave_protocol.records import PendingPermission, RollbackReport
-from hankweave_server.cli.output.text import clock, date, moment, precise_moment, span, zone
+from hankweave_server.cli.output.text import clock, date, moment, span, zone
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.permission_patterns import arguments_of
 from hankweave_server.plain_text import acted_on, counted, one_line
@@ -323,6 +327,56 @@ def short(content: str | dict[str, object] | list[object]) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
-def head_line(seq: int, timestamp: str, kind: str) -> str:
-    """Format an event without its data, as `events` and `replay --events` list it."""
-    return f"{seq:>6}  {precise_moment(timestamp)}  {kind}"
+def journal_line(item: bytes, when: Callable[[str], str]) -> str:
+    """Format an event, given as JSON: number, time, type, and what it says.
+
+    What terminals say nothing about is told by its short values. `when` formats the time.
+    """
+    head = _decode_head(item)
+    text = _said(item)
+    return one_line(f"{head.seq:>6}  {when(head.timestamp)}  {head.type:<20}  {text}".rstrip())
+
+
+def _said(item: bytes) -> str:
+    try:
+        line = event_line(codec.decode_event(item).data)
+    except (Refused, msgspec.MsgspecError, UnicodeError):
+        line = None  # Written by a newer version.
+
+    if line is not None:
+        return " ".join(line.columns().split())
+
+    try:
+        return _values(_decode_body(item).data)
+    except (msgspec.MsgspecError, UnicodeError):
+        return ""  # Damaged; a start reports it.
+
+
+class _Head(msgspec.Struct):
+    seq: int
+    timestamp: str
+    type: str
+
+
+class _Body(msgspec.Struct):
+    data: dict[str, Any] = {}
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
+
+
+_TELLING = ("message", "content", "transitionType")
+"""Fields whose values need no name."""
+
+
+def _values(data: dict[str, Any]) -> str:
+    """Return the subject of an event and its other short values."""
+    subject = data.get("codonId")
+    parts = [] if subject is None else [f"{subject}:"]
+    for key, value in data.items():
+        if key not in ("codonId", "runId") and isinstance(value, str | int | float) and value != "":
+            shown = short(str(value).lower() if isinstance(value, bool) else str(value))
+            parts.append(shown if key in _TELLING else f"{key} {shown}")
+
+    return " ".join(parts)

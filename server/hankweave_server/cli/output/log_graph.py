@@ -10,20 +10,25 @@ the rows for a width; `draw` prints them to a terminal or a pipe.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import CheckpointKind, CheckpointRecord
-from hankweave_server.cli.output.text import PIPE_WIDTH, clock, moment, title_text
+from hankweave_server.cli.output.text import PIPE_WIDTH, clock, date, title_text, zone
 from hankweave_server.cli.show import OutputLines, lines_of
+from hankweave_server.domain.checkpoints.titles import OF_STEPS
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK, RunLine
-from hankweave_server.plain_text import one_line
+from hankweave_server.local.server_session import command
+from hankweave_server.plain_text import counted, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +197,49 @@ MARKS: Mapping[CheckpointKind, tuple[str, str, str]] = {
 _FANCY = {"line": "│", "into": "├", "from": "╭", "over": "─", "cross": "┼", "end": "╯", "bend": "┴"}
 _ASCII = {"line": "|", "into": "|", "from": ".", "over": "-", "cross": "|", "end": "'", "bend": "'"}
 
-_DATE_FROM = 100
 _TIME_FROM = 70
 _KIND_FROM = 50
 
 
-def draw(root: Path) -> None:
-    """Print the graph of an execution on stdout."""
+def draw(root: Path, *, calls: bool) -> None:
+    """Print the graph of an execution on stdout; with `calls`, also its tool calls and messages."""
+    lines = lines_of(root)
+    shown = lines if calls else _of_steps(lines)
+    show(shown)
+    if left := _number(lines) - _number(shown):
+        say = command("log --graph --calls", root)
+        click.echo(f"{counted(left, 'checkpoint')} of calls left out: {say}")
+
+
+def show(lines: OutputLines) -> None:
     is_terminal = sys.stdout.isatty()
     console = Console(
         width=None if is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not is_terminal
     )
     can_show = _can_say(console.encoding, "".join(mark for mark, _, _ in MARKS.values()) + "│╯←")
-    for line in picture(lines_of(root), console.width, fancy=can_show):
+    for line in picture(lines, console.width, fancy=can_show):
         console.print(line, no_wrap=True, overflow="ellipsis", crop=is_terminal)
+
+
+def _of_steps(lines: OutputLines) -> OutputLines:
+    """Leave out what was taken while an agent worked, unless something refers to it."""
+    now = _now(lines.runs, {record.sha for run in lines.runs for record in run.checkpoints})
+    needed = {now, *(branch.coordinate.checkpoint_sha for branch in lines.branches)}
+    needed |= {run.source.checkpoint_sha for run in lines.runs if run.source is not None}
+
+    def of_steps(run: RunLine) -> RunLine:
+        kept = (
+            record
+            for record in run.checkpoints
+            if record.kind not in OF_STEPS or record.pinned or record.sha in needed
+        )
+        return msgspec.structs.replace(run, checkpoints=tuple(kept))
+
+    return dataclasses.replace(lines, runs=tuple(map(of_steps, lines.runs)))
+
+
+def _number(lines: OutputLines) -> int:
+    return sum(len(run.checkpoints) for run in lines.runs)
 
 
 def _can_say(encoding: str, letters: str) -> bool:
@@ -226,7 +260,11 @@ def picture(lines: OutputLines, width: int, *, fancy: bool) -> Iterator[Text]:
 
     rows = list(rows_of(nodes))
     columns = max((len(row.lanes) for row in rows), default=0)
+    day = ""
     for row in rows:
+        if row.node is not None and day != (day := date(row.node.record.timestamp)):
+            yield Text(f"{day} ({zone(row.node.record.timestamp)})", "bold")
+
         graph = _graph(row, columns, fancy=fancy)
         if row.node is not None:
             graph.append(_told(row.node, branches, width, fancy=fancy))
@@ -297,8 +335,7 @@ def _told(node: GraphNode, branches: Mapping[Sha, list[str]], width: int, *, fan
 
     text.append(f"  {one_line(record.coordinate.codon_id or '-')}")
     if width >= _TIME_FROM:
-        when = moment if width >= _DATE_FROM else clock
-        text.append(f"  {when(record.timestamp)}", "dim")
+        text.append(f"  {clock(record.timestamp)}", "dim")
 
     text.append(f"  {title_text(record)}", "" if node.on_thread else "dim")
     if record.pinned:

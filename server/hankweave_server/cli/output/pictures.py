@@ -19,7 +19,7 @@ from hankweave_protocol.events import ExecutionBranched, ExecutionOrigin
 from hankweave_protocol.records import CheckpointRecord
 from hankweave_protocol.replies import DiffPage, PastView
 from hankweave_server.cli.checkpoints import line_of_checkpoint
-from hankweave_server.cli.output.text import console, encodable, size_text
+from hankweave_server.cli.output.text import clock, console, encodable, moment, size_text
 from hankweave_server.domain.lifecycle import status_of
 from hankweave_server.domain.timelines import Line, RunLine, TimelineStep, tree_of
 from hankweave_server.plain_text import counted, harmless, printable
@@ -166,7 +166,7 @@ def draw_runs(
         _hang(tree, line, elsewhere)
 
     if runs:
-        console().print(tree)
+        console().print(tree, soft_wrap=False)
     else:
         click.echo("There is no run yet.")
 
@@ -175,7 +175,8 @@ def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
     for step in line:
         branch = tree.add(_run_text(step.run))
         for record in step.run.checkpoints:
-            leaf = branch.add(Text(printable(line_of_checkpoint(record)), _style(step)))
+            told = printable(line_of_checkpoint(record, clock(record.timestamp)))
+            leaf = branch.add(Text(told, _style(step), no_wrap=True, overflow="ellipsis"))
             for path in elsewhere.get(record.sha, ()):
                 leaf.add(Text(f"branched to {printable(path)}", "cyan"))
 
@@ -183,12 +184,22 @@ def _hang(tree: Tree, line: Line, elsewhere: dict[str, list[str]]) -> None:
             _hang(branch, aside, elsewhere)
 
 
+_ENDED = frozenset({"completed", "failed", "skipped"})
+
+
 def _style(step: TimelineStep) -> str:
     return "" if step.run.on_thread else "dim"
 
 
 def _run_text(run: RunLine) -> Text:
-    text = Text(f"run {run.run_id}  {run.status}", "bold" if run.on_thread else "dim")
+    is_idle = run.status == "running" and all(codon.status in _ENDED for codon in run.codons)
+    status = "idle" if is_idle else run.status
+    text = Text(
+        f"run {run.run_id}  {status}",
+        "bold" if run.on_thread else "dim",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
     if run.attempt is not None:
         text.append(f"  attempt {printable(run.attempt)}", "cyan")
 
@@ -204,6 +215,7 @@ def _run_text(run: RunLine) -> Text:
         after = run.source.after_codon or "the beginning"
         text.append(f"  {run.reason} of {run.source.run_id}: after {after}")
 
+    text.append(f"  {moment(run.start_time)}", "dim")
     codons = ", ".join(
         f"{codon.codon_id} {'reused' if codon.reused else codon.status}" for codon in run.codons
     )

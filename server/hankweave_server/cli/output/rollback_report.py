@@ -1,76 +1,187 @@
-"""The report of a rollback, or of what one would do."""
+"""The report of a rollback, or of what one would do.
+
+A line for each kind of consequence, and none for what does not happen. On a terminal, the names of
+files share the line as far as they fit; in a pipe, and if they are asked for, each has its own.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
-from functools import partial
+from typing import NamedTuple
 
 import click
 
-from hankweave_protocol.records import ForeseenDiff, KeptFile, RollbackReport, TouchedFile
+from hankweave_protocol.records import ForeseenDiff, RollbackReport
 from hankweave_server.cli.output.text import encodable, money_and_time, say, size_text
 from hankweave_server.errors import ExitCode
-from hankweave_server.plain_text import acted_on, counted, one_line, printable
+from hankweave_server.plain_text import counted, one_line, printable
 
 _NAMED = 5
 """Steps that a line names."""
 
+_NAMES_FROM = 42
+"""The column of the names."""
 
-def draw_report(report: RollbackReport, *, foreseen: bool) -> None:
-    """Print the report of a rollback, or of a preview if `foreseen`."""
+
+class _Consequence(NamedTuple):
+    """What becomes of some files."""
+
+    mark: str
+    number: int
+    one: str
+    more: str
+    files: Sequence[tuple[str, str]]
+    """Names, each with its size or with a reason."""
+    style: str
+
+
+def draw_report(
+    report: RollbackReport,
+    *,
+    foreseen: bool,
+    to: str | None = None,
+    reverse: str = "`hankweave undo`",
+    whole: bool = False,
+) -> None:
+    """Print the report of a rollback, or of a preview if `foreseen`.
+
+    `to` is the target in the words of the command, `reverse` the command that takes it back. With
+    `whole`, all files are listed, as in a pipe.
+    """
     at = report.target
-    of = f" of {printable(at.codon_id)}" if at.codon_id else ""
-    called = "" if report.target_title is None else f": {encodable(report.target_title)}"
-    say(f"to checkpoint {at.checkpoint_sha[:12]}{of}{called}", "bold")
+    called = encodable(report.target_title or "a checkpoint")
+    of = f", {printable(at.codon_id)}" if at.codon_id else ""
+    there = f"{called} ({at.checkpoint_sha[:12]}{of})"
+    say(f"Back {'to' if foreseen else 'at'} {there if to is None else f'{to}: {there}'}", "bold")
     if report.note is not None:
         click.echo(printable(report.note))
 
-    counts = report.counts
-    files = partial(acted_on, one="file", foreseen=foreseen)
-    _print_touched(f"{files(counts.added)} added", report.added, counts.added, "green")
-    _print_touched(f"{files(counts.updated)} updated", report.updated, counts.updated, "yellow")
-    _print_touched(f"{files(counts.removed)} removed", report.removed, counts.removed, "red")
-    it = "it" if counts.kept == 1 else "them"
-    because = f"kept, because people changed {it}"
-    _print_left(f"{files(counts.kept)} {because}", report.kept, counts.kept)
-    kept = {file.path for file in report.kept}
-    lost = [file for file in report.conflicts if file.path not in kept]
-    number = counts.conflicts - counts.kept
-    edits = acted_on(number, "edit by people", "edits by people", foreseen=foreseen)
-    _print_left(f"{edits} overwritten or removed", lost, number)
-    unchanged = f"{files(counts.skipped)} left unchanged"
-    _print_left(unchanged, report.skipped, counts.skipped, with_reason=True)
-    _print_exceptions(report, foreseen=foreseen)
+    click.echo()
+    whole = whole or not sys.stdout.isatty()
+    found = [each for each in _consequences(report, foreseen=foreseen) if each.number]
+    for each in found:
+        _print_consequence(each, at.checkpoint_sha[:12], whole=whole)
+
+    if not found:
+        click.echo("  No file changes." if foreseen else "  No file was changed.")
+
     _print_outside(report.external_effects)
     for warning in report.warnings:
         about = "" if warning.path is None else f"{printable(warning.path)}: "
-        say(f"note: {about}{printable(warning.sentence)}", "yellow")
+        say(f"  note: {about}{printable(warning.sentence)}", "yellow")
 
     if again := again_text(report):
-        click.echo(again)
+        click.echo(encodable(f"  ↻  {again}"))
 
-    total = counts.added + counts.updated + counts.removed
-    click.echo(f"{counted(total, 'file')}, {size_text(counts.bytes)} in all")
-    if report.safety is not None:
-        sha = report.safety.checkpoint_sha[:12]
-        click.echo(f"All of this is saved in safety checkpoint {sha}.")
-
+    _print_way_back(report, reverse, foreseen=foreseen)
     if report.diffs:
         _print_diffs(report.diffs)
 
 
+def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequence, ...]:
+    counts = report.counts
+    is_, are = ("is", "are") if foreseen else ("was", "were")
+    returns, return_ = ("returns", "return") if foreseen else ("returned", "returned")
+    comes, come = ("comes", "come") if foreseen else ("came", "came")
+    goes, go = ("goes", "go") if foreseen else ("went", "went")
+    can, others = ("cannot", "can") if foreseen else ("could not", "were")
+    sized = (
+        [(printable(file.path), counted(file.bytes, "byte")) for file in files]
+        for files in (report.updated, report.added, report.removed)
+    )
+    updated, added, removed = sized
+    kept = {file.path for file in report.kept}
+    lost = [(printable(file.path), "") for file in report.conflicts if file.path not in kept]
+    skipped = [(printable(file.path), file.reason) for file in report.skipped]
+    refused = [(printable(each.sentence), "") for each in report.cannot_restore]
+    to = "to earlier content"
+    taken = "overwritten or removed; --keep-edits keeps" if foreseen else "overwritten or removed"
+    it, them = (" it", " them") if foreseen else ("", "")
+    return (
+        _Consequence(
+            *("↩", counts.updated, f"file {returns} {to}", f"files {return_} {to}"),
+            *(updated, "yellow"),
+        ),
+        _Consequence(
+            *("+", counts.added, f"file {comes} back", f"files {come} back", added, "green")
+        ),
+        _Consequence(
+            *("−", counts.removed, f"file {goes} away", f"files {go} away", removed, "red")
+        ),
+        _Consequence(
+            *("●", counts.kept, f"edit of yours {is_} kept", f"edits of yours {are} kept"),
+            *([(printable(path), "") for path in sorted(kept)], "magenta"),
+        ),
+        _Consequence(
+            *("!", counts.conflicts - counts.kept, f"edit of yours {is_} {taken}{it}"),
+            *(f"edits of yours {are} {taken}{them}", lost, "magenta"),
+        ),
+        _Consequence(
+            *("·", counts.skipped, f"file {is_} left unchanged", f"files {are} left unchanged"),
+            *(skipped, "magenta"),
+        ),
+        _Consequence(
+            *("!", counts.cannot_restore, f"path {can} be restored; all others {others}"),
+            *(f"paths {can} be restored; all others {others}", refused, "red"),
+        ),
+    )
+
+
+def _print_consequence(what: _Consequence, sha: str, *, whole: bool) -> None:
+    text = encodable(f"  {what.mark}  {counted(what.number, what.one, what.more)}")
+    names = [name for name, _ in what.files]
+    if not whole:
+        line = text.ljust(_NAMES_FROM)
+        room = shutil.get_terminal_size().columns - len(line)
+        fitted = _fitted(names, what.number, room)
+        if fitted is not None:
+            say(f"{line}{fitted}".rstrip(), what.style)
+            return
+
+    say(text, what.style)
+    for name, about in what.files:
+        click.echo(f"       {name}  {about}".rstrip())
+
+    if what.number > len(names):
+        more = what.number - len(names)
+        click.echo(f"       and {more} more; `hankweave diff {sha}` lists all changes")
+
+
+def _fitted(names: Sequence[str], total: int, room: int) -> str | None:
+    """Return as many names as fit, and how many more there are; None if not even one does."""
+    for shown in range(len(names), 0, -1):
+        more = f"  and {total - shown} more" if total > shown else ""
+        text = "  ".join(names[:shown]) + more
+        if len(text) <= room:
+            return text
+
+    return None
+
+
 def again_text(report: RollbackReport) -> str:
-    """Return `Runs again: 3 steps (two, three, four), about $0.40 and 12 min`; empty for none."""
+    """Return `3 steps run again: two, three, four, about $0.40 and 12 min`; empty for none."""
     again = report.runs_again
     if again is None or not again.total:
         return ""
 
     names = [one_line(name) for name in again.codon_ids[:_NAMED]]
     more = f" and {again.total - len(names)} more" if again.total > len(names) else ""
-    steps = counted(again.total, "step")
+    steps = counted(again.total, "step runs again", "steps run again")
     costs = money_and_time(again.estimated_cost, again.estimated_ms)
-    return f"Runs again: {steps} ({', '.join(names)}{more}){costs and f', about {costs}'}"
+    return f"{steps}: {', '.join(names)}{more}{costs and f', about {costs}'}"
+
+
+def _print_way_back(report: RollbackReport, reverse: str, *, foreseen: bool) -> None:
+    counts = report.counts
+    changed = counts.added + counts.updated + counts.removed
+    if report.safety is not None:
+        sha = report.safety.checkpoint_sha[:12]
+        size = size_text(counts.bytes)
+        click.echo(f"\n  Saved before, in checkpoint {sha} ({size}): {reverse} takes it back.")
+    elif foreseen and changed:
+        click.echo(f"\n  Everything is saved first: {reverse} takes it back.")
 
 
 def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:
@@ -84,53 +195,15 @@ def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:
             click.echo(f"{printable(diff.path)}: {diff.status}, no text to show")
 
 
-def _print_touched(title: str, files: Sequence[TouchedFile], total: int, style: str) -> None:
-    say(title, style if total else "dim")
-    for file in files:
-        say(f"  {printable(file.path)}  {counted(file.bytes, 'byte')}", style)
-
-    _print_more(total - len(files))
-
-
-def _print_left(
-    title: str, files: Sequence[KeptFile], total: int, *, with_reason: bool = False
-) -> None:
-    if total:
-        say(title, "magenta")
-
-    for file in files:
-        reason = f"  ({file.reason})" if with_reason else ""
-        click.echo(f"  {printable(file.path)}{reason}")
-
-    _print_more(total - len(files))
-
-
-def _print_exceptions(report: RollbackReport, *, foreseen: bool) -> None:
-    total = report.counts.cannot_restore
-    if total:
-        could, others = ("cannot", "can") if foreseen else ("could not", "were")
-        say(f"{counted(total, 'path')} {could} be restored; all others {others}", "red")
-
-    for each in report.cannot_restore:
-        click.echo(f"  {printable(each.sentence)}")
-
-    _print_more(total - len(report.cannot_restore))
-
-
 def end_with_exceptions(report: RollbackReport) -> None:
     """End the command with exit code 3 if a rollback could not restore every path."""
     if report.cannot_restore:
         sys.exit(ExitCode.WITH_EXCEPTIONS)
 
 
-def _print_more(count: int) -> None:
-    if count > 0:
-        click.echo(f"  and {count} more; `hankweave diff` lists all changes")
-
-
 def _print_outside(effects: Sequence[str]) -> None:
     if effects:
-        click.echo("What was done outside the work tree is not undone:")
+        click.echo("  What was done outside the work tree is not undone:")
 
     for effect in effects:
-        click.echo(f"  {printable(effect)}")
+        click.echo(f"    {printable(effect)}")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -74,7 +76,9 @@ def encodable(title: str) -> str:
     return text
 
 
-_PLAIN_SIGNS = str.maketrans({"−": "-", "·": ":", "…": "..."})
+_PLAIN_SIGNS = str.maketrans(
+    {"−": "-", "·": ":", "…": "...", "↩": "~", "●": "*", "↻": "@", "✓": "+", "✗": "x", "▸": ">"}
+)
 
 
 def complain(message: str, hint: str | None = None, code: str | None = None) -> None:
@@ -169,6 +173,98 @@ def span(seconds: float) -> str:
 
     hours = minutes // 60
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def dollars(amount: float) -> str:
+    """Return `$5.19`, `$25`, or for less than a cent `$0.0042`."""
+    if 0 < amount < 0.01:
+        return f"${amount:.4f}"
+
+    return f"${amount:.2f}".removesuffix(".00") if amount >= 1 else f"${amount:.2f}"
+
+
+def short_age(timestamp: str, now: datetime) -> str:
+    """Return the age of a moment in its largest unit, such as `6 min`, or `now`."""
+    try:
+        seconds = int((now - instants.from_text(timestamp)).total_seconds())
+    except ValueError:
+        return timestamp
+
+    units = ((86_400, "d"), (3_600, "h"), (60, "min"))
+    return next((f"{seconds // size} {unit}" for size, unit in units if seconds >= size), "now")
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text in at most `width` characters, with `…` at the end of one that was longer."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def fitted(line: str) -> str:
+    """Return a line as it fits the terminal; unchanged in a pipe."""
+    width = width_of_lines()
+    return line if width is None else cut(line, width)
+
+
+def width_of_lines() -> int | None:
+    """Return the columns of the terminal; None in a pipe, where no line is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def aligned(
+    rows: Sequence[Sequence[str]], *, flexible: int, right: Container[int] = ()
+) -> Iterator[str]:
+    """Yield rows as lines of aligned columns that fit the terminal.
+
+    The column `flexible` is cut as far as is necessary, and then the line. The columns of `right`
+    are aligned at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = width_of_lines()
+    if room is not None:
+        others = sum(widths) - widths[flexible] + 2 * (len(widths) - 1)
+        widths[flexible] = min(widths[flexible], max(8, room - others))
+
+    for row in rows:
+        cells = (
+            (cell.rjust if number in right else cell.ljust)(width)
+            for number, width in enumerate(widths)
+            for cell in [cut(row[number], width)]
+        )
+        line = "  ".join(cells).rstrip()
+        yield line if room is None else cut(line, room)
+
+
+class Days:
+    """Times of lines that follow each other: on a terminal the time of day, below a date."""
+
+    def __init__(self) -> None:
+        self._day = ""
+        self._is_drawn = sys.stdout.isatty()
+
+    def heading(self, timestamp: str) -> str | None:
+        """Return the date and zone of a timestamp if the last one was of another day."""
+        day = date(timestamp)
+        if not self._is_drawn or day == self._day:
+            return None
+
+        self._day = day
+        return f"{day} ({zone(timestamp)})"
+
+    def time(self, timestamp: str) -> str:
+        return (clock if self._is_drawn else precise_moment)(timestamp)
+
+
+def ago(timestamp: str, now: datetime) -> str:
+    """Return `12 min ago`, or `now` for what has just been."""
+    try:
+        seconds = (now - instants.from_text(timestamp)).total_seconds()
+    except ValueError:
+        return timestamp
+
+    if seconds < 5:
+        return "now"
+
+    return f"{span(seconds)} ago" if seconds < 172_800 else f"{int(seconds // 86_400)} d ago"
 
 
 def money_and_time(cost: float | None, milliseconds: int | None) -> str:

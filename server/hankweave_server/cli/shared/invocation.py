@@ -75,6 +75,9 @@ def translated(arguments: list[str], commands: Container[str]) -> list[str]:
     if not _is_of_hankweave(arguments[0], commands):
         return arguments
 
+    if (moved := _with_command_first(arguments, commands)) is not None:
+        return moved
+
     words = _sorted_out(arguments)
     if words.positional:
         refuse_what_is_elsewhere(words.positional[0])
@@ -138,6 +141,19 @@ def _is_of_hankweave(first: str, commands: Container[str]) -> bool:
         return False
 
     return first.startswith("-") or "/" in first or is_hank(first) or os.path.exists(first)
+
+
+def _with_command_first(arguments: list[str], commands: Container[str]) -> list[str] | None:
+    """Return `-e DIR COMMAND ...` with the command first; None if it is not of this form.
+
+    Data with the name of a command is data.
+    """
+    match arguments:
+        case ["-e" | "--execution" | "-w" | "--workspace" as option, place, command, *rest]:
+            is_command = command in commands and not os.path.lexists(command)
+            return [command, option, place, *rest] if is_command else None
+        case _:
+            return None
 
 
 def _sorted_out(arguments: list[str]) -> _Words:

@@ -181,9 +181,12 @@ class FenceReporter:
         setting = None
         advice = _why_hidden(path, self._ctx.layout.state_directory)
         if not is_hidden:
-            opened = _to_open(path, operation, self._ctx)
+            work_tree = str(self._ctx.layout.work_tree)
+            opened = to_open(path, operation, work_tree)
             setting = setting_for(opened, operation, self._codon, overrides)
             advice = f"To allow it, set {setting} in the hank."
+            if os.path.isdir(opened) and is_broad(opened, work_tree):
+                advice += f" That opens all of {opened}: name a part of it, if one is enough."
 
         verb = "change" if operation == "write" else "read"
         return AgentConfined(
@@ -238,12 +241,20 @@ def _nearest(path: str) -> str:
     return path
 
 
-def _to_open(path: str, operation: Operation, ctx: ExecutionContext) -> str:
+def to_open(path: str, operation: Operation, work_tree: str) -> str:
     """Return what to open for a path: the folder of a new file, unless that holds much else."""
     nearest = _nearest(path) if operation == "write" else path
-    home = home_directory()
-    is_broad = is_below(home, nearest) or is_below(str(ctx.layout.work_tree), nearest)
-    return path if is_broad else nearest
+    return path if is_broad(nearest, work_tree) else nearest
+
+
+def is_broad(folder: str, work_tree: str) -> bool:
+    """Return whether a folder holds much that no codon needs: a home, or a top folder of the disk.
+
+    So does one that contains the work tree.
+    """
+    is_home = os.path.dirname(folder) in ("/home", "/Users")
+    contains = any(is_below(each, folder) for each in (home_directory(), work_tree))
+    return contains or is_home or os.path.dirname(folder) == "/"
 
 
 def _why_hidden(path: str, state: Path) -> str:

@@ -1,0 +1,160 @@
+"""Claims about the summary of `hankweave status`: where a plan stands, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hankweave_protocol.executions import ListedExecution
+from hankweave_protocol.executions import Standing as Listed
+from hankweave_protocol.records import PendingPermission, RuntimeLock
+from hankweave_protocol.replies import Forecast, ServerStatus, StepForecast
+from hankweave_protocol.state import CodonWait, State
+from hankweave_server.cli.status import StatusFacts, standing_of, summary_of
+from support.documented_commands import calls, fault
+from support.histories import LATER, MOMENT, completed, failed, running
+from support.showing import NOW, state_of
+
+ROOT = Path("/executions/orders")
+PLAN = ("fetch", "review#0", "review#1", "check", "report", "charts", "publish")
+DONE = (completed("fetch"), completed("review#0"), completed("review#1"))
+
+
+def server(state: State, **fields: object) -> ServerStatus:
+    """Return the status of a server that is idle, but for `fields`."""
+    lock = RuntimeLock(pid=7, run_id=None, start_time=MOMENT, last_heartbeat=MOMENT, port=43127)
+    known: dict[str, object] = {
+        "server_version": "0.2.0",
+        "pid": 7,
+        "execution_path": str(ROOT),
+        "started_at": MOMENT,
+        "uptime_ms": 1,
+        "current_run_id": state.current_run_id,
+        "active_codon_id": None,
+        "next_codon_id": None,
+        "is_rolling_back": False,
+        "last_event_seq": 1,
+        "total_cost": 0.0,
+        "checkpoints": 1,
+        "clients": 0,
+        "lock": lock,
+        "store_bytes": 1,
+        "store_packs": 0,
+        "store_loose_objects": 0,
+        "containment": "subreaper",
+    }
+    return ServerStatus(**(known | fields))  # type: ignore[arg-type]
+
+
+def facts(
+    state: State, seen: Listed = "running", told: ServerStatus | None = None, **fields: object
+) -> StatusFacts:
+    listed = ListedExecution(
+        path=str(ROOT), state=seen, hank_name="Orders to model", last_activity=LATER
+    )
+    listed = msgspec.structs.replace(listed, **fields)
+    return StatusFacts(ROOT, state, listed, NOW + timedelta(hours=2), told)
+
+
+def text(seen: StatusFacts) -> str:
+    return "\n".join(line.text for line in summary_of(seen))
+
+
+AT_WORK = state_of(*DONE, running("check"), plan=PLAN)
+FAILED = state_of(*DONE, failed("check"), plan=PLAN)
+ENDED = state_of(completed("fetch"), plan=("fetch",))
+LIKELY = Forecast(
+    remaining_ms=240_000,
+    cost_at_end=5.6,
+    basis="from 3 earlier rounds",
+    steps=(StepForecast(codon_id="report", ms=130_000, cost=0.4),),  # type: ignore[arg-type]
+)
+
+
+def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
+    """The steps that are done are few lines; iterations of a codon are one."""
+    told = server(AT_WORK, active_codon_id="check", budget_usd=25.0, forecast=LIKELY)
+    heading, _, *lines = text(facts(AT_WORK, told=told, doing="Edit src/records.py")).split("\n")
+    assert heading.startswith(
+        "Orders to model · run 1 · 3 of 7 · running 2 h 1 min, about 4 min left"
+    )
+    assert heading.endswith(" of $25")
+    assert lines[0] == "  ✓ 1 before"
+    assert "×2" in lines[1]
+    assert any(line.startswith("  ▸ ") and line.endswith("Edit src/records.py") for line in lines)
+    assert any("~2:10" in line and "~$0.40" in line for line in lines)
+    assert "  · 1 more" in lines
+
+
+def test_a_failed_step_says_why_and_what_to_do_next() -> None:
+    """With a server it can be tried again at once; without one, a start does it."""
+    shown = text(facts(FAILED, told=server(FAILED)))
+    assert "failed at step 4 of 7" in shown
+    assert "  ✗ " in shown
+    assert "API request timed out" in shown
+    assert "hankweave rollback --before check --restart -e /executions/orders" in shown
+    assert "hankweave retry" in shown
+    shown = text(facts(FAILED, "failed"))
+    assert "hankweave retry" not in shown
+    assert "hankweave run -e /executions/orders" in shown
+
+
+def test_a_question_is_shown_with_its_answers() -> None:
+    asked = PendingPermission(
+        request_id="ab12cd34",
+        codon_id="check",  # type: ignore[arg-type]
+        tool_name="Bash",
+        tool_input={"command": "git push"},
+        expires_at=LATER,
+        reason="nothing allows it",
+    )
+    told = server(AT_WORK, active_codon_id="check", pending_permissions=(asked,))
+    shown = text(facts(AT_WORK, told=told))
+    assert " · waits for you" in shown.split("\n")[0]
+    assert "asks: Bash(git push)" in shown
+    assert "hankweave allow ab12cd34 -e /executions/orders" in shown
+
+
+@pytest.mark.parametrize(
+    ("seen", "standing"),
+    [
+        (facts(AT_WORK, told=server(AT_WORK, is_rolling_back=True)), "rolling back"),
+        (facts(ENDED, told=server(ENDED)), "completed"),
+        (facts(ENDED, "completed"), "completed"),
+        (facts(AT_WORK, "crashed"), "crashed"),
+        (facts(state_of(*DONE, plan=PLAN), "stopped"), "stopped"),
+        (facts(state_of(*DONE, plan=PLAN), told=server(AT_WORK)), "idle"),
+        (facts(state_of(plan=PLAN), "waiting"), "idle"),
+        (
+            facts(
+                AT_WORK,
+                told=server(
+                    AT_WORK,
+                    active_codon_id="check",
+                    waiting=CodonWait(
+                        kind="usage", until="2025-01-04T16:00:00.000Z", since=MOMENT, source="event"
+                    ),
+                ),
+            ),
+            "limited",
+        ),
+    ],
+)
+def test_every_standing_has_words_and_commands_that_exist(seen: StatusFacts, standing: str) -> None:
+    """What is shown to be pasted is understood by the parser, and no line is about nothing."""
+    assert standing_of(seen) == standing
+    shown = text(seen)
+    found = [line.strip().split("   ")[0] for line in shown.split("\n") if "  hankweave " in line]
+    assert found or standing == "idle"
+    for line in found:
+        assert [fault(words) for words in calls(line)] == [None], line
+        assert shlex.split(line)[-2:-1] == ["-e"] or "run -e" in line
+
+
+def test_control_characters_of_agents_do_not_reach_the_terminal() -> None:
+    shown = text(facts(AT_WORK, told=server(AT_WORK, active_codon_id="check"), doing="\x1b[2J"))
+    assert "\x1b" not in shown
