@@ -116,7 +116,7 @@ def test_why_tells_the_story_of_a_line(execution: Path) -> None:
     (line,) = [line for line in done.stdout.splitlines() if "transcript" in line]
     seq = line.split("--seq ")[1].split()[0]
     events = hankweave("replay", "--seq", seq, "--events", "-e", execution).stdout
-    assert events.splitlines()[-1].split()[-1] == "assistant.action"
+    assert "assistant.action" in events.splitlines()[-1].split()
 
 
 def test_why_refuses_what_is_no_line(execution: Path) -> None:

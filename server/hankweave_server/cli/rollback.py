@@ -376,13 +376,11 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
     help="With --step: of the later codons, run only those whose inputs have changed.",
 )
 @_moving_files
-@click.option("--preview", "only_preview", is_flag=True, help="Show what would change.")
 @json_option
 def redo(
     execution: Path | None,
     step: str | None,
     reuse: bool,
-    only_preview: bool,
     options: RollbackOptions,
 ) -> None:
     """Reverse the last undo, or with --step run a codon again.
@@ -399,12 +397,9 @@ def redo(
     hankweave redo --step infer --preview
     """
     if step is not None:
-        _redo_step(execution, CodonId(step), options, reuse=reuse, only_preview=only_preview)
+        _redo_step(execution, CodonId(step), options, reuse=reuse)
     elif reuse:
         raise click.UsageError("--reuse requires --step.")
-    elif only_preview:
-        foreseen = RollbackPreview(direction="redo", keep_edits=options.keep_edits)
-        _show_preview(execution, foreseen, options.as_json)
     else:
         _go_or_return(execution, "redo", options)
 
@@ -415,7 +410,6 @@ def _redo_step(
     options: RollbackOptions,
     *,
     reuse: bool,
-    only_preview: bool,
 ) -> None:
     if options.pause:
         raise click.UsageError("--step and --pause exclude each other: the codon runs again.")
@@ -424,9 +418,10 @@ def _redo_step(
         codon_id=codon_id,
         checkpoint_type="beginning",
         keep_edits=options.keep_edits,
+        patch=options.patch,
         rewind_memory=True,
     )
-    if only_preview:
+    if options.only_preview:
         _show_preview(execution, foreseen, options.as_json)
         return
 
