@@ -175,8 +175,11 @@ def _print_details(answer: ServerStatus, state: State) -> None:
 
 def _reused(state: State) -> list[CodonId]:
     """Return the codons of the thread whose results were taken over."""
-    codons = (entry.codon for entry in thread(state))
-    return [each.codon_id for each in codons if isinstance(each, CompletedCodon) and each.reused]
+    return [entry.codon.codon_id for entry in thread(state) if _is_reused(entry.codon)]
+
+
+def _is_reused(codon: CodonExecution) -> bool:
+    return isinstance(codon, CompletedCodon) and codon.reused is not None
 
 
 # --- summary --------------------------------------------------------------------------------------
@@ -415,12 +418,13 @@ def _group_text(codons: list[CodonExecution], name: str, facts: StatusFacts) -> 
     spent = [spent_until(run, codon, facts.now) for codon in codons]
     is_skipped = bool(codons) and all(isinstance(codon, SkippedCodon) for codon in codons)
     is_ignored = any(isinstance(codon, FailedCodon) for codon in codons)
+    is_reused = bool(codons) and all(_is_reused(codon) for codon in codons)
     return _StepText(
         "»" if is_skipped else "✗" if is_ignored else "✓",
         name,
         sum(each.seconds for each in spent),
         sum(each.dollars for each in spent),
-        "skipped" if is_skipped else "",
+        "skipped" if is_skipped else "reused" if is_reused else "",
         "" if is_skipped else "green",
     )
 
