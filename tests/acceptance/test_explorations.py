@@ -383,7 +383,7 @@ async def test_discarded_attempts_are_removed(tmp_path: Path) -> None:
         shown = await client.ask(ExplorationShow())
         assert [each.status for each in shown.attempts] == ["running", "completed"]
         status = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(server.execution))
-        assert "explores    answer: 1 of 2 attempts ended" in status.stdout
+        assert "explores answer: 1 of 2 attempts ended" in status.stdout
         place = Path(shown.attempts[0].execution_path or "")
         assert place.is_dir()
         await client.ask(

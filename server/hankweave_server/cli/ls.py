@@ -365,6 +365,9 @@ def print_rows(found: list[ListedExecution], *, with_sizes: bool) -> None:
         if Path(each.path).parent != executions_root() and not _is_below(each, paths):
             say(one_line(f"  in {each.path}"), "dim")
 
+        if each.attempt_of is not None and not _is_below(each, paths):
+            say(one_line(f"  attempt {each.attempt} of {Path(each.attempt_of).name}"), "dim")
+
 
 def _is_below(each: ListedExecution, paths: set[str]) -> bool:
     return each.attempt_of in paths or each.map_of in paths

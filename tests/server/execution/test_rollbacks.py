@@ -356,8 +356,7 @@ async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path
 async def failure_in_status(execution: Path) -> str:
     """Return what `hankweave status` says of a failed step; empty if it says nothing."""
     told = await anyio.to_thread.run_sync(hankweave, "status", "-e", str(execution))
-    lines = (line.partition("  failed ")[2].strip() for line in told.stdout.splitlines())
-    return next(filter(None, lines), "")
+    return next((line.strip() for line in told.stdout.splitlines() if "✗" in line), "")
 
 
 async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
@@ -373,7 +372,7 @@ async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
         await idle(client, "codon-failed")
         before = [entry.codon for entry in thread(await client.state())]
         shown = await failure_in_status(execution)
-        assert shown.startswith("two: ")
+        assert shown.startswith("✗ Codon two")
         await client.send(to_codon("two", "start"))
         assert on_thread(execution) == ["one"]
         assert await failure_in_status(execution) == ""
