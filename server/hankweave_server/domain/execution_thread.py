@@ -70,29 +70,48 @@ def waiting_run(state: State) -> Run | None:
 
 def thread(state: State) -> tuple[ThreadEntry, ...]:
     """Return the thread that ends with the newest run, oldest first."""
-    runs, entries = _last_thread[0]  # Called many times between two changes of the runs.
-    if runs is not state.runs:
-        grown = _grown(entries, runs, state.runs)
-        entries = _thread(state) if grown is None else grown
-        _last_thread[0] = (state.runs, entries)
+    runs, recent = state.runs, _recent_threads[0]
+    entries = next((entries for known, entries in recent if known is runs), None)
+    if entries is None:
+        grown = (_grown(entries, known, runs) for known, entries in recent)
+        entries = next((each for each in grown if each is not None), None)
+        if entries is None:
+            entries = _thread(state)
+
+        _recent_threads[0] = ((runs, entries), *recent[: RECENT - 1])
 
     return entries
 
 
-_last_thread: list[tuple[tuple[Run, ...], tuple[ThreadEntry, ...]]] = [((), ())]
+RECENT = 3
+"""Threads kept: they are asked for many times between two changes of the runs."""
+
+_Runs = tuple[Run, ...]
+_recent_threads: list[tuple[tuple[_Runs, tuple[ThreadEntry, ...]], ...]] = [()]
 
 
 def _grown(
-    entries: tuple[ThreadEntry, ...], before: tuple[Run, ...], after: tuple[Run, ...]
+    entries: tuple[ThreadEntry, ...], before: _Runs, after: _Runs
 ) -> tuple[ThreadEntry, ...] | None:
-    """Return the thread after a change of the newest run's last codons; None after another change.
+    """Return the thread after a change of the newest run's last codons, or with one more run.
 
-    Each codon of a long loop changes it several times.
+    Each codon of a long loop changes its run several times. Returns None after another change.
     """
-    if not before or len(before) != len(after) or not all(map(is_, before[1:], after[1:])):
+    if not before or not after:
         return None
 
     old, new = before[0], after[0]
+    if len(before) != len(after):
+        conditions = new.starting_conditions
+        follows = isinstance(conditions, Continuation) and conditions.source.run_id == old.run_id
+        if not follows or len(before) + 1 != len(after) or not all(map(is_, before, after[1:])):
+            return None
+
+        return _continued(entries, new)
+
+    if not all(map(is_, before[1:], after[1:])):
+        return None
+
     is_same = (old.run_id, old.starting_conditions) == (new.run_id, new.starting_conditions)
     kept = max(0, len(old.codons) - 1)
     if not is_same or kept > len(new.codons) or not all(map(is_, old.codons[:kept], new.codons)):
@@ -103,15 +122,20 @@ def _grown(
     return (*entries[:unchanged], *own)
 
 
+def _continued(entries: tuple[ThreadEntry, ...], run: Run) -> tuple[ThreadEntry, ...]:
+    """Return the thread of a run; `entries` is that of the run that it continues."""
+    own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
+    match run.starting_conditions:
+        case FreshStart():
+            return own
+        case Continuation(source=source):
+            return _up_to(entries, source) + own
+
+
 def _thread(state: State) -> tuple[ThreadEntry, ...]:
     entries: tuple[ThreadEntry, ...] = ()
     for run in reversed(line_of(state)):
-        own = tuple(ThreadEntry(run.run_id, codon) for codon in run.codons)
-        match run.starting_conditions:
-            case FreshStart():
-                entries = own
-            case Continuation(source=source):
-                entries = _up_to(entries, source) + own
+        entries = _continued(entries, run)
 
     return entries
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Literal
 
 import msgspec
@@ -101,6 +102,37 @@ def test_a_rollback_to_an_error_runs_the_failed_codon_again() -> None:
     state = a_state(first, continued("second", of="first", after="one", at=sha(12)))
     assert names(state) == ["first/one"]
     assert next_codon(state) == "two"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_thread_is_the_same_however_the_state_came_about(seed: int) -> None:
+    """A thread is extended from an earlier one where that is possible, with the same result."""
+    draw = random.Random(seed)
+    codons = [completed(name, number) for number, name in enumerate(["one", "two", "three"] * 2)]
+    states = [a_state(ended("0", *codons[:2]))]
+    for number in range(1, 40):
+        state = draw.choice(states[-3:])
+        newest, *earlier = state.runs
+        if draw.random() < 0.5:
+            more = tuple(draw.sample(codons, draw.randint(0, 2)))
+            kept = newest.codons[: draw.randint(0, len(newest.codons))]
+            run = msgspec.structs.replace(newest, codons=kept + more)
+        else:
+            source, codon = draw.choice(state.runs), draw.choice(codons)
+            run = continued(
+                f"{number}",
+                *draw.sample(codons, 2),
+                of=source.run_id,
+                after=codon.codon_id,
+                at=draw.choice([codon.completion_checkpoint, None]),
+            )
+            earlier = [newest, *earlier]
+
+        states.append(msgspec.structs.replace(state, runs=(run, *earlier)))
+        anew = msgspec.convert(msgspec.to_builtins(states[-1]), State)
+        extended = thread(states[-1])
+        assert extended == thread(anew)
+        assert thread(states[-1]) == extended
 
 
 def test_the_checkpoint_decides_between_two_executions_of_one_codon() -> None:
