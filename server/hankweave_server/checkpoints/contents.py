@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,10 @@ from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import FOLDER, parsed
 from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.worktree.names import joined
-from hankweave_server.worktree.stat_index import Signature, signature_of
+from hankweave_server.worktree.stat_index import Group, Signature, Slots, differing, signature_of
+
+CLOCK_TICK_NS = 20_000_000
+"""No file system's clock stands still for longer than this between two changes."""
 
 
 class Contents:
@@ -72,13 +76,13 @@ class Contents:
         return True
 
 
-def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
-    """Return every file that holds objects, with stat data that identifies its version.
+def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
+    """Return size, modification time and inode of every file with objects, by relative name.
 
     What is being written has a temporary name, and is left out. So is a file that is removed
     meanwhile, as packs are that were merged.
     """
-    found: list[tuple[str, Signature]] = []
+    found: dict[str, tuple[int, int, int]] = {}
     with os.scandir(objects) as folders:
         for folder in folders:
             if folder.is_dir(follow_symlinks=False):
@@ -86,18 +90,97 @@ def store_signature(objects: Path) -> frozenset[tuple[str, Signature]]:
                     for file in files:
                         if not file.name.startswith("tmp_"):
                             with contextlib.suppress(FileNotFoundError):
-                                status = file.stat(follow_symlinks=False)
-                                found.append((file.path, signature_of(status)))
+                                status = signature_of(file.stat(follow_symlinks=False))
+                                name = f"{folder.name}/{file.name}"
+                                found[name] = (status.size, status.mtime_ns, status.inode)
 
-    return frozenset(found)
+    return found
 
 
-def store_listing(objects: Path) -> dict[str, tuple[int, int, int]]:
-    """Return size, modification time and inode of every file with objects, by relative name."""
-    return {
-        os.path.relpath(path, objects): (signature.size, signature.mtime_ns, signature.inode)
-        for path, signature in store_signature(objects)
-    }
+class StoreVersions:
+    """The files of an object store, with stat data that identifies the version of each.
+
+    They are compared with the disk as the files of a work tree are, and a folder that has not
+    changed is not listed again: both cost a microsecond for each.
+    """
+
+    def __init__(self) -> None:
+        self._slots = Slots()
+        self._root: Signature | None = None
+        self._folders: dict[bytes, int] = {}
+        self._files: dict[bytes, dict[bytes, int]] = {}
+
+    def refresh(self, objects: Path) -> tuple[list[str], bool]:
+        """Return which known files are gone, and whether one has another version now.
+
+        What is being written has a temporary name, and is left out.
+        """
+        root = os.fsencode(objects)
+        self._find_folders(root)
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            groups: list[Group] = [*self._files.items(), (b"", self._folders)]
+            different = differing(descriptor, groups, self._slots.block)
+        finally:
+            os.close(descriptor)
+
+        gone: list[str] = []
+        is_other = False
+        for number, name, error in different:
+            folder, _ = groups[number]
+            if not folder:
+                self._list(root, name)
+                continue
+
+            path = os.path.join(root, folder, name)
+            self._slots.give_back(self._files[folder].pop(name))
+            if error:
+                gone.append(os.fsdecode(path))
+            else:
+                is_other = True
+                self._add(folder, name, path)
+
+        return gone, is_other
+
+    def _find_folders(self, root: bytes) -> None:
+        signature = signature_of(os.stat(root))
+        if signature == self._root:
+            return
+
+        self._root = signature if _is_settled(signature) else None
+        with os.scandir(root) as entries:
+            for entry in entries:
+                if entry.name not in self._folders and entry.is_dir(follow_symlinks=False):
+                    self._folders[entry.name] = self._slots.take()
+                    self._files[entry.name] = {}
+
+    def _list(self, root: bytes, folder: bytes) -> None:
+        """Add what is new in a folder."""
+        path, known = os.path.join(root, folder), self._files[folder]
+        try:
+            signature = signature_of(os.stat(path))
+            names = os.listdir(path)
+        except FileNotFoundError:
+            for slot in (self._folders.pop(folder), *self._files.pop(folder).values()):
+                self._slots.give_back(slot)
+
+            return
+
+        self._slots.sign(self._folders[folder], signature if _is_settled(signature) else None)
+        for name in names:
+            if name not in known and not name.startswith(b"tmp_"):
+                self._add(folder, name, os.path.join(path, name))
+
+    def _add(self, folder: bytes, name: bytes, path: bytes) -> None:
+        with contextlib.suppress(FileNotFoundError):  # A pack that was merged meanwhile.
+            signature = signature_of(os.lstat(path))
+            self._files[folder][name] = slot = self._slots.take()
+            self._slots.sign(slot, signature)
+
+
+def _is_settled(folder: Signature) -> bool:
+    """Return whether a change of a folder from now on gives it another time."""
+    return time.time_ns() - max(folder.mtime_ns, folder.ctime_ns) > CLOCK_TICK_NS
 
 
 @dataclass(slots=True)
@@ -110,7 +193,7 @@ class Verified:
     """Trees below which everything is intact."""
     complete: set[bytes] = field(default_factory=set)
     """Trees below which all trees are intact, and all blobs exist."""
-    store: frozenset[tuple[str, Signature]] = frozenset()
+    store: StoreVersions = field(default_factory=StoreVersions)
 
     def clear(self) -> None:
         self.intact.clear()
@@ -174,17 +257,15 @@ class Verification:
         ]
 
     def _believe_only_if_unchanged(self) -> None:
-        verified, store = self._verified, store_signature(self._repo.path / "objects")
-        gone = {path for path, _ in verified.store - store}
-        if gone and (not self._are_superseded(gone) or gone & {path for path, _ in store}):
+        verified = self._verified
+        gone, is_other = verified.store.refresh(self._repo.path / "objects")
+        if is_other or not self._are_superseded(gone):
             verified.clear()
             self._repo.verified.clear()
 
         if not (verified.intact or verified.complete):
             # A pack that is held open can still be read when the disk has lost it.
             self._repo.packs.forget()
-
-        verified.store = store
 
     def _are_superseded(self, paths: Iterable[str]) -> bool:
         """Return whether the objects of these files are in other packs now."""

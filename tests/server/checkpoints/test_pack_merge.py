@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.checkpoints.contents import Verification, Verified, store_signature
+from hankweave_server.checkpoints.contents import (
+    StoreVersions,
+    Verification,
+    Verified,
+    store_listing,
+)
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.git import repack
@@ -263,11 +268,37 @@ def test_what_was_verified_stays_verified(lab, writer):
     repo.close()
 
 
+def test_what_happened_to_each_file_of_the_store_is_found(tmp_path):
+    """Lost files are named, another version of a file is noticed once, and new ones are no news."""
+    folder, versions = tmp_path / "pack", StoreVersions()
+    folder.mkdir()
+    names = [folder / name for name in ("one.pack", "two.pack", "tmp_three")]
+    for name in names:
+        name.write_text("1")
+
+    assert versions.refresh(tmp_path) == ([], False)
+    for known in (names[0], names[1]):
+        known.write_text("22")
+        assert versions.refresh(tmp_path) == ([], True)
+        assert versions.refresh(tmp_path) == ([], False)
+
+    names[2].rename(folder / "three.pack")
+    assert versions.refresh(tmp_path) == ([], False)
+    names[0].unlink()
+    (folder / "three.pack").unlink()
+    gone, is_other = versions.refresh(tmp_path)
+    assert (set(gone), is_other) == ({str(names[0]), str(folder / "three.pack")}, False)
+
+    shutil.rmtree(folder)
+    assert versions.refresh(tmp_path) == ([str(names[1])], False)
+    assert versions.refresh(tmp_path) == ([], False)
+
+
 def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeypatch):
     """Removal of the files runs beside the engine: one that vanishes in the midst is gone."""
     writer.checkpoints(3)
     objects_folder = lab.layout.shadow_repository / "objects"
-    before = {path for path, _ in store_signature(objects_folder)}
+    before = store_listing(objects_folder)
     removed = packs(lab)[1]
     listed = os.scandir
 
@@ -280,8 +311,8 @@ def test_the_store_is_listed_while_a_merged_pack_is_removed(lab, writer, monkeyp
 
     monkeypatch.setattr(os, "scandir", removing)
 
-    after = {path for path, _ in store_signature(objects_folder)}
-    assert before - after == {str(removed)}
+    after = store_listing(objects_folder)
+    assert before.keys() - after.keys() == {f"pack/{removed.name}"}
 
 
 # Crashes
