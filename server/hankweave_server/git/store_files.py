@@ -7,6 +7,7 @@ whose mode was lost is merely examined once more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -156,16 +157,20 @@ class StoreFiles:
     def size(self) -> StoreSize:
         folders = list(self._loose_folders())
         blocks = sum(folder.blocks for folder in folders)
-        for place, below, names in os.walk(self._repository):
-            if Path(place) == self.objects:
-                below[:] = [name for name in below if not _is_fan_out(name)]
-
-            # The index is not store content, and changes with HEAD at other times.
-            own = [name for name in names if Path(place) != self._repository or not _is_index(name)]
-            blocks += sum(_blocks(Path(place, name)) for name in own)
+        packs, waiting = 0, [os.fspath(self._repository)]
+        while waiting:
+            place = waiting.pop()
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        if not (_is_fan_out(entry.name) and place == os.fspath(self.objects)):
+                            waiting.append(entry.path)
+                    elif not _is_index(entry.name):  # It changes with HEAD at other times.
+                        with contextlib.suppress(FileNotFoundError):
+                            blocks += entry.stat(follow_symlinks=False).st_blocks
+                            packs += entry.name.endswith(".idx")
 
         loose = sum(len(folder.files) for folder in folders)
-        packs = sum(1 for _ in self.pack_folder.glob("*.idx"))
         return StoreSize(blocks * 512, loose, packs)
 
     def _loose_folders(self) -> Iterator[_Folder]:
@@ -211,10 +216,3 @@ def _listed(path: str, modified: int) -> _Folder:
 
 def _is_index(name: str) -> bool:
     return name.startswith(("index", "hankweave-index"))
-
-
-def _blocks(path: Path) -> int:
-    try:
-        return path.lstat().st_blocks
-    except FileNotFoundError:
-        return 0

@@ -26,9 +26,9 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance import repack as packing_module
 from hankweave_server.execution.maintenance.quiet import Quiet
-from hankweave_server.execution.maintenance.repack import YIELDINGS, Repacker
+from hankweave_server.execution.maintenance.repack import MANY, YIELDINGS, Repacker
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError
-from hankweave_server.git.repack import FRESH_PACKS, Consolidated, Pace
+from hankweave_server.git.repack import Consolidated, Pace
 from hankweave_server.ledger.writer import Ledger, Published
 from hankweave_server.meter import Meter
 from hankweave_server.paths import Layout
@@ -198,7 +198,7 @@ async def test_checkpoints_that_never_pause_are_packed_all_the_same(
     monkeypatch.setattr(packing_module, "QUIET_SECONDS", 1e6)
     async with a_desk(tmp_path, BusyStore()) as desk:
         desk.tasks.start_soon(desk.packing.run)
-        for _ in range(FRESH_PACKS - 1):
+        for _ in range(MANY - 1):
             desk.take_checkpoint()
 
         await anyio.wait_all_tasks_blocked()
@@ -211,7 +211,7 @@ async def test_it_is_patient_until_many_checkpoints_wait(tmp_path: Path) -> None
     """Background work makes way for calls until as many checkpoints came as are worth a step."""
     async with a_desk(tmp_path, BusyStore()) as desk:
         assert desk.packing.is_patient()
-        for _ in range(FRESH_PACKS):
+        for _ in range(MANY // 2):
             desk.take_checkpoint()
 
         assert not desk.packing.is_patient()

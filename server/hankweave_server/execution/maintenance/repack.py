@@ -4,9 +4,9 @@ Packing changes no checkpoint, so it needs no intent and may stop at any moment.
 engine, which waits for it only while the replaced files are removed: some milliseconds. In the
 background it rests as long as it works, and does not work while the engine does.
 
-It waits for a pause after a checkpoint. An agent may make none: after as many checkpoints as are
-worth a step the step is taken all the same, and half as many again make it hurry. So the number
-of packs is bounded, whatever happens.
+It waits for a pause after a checkpoint. An agent may make none: after `MANY` checkpoints a step is
+taken all the same, and half as many again make it hurry. So the number of packs is bounded,
+whatever happens.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from hankweave_server.meter import UNWATCHED, Meter
 
 QUIET_SECONDS = 0.5
 """Seconds without a checkpoint after which the background looks whether there is work."""
+
+MANY = 2 * FRESH_PACKS
+"""Checkpoints that follow each other after which the background waits for no pause."""
 
 PACKED_WITHIN = 60.0
 """Seconds after which packing is reported as late."""
@@ -71,7 +74,7 @@ class Repacker:
     def _note_checkpoint(self) -> None:
         self._taken += 1
         self.wake()
-        if self._taken >= FRESH_PACKS:
+        if self._taken >= MANY:
             self._is_due.set()
 
     def wake(self) -> None:
@@ -90,9 +93,7 @@ class Repacker:
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
-            with anyio.move_on_after(QUIET_SECONDS):
-                await self._is_due.wait()
-
+            await self._pause()
             self._is_due, self._taken = anyio.Event(), 0
             if self.is_stopping or self._gave_up:
                 continue
@@ -107,6 +108,14 @@ class Repacker:
                     log.exception("The store could not be packed")
 
                 await self._ledger.record(_told(fault))
+
+    async def _pause(self) -> None:
+        """Wait until no checkpoint follows the last one soon, or until there are many."""
+        taken = -1
+        while taken != self._taken and not self._is_due.is_set():
+            taken = self._taken
+            with anyio.move_on_after(QUIET_SECONDS):
+                await self._is_due.wait()
 
     async def _pack_if_needed(self) -> None:
         async with self.alone:
@@ -125,7 +134,7 @@ class Repacker:
 
     def is_patient(self) -> bool:
         """Return whether background work waits for others: the one place that decides it."""
-        return self._taken < FRESH_PACKS // 2
+        return self._taken < MANY // 2
 
     async def pack(self, causes: tuple[int | str, ...], meter: Meter = UNWATCHED) -> Consolidated:
         """Pack to the end, or until the server stops; the caller holds `alone`."""
