@@ -51,9 +51,8 @@ def draw_report(
     `whole`, all files are listed, as in a pipe.
     """
     at = report.target
-    called = encodable(report.target_title or "a checkpoint")
-    of = f", {printable(at.codon_id)}" if at.codon_id else ""
-    there = f"{called} ({at.checkpoint_sha[:12]}{of})"
+    parts = [at.checkpoint_sha[:12], report.target_title, None if to else at.codon_id]
+    there = encodable(" · ".join(printable(part) for part in parts if part))
     say(f"Back {'to' if foreseen else 'at'} {there if to is None else f'{to}: {there}'}", "bold")
     if report.note is not None:
         click.echo(printable(report.note))
