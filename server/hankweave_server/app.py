@@ -465,7 +465,7 @@ def _context(
         model_for=roster.model_for,
         reuse=ReuseSettings(opened.settings.reuse, opened.settings.default_reuse),
         identity_of=AgentIdentities(
-            roster, may_run_programs=opened.settings.agent_check
+            roster, opened.layout.work_tree, may_run_programs=opened.settings.agent_check
         ).identity_of,
         data_digest=opened.data.digest,
         started_monotonic=started,

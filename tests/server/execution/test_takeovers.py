@@ -155,7 +155,7 @@ class Bench:
             agent_for=roster.agent_for,
             model_for=roster.model_for,
             identity_of=AgentIdentities(
-                roster, may_run_programs=False
+                roster, self.layout.work_tree, may_run_programs=False
             ).identity_of,
             data_digest=self.data.digest,
             started_monotonic=clock.monotonic(),
