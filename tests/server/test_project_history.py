@@ -1,4 +1,4 @@
-"""Whose history a start continues: folders that are moved, copied, replaced, cleaned and adopted.
+"""The history that a start continues: folders moved, copied, replaced, cleaned and adopted.
 
 Each start is one in process: the execution is chosen, its state put in place and locked, and its
 metadata written, as by a server. A file in the state stands for the history.

@@ -182,10 +182,10 @@ class Shortening:
 
 
 class Whole:
-    """Makes the lines of one journal whole again; may be used from any thread."""
+    """The whole form of the lines of one journal; it may be used from any thread."""
 
     def __init__(self, stored: Callable[[int, int], list[bytes]]) -> None:
-        """`stored` returns so many lines after a seq, as they are in the file."""
+        """Read with `stored`, which returns so many lines after a seq, as they are in the file."""
         self._stored = stored
         self._last: tuple[int, list[bytes]] = (0, [])
         """The last snapshot that was made whole: the next one to be read often continues it."""

@@ -102,7 +102,7 @@ class World:
 
     @property
     def output(self) -> bytes:
-        """What the agent leaves in out.txt: the model of its result."""
+        """The content of out.txt that the agent leaves: the model of its result."""
         names = ["built.txt", "copied.txt", "deep", *["extra.txt"] * self.extra, "gone.txt"]
         lines = [
             f"content {self.content}",

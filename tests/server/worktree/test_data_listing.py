@@ -94,7 +94,7 @@ def test_a_watch_begins_again_after_each_change(watched: DataListing, data: Path
 
 
 def test_data_in_another_place_is_other_data(watched: DataListing, data: Path) -> None:
-    """What lies at the path now is compared, wherever the watched folder has gone."""
+    """The folder at the path now is compared, wherever the watched one has gone."""
     for _ in range(3):
         before = watched.digest()
 
