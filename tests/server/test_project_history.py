@@ -30,7 +30,7 @@ from hankweave_protocol.state_directory import (
     state_directory_of,
 )
 from hankweave_server import fsutil
-from hankweave_server.cli.ls import remove_execution
+from hankweave_server.cli.cleanup import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.errors import ExitCode, Stop
