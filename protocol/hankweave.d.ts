@@ -1366,6 +1366,11 @@ export interface CommandAgentSpec {
   type: "command";
   /** The program and its arguments; it gets the prompt on stdin. */
   command: string[];
+  /**
+   * A name for everything that the program is made of; without one, its results are not reused.
+   * Change it whenever the program changes. The files that `command` names are compared as well.
+   */
+  version?: string;
 }
 
 /** The reply to a command that was refused. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -306,3 +307,18 @@ def test_nobody_sets_an_attribute_of_an_object_of_another_package() -> None:
         if not is_own(node) and node.attr in every - packages[path.parent] - OF_LIBRARIES
     ]
     assert foreign == []
+
+
+QUESTION = re.compile(r'^ *"""(?:What|Who|Whose|Whom)\b', re.MULTILINE)
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def test_no_docstring_begins_with_what_or_who() -> None:
+    """A function is described by a verb, anything else by a noun; ruff's D401 finds other verbs."""
+    folders = ("server", "protocol", "tools", "tests", "examples")
+    for path in sorted(path for folder in folders for path in (TOP / folder).rglob("*.py")):
+        text = path.read_text()
+        # A string below a field may begin so, and few files are worth parsing.
+        for node in ast.walk(ast.parse(text)) if QUESTION.search(text) else ():
+            doc = (ast.get_docstring(node) or "") if isinstance(node, DOCUMENTED) else ""
+            assert not QUESTION.match(f'"""{doc}'), f"{path.relative_to(TOP)}: {doc[:60]}"

@@ -1,4 +1,4 @@
-"""What is expected of primes.py, whoever writes it."""
+"""The expectations of primes.py, whoever writes it."""
 
 import unittest
 

@@ -241,6 +241,11 @@ class CommandAgentSpec(HankValue, tag_field="type", tag="command"):
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
     """The program and its arguments; it gets the prompt on stdin.
     Example: ["python3", "agent.py"]"""
+    version: Annotated[str, Meta(min_length=1)] | None = None
+    """A name for everything that the program is made of; without one, its results are not reused.
+    Change it whenever the program changes. The files that `command` names are compared as well.
+    Example: "1.2"
+    """
 
 
 class ClaudeAgentSpec(HankValue, tag_field="type", tag="claude"):

@@ -91,6 +91,7 @@ from hankweave_server.transport.http import metrics_text
 from hankweave_server.transport.listener import Listener
 from hankweave_server.transport.server_api import HealthAnswer, ServerApi
 from hankweave_server.worktree import data_source
+from hankweave_server.worktree.data_listing import DataListing
 
 LINGER = 2.0
 """Seconds between the plan's end and the server's, as in Hankweave.
@@ -111,6 +112,7 @@ class OpenedExecution:
     hank: LoadedHank
     settings: RunSettings
     prices: Prices
+    data: DataListing
 
 
 class App:
@@ -463,8 +465,9 @@ def _context(
         model_for=roster.model_for,
         reuse=ReuseSettings(opened.settings.reuse, opened.settings.default_reuse),
         identity_of=AgentIdentities(
-            roster, may_run_programs=opened.settings.agent_check
+            roster, opened.layout.work_tree, may_run_programs=opened.settings.agent_check
         ).identity_of,
+        data_digest=opened.data.digest,
         started_monotonic=started,
         idle_timeout=timedelta(seconds=opened.settings.default_idle_seconds),
         idle_override=_seconds(opened.settings.idle_seconds),

@@ -1,4 +1,4 @@
-"""What a client waits for: the flushes from a command to its reply, in all threads of the server.
+"""Claims about the wait of a client: the flushes from a command to its reply, in all threads.
 
 Each flush costs a fraction of a millisecond on an idle disk and many on a busy one. They are
 counted by a library that is loaded before libc, so those of libgit2 count as well.

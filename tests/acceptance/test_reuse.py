@@ -397,7 +397,7 @@ async def test_reuse_needs_the_beginning_of_a_codon(tmp_path: Path) -> None:
 
 
 async def test_the_rig_of_a_reused_codon_runs(tmp_path: Path) -> None:
-    """What a rig leaves outside the tracked files is there, and `beginning` is before the rig."""
+    """Untracked files that a rig leaves are there, and `beginning` is before the rig."""
     rig = [{"type": "command", "command": {"run": "echo $$ > untracked; echo rigged > rig.txt"}}]
     codons = (
         codon("a", runs("cat rig.txt > a.txt"), tracked=["*.txt"], rigSetup=rig),

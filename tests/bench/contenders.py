@@ -1,4 +1,4 @@
-"""Who takes part in the bench of the socket: servers with a client, and other programs."""
+"""The contenders in the bench of the socket: servers with a client, and other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other programs do where this one takes a checkpoint or rolls back.
+"""The work of other programs where this one takes a checkpoint or rolls back.
 
 git with the settings that make it fast, the sequence that Hankweave documents, and two coding
 agents whose own code runs here in a process of its own, as in the agent: Gemini CLI's GitService

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,25 @@ def test_the_demo_is_the_example() -> None:
         for path in EXAMPLE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def normalized(text: str) -> list[str]:
+    """Return sorted lines without what differs: times, ids, and costs, which depend on paths."""
+    text = re.sub(
+        r"\d\d:\d\d:\d\d  |\d+\.\d s|\$\d+\.\d+|\d{13}-\w{6}-\w{6}|\b[0-9a-f]{8,12}\b", "", text
+    )
+    return sorted(re.sub(r"event \d+", "event", text).strip().splitlines())
+
+
+def test_what_the_page_about_reuse_shows_is_what_its_commands_print(tmp_path: Path) -> None:
+    """After a change of one prompt, the step before it is kept, and the last one is reused."""
+    page = (EXAMPLE.parent.parent / "docs" / "how-to" / "reuse.md").read_text()
+    lines = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)[0].splitlines()
+    shown, answers = re.findall(r"```text\n(.*?)```", page, re.DOTALL)[:2]
+    shell = on_the_path(tmp_path / "bin", **FAST)
+    printed = [pasted(line, shell, tmp_path).stdout for line in lines]
+    steps = printed[-1][printed[-1].index(" infer ") :]
+    assert normalized(steps) == normalized(shown[shown.index(" infer ") :])
+    for answer in answers.split("$ ")[1:]:
+        line, _, text = answer.partition("\n")
+        assert normalized(pasted(line, shell, tmp_path).stdout) == normalized(text)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from hankweave_server.cli.app import main
-from hankweave_server.cli.ls import remove_execution
+from hankweave_server.cli.cleanup import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import Stop
 from hankweave_server.paths import Layout

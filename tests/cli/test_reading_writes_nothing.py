@@ -61,7 +61,7 @@ def test_reading_commands_write_nothing(left: Path) -> None:
 
 
 def test_a_preview_of_the_files_is_that_of_a_server(left: Path) -> None:
-    """What the files say beforehand is what the rollback then does."""
+    """The rollback does exactly what the files have foretold."""
     here = ("-e", str(left))
     foreseen = hankweave("rollback", "--before", "two", "--preview", *here, code=0).stdout
     assert foreseen.startswith("Back to before two: ")

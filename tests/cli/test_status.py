@@ -145,7 +145,7 @@ def test_a_question_is_shown_with_its_answers() -> None:
     ],
 )
 def test_every_standing_has_words_and_commands_that_exist(seen: StatusFacts, standing: str) -> None:
-    """What is shown to be pasted is understood by the parser, and no line is about nothing."""
+    """The parser understands each command that is shown to be pasted; no line is about nothing."""
     assert standing_of(seen) == standing
     shown = text(seen)
     found = [line.strip().split("   ")[0] for line in shown.split("\n") if "  hankweave " in line]

@@ -1,4 +1,4 @@
-"""Whose history a project has, as a user sees it: git clean, a moved project, and `--state-dir`."""
+"""The history that a project has, for its user: git clean, a moved project, and `--state-dir`."""
 
 from __future__ import annotations
 

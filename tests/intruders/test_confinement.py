@@ -1,4 +1,4 @@
-"""What a fence keeps in, attack by attack, and what has to work inside of it.
+"""The limits that a fence sets, attack by attack, and what has to work inside of it.
 
 The attacks themselves are in `support/attacks.py`. They run at each level in both layouts, as root
 and as an ordinary user, against a home, other executions, and a process that stands for the server;

@@ -1,4 +1,4 @@
-"""Whose history a start continues: folders that are moved, copied, replaced, cleaned and adopted.
+"""The history that a start continues: folders moved, copied, replaced, cleaned and adopted.
 
 Each start is one in process: the execution is chosen, its state put in place and locked, and its
 metadata written, as by a server. A file in the state stands for the history.
@@ -30,7 +30,7 @@ from hankweave_protocol.state_directory import (
     state_directory_of,
 )
 from hankweave_server import fsutil
-from hankweave_server.cli.ls import remove_execution
+from hankweave_server.cli.cleanup import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.errors import ExitCode, Stop

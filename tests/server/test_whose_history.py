@@ -1,4 +1,4 @@
-"""Whose history it is: the table of all cases, as facts and a decision."""
+"""The owner of a history: the table of all cases, as facts and a decision."""
 
 from __future__ import annotations
 

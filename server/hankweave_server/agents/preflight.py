@@ -10,7 +10,9 @@ named by a path in the work tree, where a rig may still put it.
 
 `AgentIdentities` identifies the agent of a codon by the same facts, so that its results can be
 compared with those of another run. An agent is its settings, the version of its program, the
-scripts that it plays, and the variables that it gets from the server's environment.
+scripts that it plays, and the variables that it gets from the server's environment. Only its author
+knows what a command depends on, so it has a version if the hank names one. The files that its words
+name are compared all the same, because a version is easily forgotten.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -486,15 +489,24 @@ _PROVIDERS = (
 
 Stamp = tuple[str, int, int, int]
 
+_SETTLED_NS = 2_000_000_000
+"""The age of a change after which another one is sure to have another time."""
+
 
 class AgentIdentities:
     """The identities of one execution's agents; a program is asked again when its file changes."""
 
-    def __init__(self, roster: Roster, *, may_run_programs: bool) -> None:
-        """Without `may_run_programs`, only the scripted agent has a known version."""
+    def __init__(self, roster: Roster, work_tree: Path, *, may_run_programs: bool) -> None:
+        """Without `may_run_programs`, the version of an agent's program is unknown.
+
+        The version of a command is in its settings, and that of the scripted agent is our own.
+        """
         self._roster = roster
+        self._work_tree = work_tree
         self._may_run_programs = may_run_programs
         self._versions: dict[bytes, tuple[Stamp, str]] = {}
+        self._contents: dict[Path, tuple[tuple[int, ...], str]] = {}
+        """Hashes of the files of commands, with the stat data that they belong to."""
 
     def identity_of(self, codon: Codon) -> AgentIdentity:
         """Return the agent of a codon.
@@ -504,10 +516,11 @@ class AgentIdentities:
         """
         selection = self._roster.select(codon)
         spec = msgspec.to_builtins(selection.spec)
+        spec.pop("version", None)
         return AgentIdentity(
             spec={**spec, "onBedrock": selection.on_bedrock},
             version=self._version_of(codon, selection.spec),
-            files=self._scripts(codon, selection.spec),
+            files=self._files_of(codon, selection.spec),
             environment={
                 name: _digest(value.encode("utf-8", "surrogateescape"))
                 for name, value in _environment(selection.spec, os.environ)
@@ -517,6 +530,9 @@ class AgentIdentities:
     def _version_of(self, codon: Codon, spec: AgentSpec) -> str | None:
         if isinstance(spec, ScriptedAgentSpec):
             return __version__
+
+        if isinstance(spec, CommandAgentSpec):
+            return spec.version
 
         if name_of(spec) is None or not self._may_run_programs:
             return None
@@ -537,12 +553,52 @@ class AgentIdentities:
 
         return check.version
 
-    def _scripts(self, codon: Codon, spec: AgentSpec) -> dict[str, str]:
-        if not isinstance(spec, ScriptedAgentSpec):
-            return {}
+    def _files_of(self, codon: Codon, spec: AgentSpec) -> dict[str, str]:
+        """Return hashes of a scripted agent's scripts, or of the files that a command names."""
+        match spec:
+            case ScriptedAgentSpec():
+                paths = self._roster.agent_of(spec).needs(codon.env).read
+                return {path.name: _digest(path.read_bytes()) for path in paths}
+            case CommandAgentSpec(command=command, version=str()):
+                named = dict(self._named_by(command))
+                program = self._program(command[0], codon.env)
+                if program is not None:
+                    named[command[0]] = program
 
-        paths = self._roster.agent_of(spec).needs(codon.env).read
-        return {path.name: _digest(path.read_bytes()) for path in paths}
+                return {name: self._content_of(path) for name, path in named.items()}
+            case _:
+                return {}
+
+    def _program(self, word: str, environment: Mapping[str, str]) -> Path | None:
+        if "/" in word:
+            return self._work_tree / word
+
+        seen = {**common(os.environ, {}), **environment}
+        found = shutil.which(word, path=seen.get("PATH"))
+        return None if found is None else Path(found)
+
+    def _named_by(self, command: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+        """Yield the files that arguments name, as paths from the work tree or `--option=FILE`."""
+        for word in command[1:]:
+            for name in (word, word.partition("=")[2]):
+                # Not of pathlib, which raises for a word that is too long for a path.
+                if name and os.path.isfile(os.path.join(self._work_tree, name)):
+                    yield name, self._work_tree / name
+
+    def _content_of(self, path: Path) -> str:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            times = (status.st_mtime_ns, status.st_ctime_ns)
+            seen = (status.st_dev, status.st_ino, status.st_size, *times)
+            known = self._contents.get(path)
+            if known is not None and known[0] == seen:
+                return known[1]
+
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+            if time.time_ns() - status.st_ctime_ns > _SETTLED_NS:
+                self._contents[path] = seen, content
+
+            return content
 
 
 def _environment(spec: AgentSpec, host: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -47,7 +47,7 @@ _LONGEST_CALL = 72
 
 
 class ChangeAuthor(Value, kw_only=True, omit_defaults=False):
-    """Who made a change, as `--json` prints it."""
+    """The author of a change, as `--json` prints it."""
 
     by: By
     """`agent`, `person`, or `initial`: it was there at the start, or the rig of a step made it."""

@@ -43,7 +43,7 @@ class Executions:
         tells_rows: bool,
         tells_tokens: bool,
     ) -> None:
-        """The callables read files, and are called in a worker thread."""
+        """Take callables that read files; they are called in a worker thread."""
         self._rows = rows
         self._spent_since = spent_since
         self._address_of = address_of

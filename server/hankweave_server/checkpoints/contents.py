@@ -215,7 +215,7 @@ class Verification:
     """
 
     def __init__(self, repo: ShadowRepo, notes: Notes, verified: Verified | None = None) -> None:
-        """`verified` is the knowledge of an earlier verifier of the same store."""
+        """Continue with `verified`, the knowledge of an earlier verifier of the same store."""
         self._repo = repo
         self._notes = notes
         self._contents = Contents(repo)

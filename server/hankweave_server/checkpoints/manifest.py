@@ -119,7 +119,7 @@ def _names(found: Iterable[tuple[bytes, Attributes]]) -> dict[int, tuple[bytes, 
 def _without_single_names(
     found: Iterable[tuple[bytes, Attributes]], owner: tuple[int, int]
 ) -> Iterator[tuple[bytes, Attributes]]:
-    """Number the files with several names, and forget the names that the checkpoint lacks."""
+    """Give numbers to files with several names, and forget names that the checkpoint lacks."""
     unusual = list(found)
     names = (group for _, group in sorted(_names(unusual).items()))
     numbers = {

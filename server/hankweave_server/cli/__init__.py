@@ -32,7 +32,8 @@ Modules, in reading order:
 - `config`: `config`: print every setting, its value and its source
 - `agents`: `agents`: list the agents on this machine, and test them
 - `map/`: `map`: run a hank on many inputs
-- `ls`: `ls` and `cleanup`: list executions, and remove them
+- `ls`: `ls`: list executions
+- `cleanup`: `cleanup`: remove executions
 - `completion`: `completion`: print the shell script for tab completion
 - `mcp/`: `mcp`: the tools that agents are offered
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +19,8 @@ EXAMPLE = "earthquakes"
 HANK = "hank"
 EXECUTION = "execution"
 DEFAULT = Path("hankweave-demo")
+PYTHON = (3, 11)
+"""The version of Python that the example needs."""
 
 
 @click.command()
@@ -47,10 +51,13 @@ def demo(directory: Path) -> None:
         f"Wrote the example to {hank}. "
         "Its agents are programs: nothing is spent, and their costs are estimates."
     )
-    # The example calls `python3`: the one that runs this has the right version.
-    os.environ["PATH"] = os.pathsep.join(
-        (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-    )
+    if not _has_python():
+        # The one that runs this has the right version. A later run has another PATH then
+        # and reuses nothing.
+        os.environ["PATH"] = os.pathsep.join(
+            (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+        )
+
     execution = directory / EXECUTION
     words = [str(hank), str(hank / "data"), "-e", str(execution), "--headless"]
     given = run.make_context("hankweave run", words).params
@@ -63,6 +70,16 @@ def demo(directory: Path) -> None:
         )
 
     click.echo(next_steps(execution))
+
+
+def _has_python() -> bool:
+    """Return whether `python3`, which the example calls, is there and new enough."""
+    program = shutil.which("python3")
+    if program is None:
+        return False
+
+    test = f"import sys; sys.exit(sys.version_info < {PYTHON})"
+    return subprocess.run((program, "-c", test), check=False).returncode == 0
 
 
 def _taken(directory: Path) -> Stop:

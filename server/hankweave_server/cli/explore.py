@@ -42,7 +42,7 @@ from hankweave_server.cli.remote import (
     tell_of_dead_server,
 )
 from hankweave_server.cli.shared import completions
-from hankweave_server.cli.shared.run_settings import checked_budget
+from hankweave_server.cli.shared.run_settings import budget_option
 from hankweave_server.cli.show import whole_diff
 from hankweave_server.domain.exploration.explorations import (
     adopted,
@@ -92,12 +92,7 @@ _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant
 )
 @click.option("--rest", is_flag=True, help="Run the rest of the plan, not only one codon.")
 @click.option("--parallel", type=click.IntRange(1, MAX_ATTEMPTS), help="Attempts at a time.")
-@click.option(
-    "--max-cost",
-    type=float,
-    callback=checked_budget,
-    help="Budget of all attempts together, in US dollars, above 0.",
-)
+@budget_option("--max-cost", "Budget of all attempts together, in US dollars, above 0.")
 @click.option("--good-enough", type=float, help="Start no further attempt after this score.")
 @click.option("--adopt-best", is_flag=True, help="Adopt the best attempt at the end.")
 @json_option

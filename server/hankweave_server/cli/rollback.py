@@ -147,10 +147,9 @@ def _moving_files(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--to-commit", help="Same as --to; without a server in a git workspace, a commit.")
 @click.option("--to-step", metavar="STEP", help="Target: a pipeline step, by number or name.")
-@click.option(
+@completions.codon_option(
     "--before",
     metavar="STEP",
-    shell_complete=completions.codons,
     help="Target: the files and the place in the plan before a codon.",
 )
 @_codon_option
@@ -364,10 +363,8 @@ def undo(execution: Path | None, repository: str, options: RollbackOptions) -> N
 
 @click.command()
 @execution_option
-@click.option(
+@completions.codon_option(
     "--step",
-    metavar="CODON",
-    shell_complete=completions.codons,
     help="Run this codon and all that follow again, from where it began.",
 )
 @click.option(

@@ -245,17 +245,13 @@ class Interrupts:
     help="Go on in the background if the terminal is closed; `hankweave attach` shows it again.",
 )
 @click.option("--no-autostart", is_flag=True, help="Wait for `hankweave next` to start the plan.")
-@click.option(
+@completions.codon_option(
     "--from",
     "begin_at",
-    metavar="CODON",
-    shell_complete=completions.codons,
     help="Restart the plan at this codon, on the current files.",
 )
-@click.option(
+@completions.codon_option(
     "--until",
-    metavar="CODON",
-    shell_complete=completions.codons,
     help="End the plan after this codon; the next run continues with the rest.",
 )
 @click.option(
@@ -311,18 +307,8 @@ class Interrupts:
     callback=lambda _context, _option, text: _checked_safe_points(text),
     help="Automatic checkpoints: rig-setup, before-tool, tool, turn; all (default) or none.",
 )
-@click.option(
-    "--max-cost",
-    type=float,
-    callback=run_settings.checked_budget,
-    help="Budget of the execution, in US dollars, above 0.",
-)
-@click.option(
-    "--max-time",
-    type=float,
-    callback=run_settings.checked_budget,
-    help="Budget of all codons together, in seconds, above 0.",
-)
+@run_settings.budget_option("--max-cost", "Budget of the execution, in US dollars, above 0.")
+@run_settings.budget_option("--max-time", "Budget of all codons together, in seconds, above 0.")
 @click.option(
     "--max-wait",
     metavar="DURATION",

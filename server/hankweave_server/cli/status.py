@@ -219,7 +219,7 @@ class StatusLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """What is known of an execution; `server` is what its server says, if there is one."""
+    """The known facts of an execution; `server` is what its server says, if there is one."""
 
     root: Path
     state: State

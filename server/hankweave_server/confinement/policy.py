@@ -1,4 +1,4 @@
-"""What a confined process may reach: the policy, the levels of enforcement, and the defaults.
+"""The limits of a confined process: the policy, the levels of enforcement, and the defaults.
 
 Everything here is pure. `probe` finds the level that this machine offers, and `fence` applies a
 policy in the process that is about to become an agent.

@@ -1,4 +1,4 @@
-"""What this machine offers: the strongest level that works, tried in a process of its own."""
+"""The confinement that this machine offers: the strongest level that a process of its own finds."""
 
 from __future__ import annotations
 

@@ -87,6 +87,7 @@ from hankweave_server.telemetry.subscriber import Telemetry
 from hankweave_server.transport.exposure import exposure_of
 from hankweave_server.transport.listener import ListenerSettings, serve
 from hankweave_server.transport.sockets import Port
+from hankweave_server.worktree.data_listing import DataListing
 
 if TYPE_CHECKING:
     from hankweave_server.telemetry.otlp import Exporter
@@ -215,6 +216,8 @@ class Daemon:
             stack.enter_context(ledger.subscribe(EventLog(layout, self._clock).heed))
             notes = RunNotes(lock, layout)
             stack.enter_context(ledger.subscribe(notes.heed))
+            data = DataListing(layout)
+            stack.callback(data.close)
             past = StartFindings(differences, agents, engine.leftovers, unlisted)
             opened = OpenedExecution(
                 layout,
@@ -225,6 +228,7 @@ class Daemon:
                 self._hank,
                 self._settings,
                 self._prices,
+                data,
             )
             await self._live_with(opened, past, notes)
 

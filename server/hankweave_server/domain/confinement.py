@@ -1,4 +1,4 @@
-"""What confines the agent and the commands of a codon, and which refusals it causes.
+"""The confinement of the agent and the commands of a codon, and the refusals that it causes.
 
 A refused path is recognised from the text of the error that the agent or one of its tools prints:
 the kernel reports no refusals to unprivileged processes. So `refusals_in` finds error messages that

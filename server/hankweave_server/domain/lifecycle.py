@@ -58,6 +58,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from hankweave_protocol.ids import CodonId, Sha
@@ -348,9 +349,13 @@ def complete(
 
 
 def complete_unstarted(
-    codon: PreparingCodon, *, end_time: str, checkpoint: Sha, budget_exceeded: BudgetExceeded
+    codon: PreparingCodon,
+    *,
+    end_time: str,
+    checkpoint: Sha,
+    budget_exceeded: BudgetExceeded | None = None,
 ) -> CompletedCodon:
-    """Complete a codon whose budget is spent before it starts: no agent, no session, no log."""
+    """Complete a codon that starts no agent, as its budget is spent: no session, no log."""
     return CompletedCodon(
         codon_id=codon.codon_id,
         start_time=codon.start_time,
@@ -379,22 +384,13 @@ def complete_reused(
     checkpoint: Sha,
 ) -> CompletedCodon:
     """Complete a codon that takes over the result of another: no agent, no cost."""
-    return CompletedCodon(
-        codon_id=codon.codon_id,
-        start_time=codon.start_time,
-        loop_context=codon.loop_context,
-        attempt=codon.attempt,
-        waited_ms=waited_ms_at(codon, end_time),
+    return msgspec.structs.replace(
+        complete_unstarted(codon, end_time=end_time, checkpoint=checkpoint),
         reuse_key=source.reuse_key,
-        end_time=end_time,
         claude_session_id=source.claude_session_id,
         claude_log_path=source.claude_log_path,
         exit_code=source.exit_code,
-        final_cost=0.0,
-        final_tokens=NO_TOKENS,
         result_message_received=source.result_message_received,
-        completion_checkpoint=checkpoint,
-        sentinels=_executed(NO_SENTINELS),
         captured=source.captured,
         reused=reused,
     )

@@ -1,4 +1,4 @@
-"""What people are called about, in which words, and how often.
+"""The calls for people: what they are about, in which words, and how often.
 
 A run that nobody watches calls people when it needs them, or when they can go on: it waits for the
 end of a limit or has continued, an agent asks for permission, a codon failed, the plan is finished,

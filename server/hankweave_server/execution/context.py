@@ -264,6 +264,8 @@ class ExecutionContext:
     """Whether codons take over earlier results, unless the hank says it."""
     identity_of: Callable[[Codon], AgentIdentity | None] = lambda _codon: None
     """Identify the agent of a codon; None if that is impossible. Blocks; raises OSError."""
+    data_digest: Callable[[], str | None] = lambda: None
+    """Return a hash over the data; None if there is none. Blocks; raises as `DataListing`."""
 
     @property
     def state(self) -> State:

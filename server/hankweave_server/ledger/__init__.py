@@ -7,7 +7,7 @@ Modules, in reading order:
 - `writer`: decide, journal, flush, save, publish, in that order
 - `batch`: events that are decided, written and published together
 - `journal`: events.jsonl: append, read, find any event through a bookmark every few lines
-- `snapshots`: the short form of `state.snapshot` in the journal
+- `snapshots`: the short forms of `state.snapshot` and `codon.keyed` in the journal
 - `searched_journal`: the end of a journal, or one event, without reading the rest
 - `digest`: what starts and rollbacks need to know of the journal, saved by an orderly end
 - `state_file`: state.json and state.json.bak

@@ -84,7 +84,7 @@ class About:
 def compose(
     state: State, entries: Iterable[Entry], about: About, *, clock: Clock, new_id: NewId
 ) -> tuple[tuple[Published, ...], State]:
-    """Number and encode entries, and return the state they lead to: all of them or none.
+    """Encode and number entries, and return the state they lead to: all of them or none.
 
     Raises Impossible for a transition that the state does not allow, Refused for one that could
     not be decoded again, and ValueError for an event that does not belong in the journal.

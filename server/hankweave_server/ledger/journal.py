@@ -289,7 +289,7 @@ class Journal:
     def read(self, since_seq: int, limit: int | None = None) -> list[bytes]:
         """Return the events after a seq as they were published, oldest first.
 
-        Raises JournalCorrupt for a snapshot that continues one that is not there.
+        Raises JournalCorrupt for an event that continues one that is not there.
         """
         lines = self.stored(since_seq, limit)
         return [self._published(seq, line) for seq, line in enumerate(lines, max(since_seq, 0) + 1)]

@@ -1,4 +1,4 @@
-"""Snapshots in the journal: each line has only the codons that the snapshot before it lacks.
+"""Short lines in the journal: what repeats in snapshots and inputs of codons is written once.
 
 A `state.snapshot` shows clients the newest hundred codons that have ended, about 60 KB, and every
 codon's end records one. In the journal, a line whose codons continue those of an earlier snapshot
@@ -11,17 +11,24 @@ undoes it, byte for byte, when lines are read. A line in the middle is made whol
 from snapshot to snapshot, until enough codons are found. So that this stays quick, the codons are
 repeated in full after a start, after whatever shortens the thread, and once both `EVENTS_APART` and
 `BYTES_APART` have passed. A line of up to `SHORT_ENOUGH` is never changed.
+
+A `codon.keyed` has some sixty hashes, of which few differ between the codons of a loop. Its line
+has those that differ from an earlier one that is in full, null for those that only that one has:
+
+    "data": {"sinceInputs": 120, "inputs": {"loop.iteration": "6b86b273ff34"}, ...}
+
+It is in full after a start, and if more than half of the inputs differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from hankweave_protocol import codec
-from hankweave_protocol.events import StateSnapshot
+from hankweave_protocol.events import CodonKeyed, StateSnapshot
 
 EVENTS_APART = 1_000
 BYTES_APART = 1 << 20
@@ -37,12 +44,17 @@ _SINCE = "sinceSnapshot"
 _CODONS = "completedCodons"
 _TYPE = b'"type":"%s","data":{' % StateSnapshot.TYPE.encode()
 _SHORT = _TYPE + b'"%s":' % _SINCE.encode()
+_SINCE_INPUTS = "sinceInputs"
+_INPUTS = "inputs"
+_KEYED = b'"type":"%s","data":{' % CodonKeyed.TYPE.encode()
+_SHORT_KEYED = _KEYED + b'"%s":' % _SINCE_INPUTS.encode()
 _WITHIN = 400
 """The type of an event is among its first bytes."""
 
 _Raws = dict[str, msgspec.Raw]
 _decode_raws = msgspec.json.Decoder(_Raws).decode
 _decode_codons = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_inputs = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class _Since(msgspec.Struct, frozen=True):
@@ -83,8 +95,35 @@ class _Snapshot:
         return codec.encode(self.event | {"data": msgspec.Raw(codec.encode(data))})
 
 
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """The line of a `codon.keyed`, taken apart."""
+
+    event: _Raws
+    data: _Raws
+    inputs: dict[str, str | None]
+    since: int | None
+
+    @classmethod
+    def of(cls, line: bytes) -> _Keyed:
+        """Take a line apart; raise MsgspecError or KeyError for another line."""
+        event = _decode_raws(line)
+        data = _decode_raws(event["data"])
+        since = data.pop(_SINCE_INPUTS, None)
+        inputs = _decode_inputs(data[_INPUTS]) if _INPUTS in data else {}
+        return cls(event, data, inputs, None if since is None else msgspec.json.decode(since))
+
+    def line(self, inputs: Mapping[str, str | None], since: int | None = None) -> bytes:
+        """Return the line with other inputs."""
+        data = self.data | {_INPUTS: msgspec.Raw(codec.encode(inputs))}
+        if since is not None:
+            data = {_SINCE_INPUTS: msgspec.Raw(codec.encode(since)), **data}
+
+        return codec.encode(self.event | {"data": msgspec.Raw(codec.encode(data))})
+
+
 class Shortening:
-    """The short form of the snapshots of one journal, given in its order."""
+    """The short form of the lines of one journal, given in its order."""
 
     def __init__(self, short_enough: int = SHORT_ENOUGH) -> None:
         self._short_enough = short_enough
@@ -94,10 +133,15 @@ class Shortening:
         self._whole_seq = 0
         """...the newest one in full, and the bytes since then."""
         self._bytes = 0
+        self._keyed: tuple[int, dict[str, str | None]] = (0, {})
+        """The newest `codon.keyed` in full, and its inputs."""
 
     def stored(self, seq: int, frame: bytes) -> bytes:
         """Return the line for the next event of the journal."""
         self._bytes += len(frame)
+        if frame.find(_KEYED, 0, _WITHIN) >= 0:
+            return self._stored_inputs(seq, frame)
+
         if frame.find(_TYPE, 0, _WITHIN) < 0:
             return frame
 
@@ -125,32 +169,62 @@ class Shortening:
 
         return snapshot.line(codons[:new], _Since(self._seq, kept))
 
+    def _stored_inputs(self, seq: int, frame: bytes) -> bytes:
+        keyed, (since, former) = _Keyed.of(frame), self._keyed
+        inputs = keyed.inputs
+        new = {name: each for name, each in inputs.items() if former.get(name) != each}
+        new |= dict.fromkeys(former.keys() - inputs.keys())
+        if list(inputs) != sorted(inputs) or len(new) > len(inputs) / 2:
+            self._keyed = seq, inputs
+            return frame
+
+        return keyed.line(new, since) if inputs else frame
+
 
 class Whole:
-    """Makes the lines of one journal whole again; may be used from any thread."""
+    """The whole form of the lines of one journal; it may be used from any thread."""
 
     def __init__(self, stored: Callable[[int, int], list[bytes]]) -> None:
-        """`stored` returns so many lines after a seq, as they are in the file."""
+        """Read with `stored`, which returns so many lines after a seq, as they are in the file."""
         self._stored = stored
         self._last: tuple[int, list[bytes]] = (0, [])
         """The last snapshot that was made whole: the next one to be read often continues it."""
+        self._keyed: tuple[int, dict[str, str | None]] = (0, {})
+        """The same for inputs of codons."""
 
     def line(self, seq: int, line: bytes) -> bytes:
         """Return the event of a line as it was published.
 
-        Raises ValueError for a snapshot that continues one that is not in the journal.
+        Raises ValueError for an event that continues one that is not in the journal.
         """
-        if line.find(_SHORT, 0, _WITHIN) < 0:
+        is_keyed = line.find(_SHORT_KEYED, 0, _WITHIN) >= 0
+        if not is_keyed and line.find(_SHORT, 0, _WITHIN) < 0:
             return line
 
         try:
+            if is_keyed:
+                return self._with_inputs(_Keyed.of(line))
+
             snapshot = _Snapshot.of(line)
             codons = self._codons_of(snapshot)
         except (msgspec.MsgspecError, LookupError) as fault:
-            raise ValueError(f"the snapshot continues one that is not there: {fault}") from fault
+            raise ValueError(f"the event continues one that is not there: {fault}") from fault
 
         self._last = (seq, codons)
         return snapshot.line(codons)
+
+    def _with_inputs(self, keyed: _Keyed) -> bytes:
+        since, former = self._keyed
+        if keyed.since is not None and keyed.since != since:
+            since = keyed.since
+            former = _Keyed.of(self._stored(since - 1, 1)[0]).inputs
+            if not former:
+                raise LookupError(f"event {since} has no inputs")
+
+            self._keyed = since, former
+
+        found = sorted({**former, **keyed.inputs}.items())
+        return keyed.line({name: each for name, each in found if each is not None})
 
     def _codons_of(self, snapshot: _Snapshot) -> list[bytes]:
         codons, since, count = list(snapshot.codons), snapshot.since, len(snapshot.codons)

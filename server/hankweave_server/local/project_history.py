@@ -1,4 +1,4 @@
-"""Whose history it is: which state a start in a project uses, found and decided, nothing changed.
+"""The owner of a history: which state a start in a project uses, found and decided, not changed.
 
 A state that was last served for this very folder is the project's, under whatever path. Otherwise
 the project's marker names the state by its id; but a copy of a project has the same marker, so the

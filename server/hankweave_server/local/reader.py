@@ -205,7 +205,7 @@ class _EffectsOnFiles:
 
 @dataclass(frozen=True, slots=True)
 class _PlanSources:
-    """What the plan of a rollback is made of."""
+    """The sources of the plan of a rollback."""
 
     layout: Layout
     state: State

@@ -1,4 +1,4 @@
-"""What the standard variables of OpenTelemetry ask for.
+"""The settings in the standard variables of OpenTelemetry.
 
 The export is on if they name an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`, or the one of a signal)
 and do not disable the SDK. The SDK reads the others itself: headers, certificates, compression,

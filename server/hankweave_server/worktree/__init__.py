@@ -22,6 +22,7 @@ Modules, in reading order:
 - `obstacles`: what keeps files from being changed: attributes, mounts, rights of the folder
 - `rigs`: rig copies and rig commands
 - `data_source`: the data of an execution: linked or copied, identified by hash
+- `data_listing`: a hash over the files of the data, at the cost of what changed
 - `archive`: moves between the work tree and the archive, one rename each
 - `removal`: removal of whole trees
 - `tree_outline`: an outline of the tracked files, for people

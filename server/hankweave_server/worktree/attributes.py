@@ -1,4 +1,4 @@
-"""What a file has besides content and permissions: owner, group, special bits, ACLs, other names.
+"""Attributes of a file besides content and permissions: owner, group, special bits, ACLs, names.
 
 A restore replaces files by new ones, so it puts these back itself, as `rsync -AHX` does. Nearly all
 files have none that is unusual, and finding out costs one system call for a file that is read

@@ -170,8 +170,8 @@ class TreeWatch:
 
         The caller calls `add` for each folder, and then scans everything.
         """
-        _require_known_file_system(root)
-        self._mounts = _Mounts()
+        require_known_file_system(root)
+        self._mounts = Mounts()
         try:
             self._mounts.require_none_below(root)
             self._inotify = Inotify()
@@ -410,7 +410,7 @@ class TreeWatch:
         return signature_of(status) == signature
 
 
-class _Mounts:
+class Mounts:
     """The mounts of this process, and whether they have changed."""
 
     def __init__(self) -> None:
@@ -468,7 +468,7 @@ class _Statfs(ctypes.Structure):
     _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 512))
 
 
-def _require_known_file_system(root: int) -> None:
+def require_known_file_system(root: int) -> None:
     found = _Statfs()
     if LIBC.fstatfs(root, ctypes.byref(found)) != 0:
         raise failure_of(ctypes.get_errno())

@@ -1,4 +1,4 @@
-"""What is known about particular ACP agents: keys, homes, and whether they ask."""
+"""Claims about particular ACP agents: keys, homes, and whether they ask."""
 
 from __future__ import annotations
 

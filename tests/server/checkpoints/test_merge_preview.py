@@ -1,4 +1,4 @@
-"""What a preview of a merge shows, and that the merge itself then does exactly that."""
+"""Claims about the preview of a merge: the merge itself then does exactly what it shows."""
 
 from __future__ import annotations
 

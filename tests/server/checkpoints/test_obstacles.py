@@ -1,4 +1,4 @@
-"""What really keeps files from being changed: attributes, mounts, sticky folders of other users.
+"""Real obstacles to changing files: attributes, mounts, sticky folders of other users.
 
 A preview names it before anything is written, and the restore names the same.
 """

@@ -1,4 +1,4 @@
-"""What runs next of an exploration, which attempt is the best, and what its parent records."""
+"""Claims about explorations: what runs next, which attempt is the best, what the parent records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are called about, and how often."""
+"""Claims about notifications: what people are called about, and how often."""
 
 from __future__ import annotations
 

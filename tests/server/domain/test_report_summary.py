@@ -1,4 +1,4 @@
-"""What a report keeps of the events, and how much at most."""
+"""The facts that a report keeps of the events, and how much at most."""
 
 from __future__ import annotations
 

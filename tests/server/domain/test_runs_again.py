@@ -1,4 +1,4 @@
-"""What runs again after a rollback, and what it cost and took the last time."""
+"""Claims about the steps that run again after a rollback, and their last cost and duration."""
 
 from __future__ import annotations
 

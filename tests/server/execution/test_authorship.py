@@ -1,4 +1,4 @@
-"""Who changed a file while a codon ran: what an agent's calls reach is its own, the rest is not."""
+"""The author of a change while a codon ran: an agent's is what its calls reach, and no more."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -326,17 +328,24 @@ async def test_a_safety_checkpoint_undoes_its_rollback(tmp_path: Path) -> None:
 # --- Errors and rigs ------------------------------------------------------------------------------
 
 
-async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
-    """The broken work is restored, and the codon that broke it runs on it, not the next one."""
+@asynccontextmanager
+async def a_failed_plan(tmp_path: Path) -> AsyncIterator[Client]:
+    """Serve a plan whose second codon has failed; it completes once there is `ok.txt`."""
     broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
     hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
-    execution = tmp_path / "execution"
-    agent_root = execution / "agentRoot"
     async with (
-        running_server(hank, None, execution) as server,
+        running_server(hank, None, tmp_path / "execution") as server,
         server.client(since_seq=0) as client,
     ):
         await idle(client, "codon-failed")
+        yield client
+
+
+async def test_a_rollback_to_an_error_runs_the_failed_codon_again(tmp_path: Path) -> None:
+    """The broken work is restored, and the codon that broke it runs on it, not the next one."""
+    execution = tmp_path / "execution"
+    agent_root = execution / "agentRoot"
+    async with a_failed_plan(tmp_path) as client:
         await client.send(RollbackToLastSuccess())
         assert not (agent_root / "tries.txt").exists()
         old = state(execution).runs[1].codons[-1]
@@ -361,15 +370,9 @@ async def failure_in_status(execution: Path) -> str:
 
 async def test_an_undo_shows_a_failed_step_as_it_was(tmp_path: Path) -> None:
     """After a rollback to before it and the undo, it has failed, and is the next to run."""
-    broken = {"type": "command", "command": ["sh", "-c", "echo x >> tries.txt; test -e ok.txt"]}
-    hank = write_hank(tmp_path / "hank", THREE[0], codon("two") | {"agent": broken}, THREE[2])
     execution = tmp_path / "execution"
     agent_root = execution / "agentRoot"
-    async with (
-        running_server(hank, None, execution) as server,
-        server.client(since_seq=0) as client,
-    ):
-        await idle(client, "codon-failed")
+    async with a_failed_plan(tmp_path) as client:
         before = [entry.codon for entry in thread(await client.state())]
         shown = await failure_in_status(execution)
         assert shown.startswith("✗ Codon two")

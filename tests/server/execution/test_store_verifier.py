@@ -1,4 +1,4 @@
-"""What the background reads of checkpoints, and when it does not."""
+"""Claims about the background reading of checkpoints, and when it rests."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from hankweave_server.execution.runs import Runs
 from hankweave_server.hank.load import load
 from hankweave_server.ledger.writer import Ledger
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.data_listing import DataListing
 from intruders.tier import rounds
 from support.running_server import tree
 from support.scripted_hank import codon, write_hank
@@ -101,7 +102,7 @@ class World:
 
     @property
     def output(self) -> bytes:
-        """What the agent leaves in out.txt: the model of its result."""
+        """The content of out.txt that the agent leaves: the model of its result."""
         names = ["built.txt", "copied.txt", "deep", *["extra.txt"] * self.extra, "gone.txt"]
         lines = [
             f"content {self.content}",
@@ -129,6 +130,7 @@ class Bench:
     ledger: Ledger
     engine: CheckpointEngine
     checkpointer: Checkpointer
+    data: DataListing
 
     async def run(self, world: World, *, may_reuse: bool = True) -> CompletedCodon:
         world.lay_out(self.layout.work_tree)
@@ -152,7 +154,10 @@ class Bench:
             recorded=HankRecord(hank.hank, self.ledger.redactor),
             agent_for=roster.agent_for,
             model_for=roster.model_for,
-            identity_of=AgentIdentities(roster, may_run_programs=False).identity_of,
+            identity_of=AgentIdentities(
+                roster, self.layout.work_tree, may_run_programs=False
+            ).identity_of,
+            data_digest=self.data.digest,
             started_monotonic=clock.monotonic(),
             safe_points=frozenset(),
         )
@@ -179,7 +184,10 @@ async def a_bench(folder: Path) -> AsyncIterator[Bench]:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ledger.run)
-            yield Bench(folder, layout, ledger, engine, Checkpointer(engine, ledger, clock))
+            checkpointer = Checkpointer(engine, ledger, clock)
+            with closing(DataListing(layout)) as data:
+                yield Bench(folder, layout, ledger, engine, checkpointer, data)
+
             await ledger.aclose()
             tasks.cancel_scope.cancel()
     finally:

@@ -1,4 +1,4 @@
-"""What happens to the watch of the work tree after a checkpoint, when no reply waits."""
+"""The upkeep of the watch of the work tree after a checkpoint, when no reply waits."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_for_a_new_file_the_narrowest_folder_is_opened(home: Path) -> None:
 
 
 def test_a_whole_home_is_broad_and_a_folder_in_it_is_not(home: Path) -> None:
-    """What is broad is not proposed without a warning."""
+    """A broad folder is not proposed without a warning."""
     tree = str(home.parent / "project")
     broad = (str(home), str(home.parent), "/root", "/home/someone", "/etc", "/")
     assert [path for path in broad if not is_broad(path, tree)] == []

@@ -1,4 +1,4 @@
-"""Snapshots in the journal: short in the file, and whole for whoever reads an event."""
+"""Snapshots and inputs in the journal: short in the file, and whole for whoever reads an event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hankweave_protocol import codec
-from hankweave_protocol.events import Event, Info, StateSnapshot
+from hankweave_protocol.events import CodonKeyed, Event, EventData, Info, StateSnapshot
 from hankweave_protocol.ids import CodonId, EventSeq
 from hankweave_protocol.state import CodonExecution
 from hankweave_server.ledger import snapshots
@@ -47,6 +47,10 @@ def codon(number: int) -> CodonExecution:
 def frame(seq: int, codons: Sequence[CodonExecution] | None) -> bytes:
     """Return a snapshot of these codons, or another event."""
     data = Info(message='"type":"state.snapshot"') if codons is None else a_snapshot(codons)
+    return frame_of(seq, data)
+
+
+def frame_of(seq: int, data: EventData) -> bytes:
     event = Event(
         id=f"e-{seq}",
         seq=EventSeq(seq),
@@ -187,3 +191,46 @@ async def test_clients_are_told_whole_snapshots_live_and_from_the_past(tmp_path:
     assert journal.read(0) == told
     assert journal.size < sum(map(len, told)) / 5
     journal.close()
+
+
+# --- inputs of codons ----------------------------------------------------------------------------
+
+NAMES = [f"input.{number}" for number in range(10)]
+VALUES = st.sampled_from(["aa", "bb"])
+INPUTS = st.one_of(st.just({}), st.dictionaries(st.sampled_from(NAMES), VALUES, min_size=4))
+
+
+def keyed(seq: int, inputs: dict[str, str], *, in_order: bool = True) -> bytes:
+    ordered = dict(sorted(inputs.items(), reverse=not in_order))
+    return frame_of(seq, CodonKeyed(codon_id=CodonId("work"), reuse_key="ab", inputs=ordered))
+
+
+@given(st.lists(st.tuples(INPUTS, st.booleans()), max_size=30), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_inputs_of_codons_are_read_as_they_were_published(
+    past: list[tuple[dict[str, str], bool]], chance: random.Random
+):
+    """Whatever differs from one codon to the next, and in whichever order they are read."""
+    frames = [
+        keyed(seq, inputs, in_order=is_sorted) for seq, (inputs, is_sorted) in enumerate(past, 1)
+    ]
+    lines, order = stored(frames), list(range(len(frames)))
+    chance.shuffle(order)
+    for reader, seqs in ((whole(lines), range(len(lines))), (whole(lines), order)):
+        assert all(reader.line(at + 1, lines[at]) == frames[at] for at in seqs)
+
+
+def test_the_inputs_of_a_codon_cost_what_differs():
+    """In a loop that is the iteration; a codon of another kind is in full, as the next base."""
+    inputs = dict.fromkeys(NAMES, "aa")
+    loop = [inputs | {"input.3": f"{number:02}"} for number in range(20)]
+    other = [dict.fromkeys(NAMES, "cc") | {"input.4": each} for each in ("xx", "yy")]
+    lines = stored([keyed(seq, each) for seq, each in enumerate([*loop, *other], 1)])
+    assert [line.count(b"input.") for line in lines] == [10, *[1] * 19, 10, 1]
+
+
+def test_inputs_that_continue_none_are_damage():
+    """They are not shown as if a codon had had fewer."""
+    lines = stored([keyed(1, dict.fromkeys(NAMES, "aa")), keyed(2, dict.fromkeys(NAMES[:9], "aa"))])
+    with pytest.raises(ValueError, match="continues one that is not there"):
+        whole([frame(1, None), lines[1]]).line(2, lines[1])

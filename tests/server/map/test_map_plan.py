@@ -113,7 +113,7 @@ def test_the_costs_of_all_executions_of_an_item_add_up() -> None:
 
 
 def test_an_item_that_runs_counts_with_its_reservation() -> None:
-    """What it has cost before is not counted twice."""
+    """Its cost from before is not counted twice."""
     item = item_after(
         started("a"), ended("a", "failed", 1.0), started("a", prior=1.0, reserved=2.0)
     )

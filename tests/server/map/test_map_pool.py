@@ -68,7 +68,7 @@ async def test_a_server_runs_in_a_session_of_its_own_with_a_lower_priority(tmp_p
 
 
 async def test_a_server_that_refuses_reports_its_exit_code(tmp_path: Path) -> None:
-    """What it says is in its log."""
+    """Its words are in its log."""
     server = await POOL.start(launch_in(tmp_path, "b", "run", "/nowhere"))
     with limited():
         assert (await server.result()).exit_code == ExitCode.NO_INPUT

@@ -1,4 +1,4 @@
-"""What `hankweave redact` finds in the present work tree."""
+"""The places that `hankweave redact` finds in the present work tree."""
 
 from __future__ import annotations
 

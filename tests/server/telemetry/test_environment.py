@@ -1,4 +1,4 @@
-"""What the standard variables of OpenTelemetry ask for."""
+"""The settings in the standard variables of OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watched scan compares, what a proof takes off, and when it compares everything."""
+"""Claims about a watched scan: its comparisons, what a proof takes off, when it sees everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be on disk, or in a checkpoint, after the acts of a walk. It does no I/O.
+"""The files that must be on disk, or in a checkpoint, after the acts of a walk. It does no I/O.
 
 For each path the model knows the contents that it may have; nearly always there is one. An act of a
 person, a program or the agent changes it to what was written. Of the server's acts only their

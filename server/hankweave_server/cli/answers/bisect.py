@@ -332,16 +332,14 @@ _MOST_PATCHES = 5
 
 @click.command()
 @click.argument("command", metavar="CMD")
-@click.option(
+@completions.checkpoint_option(
     "--good",
     metavar="SHA|STEP",
-    shell_complete=completions.checkpoints,
     help="Where CMD passes: a checkpoint, or the end of a step. Default: the beginning.",
 )
-@click.option(
+@completions.checkpoint_option(
     "--bad",
     metavar="SHA|STEP",
-    shell_complete=completions.checkpoints,
     help="Where CMD fails. Default: the newest checkpoint.",
 )
 @click.option(

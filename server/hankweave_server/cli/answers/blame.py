@@ -48,10 +48,8 @@ class _LinesType(click.ParamType[tuple[int, int | None]]):
 @click.command("blame")
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("-L", "lines", type=_LinesType(), help="Only these lines, as 10,20 or 10,+5.")
-@click.option(
+@completions.checkpoint_option(
     "--at",
-    metavar="SHA",
-    shell_complete=completions.checkpoints,
     help="The file in this checkpoint, or at the end of this step. Default: the newest.",
 )
 @click.option("-C", "copies", is_flag=True, help="Also follow files that were copied.")

@@ -21,10 +21,8 @@ from hankweave_server.worktree.names import shown
 
 @click.command()
 @click.argument("text")
-@click.option(
+@completions.checkpoint_option(
     "--at",
-    metavar="SHA",
-    shell_complete=completions.checkpoints,
     help="Search up to this checkpoint, or to the end of this step. Default: the newest.",
 )
 @click.option("--all", "everywhere", is_flag=True, help="Search abandoned timelines as well.")

@@ -47,10 +47,8 @@ _TREE = "tracked files"
 
 @click.command()
 @click.argument("what", metavar="PATH:LINE|STEP", shell_complete=completions.codons)
-@click.option(
+@completions.checkpoint_option(
     "--at",
-    metavar="SHA",
-    shell_complete=completions.checkpoints,
     help="The line in this checkpoint, or at the end of this step. Default: the newest.",
 )
 @execution_option

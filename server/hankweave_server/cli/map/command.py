@@ -92,12 +92,7 @@ _RUN_OPTIONS = {
     type=click.IntRange(1, 1000),
     help="Items that run at a time. Default: the number of cores.",
 )
-@click.option(
-    "--max-cost",
-    type=float,
-    callback=run_settings.checked_budget,
-    help="Budget of all items together, in US dollars, above 0.",
-)
+@run_settings.budget_option("--max-cost", "Budget of all items together, in US dollars, above 0.")
 @click.option(
     *("--output", "-o"),
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),

@@ -1,4 +1,4 @@
-"""What commands print: text, tables, diffs, progress and errors.
+"""The output of commands: text, tables, diffs, progress and errors.
 
 Modules, in reading order:
 

@@ -26,7 +26,7 @@ _NAMES_FROM = 42
 
 
 class _Consequence(NamedTuple):
-    """What becomes of some files."""
+    """The fate of some files."""
 
     mark: str
     number: int

@@ -1,14 +1,15 @@
-"""Shell completion of codons, checkpoints and runs, read from the files of an execution.
+"""Shell completion of codons, checkpoints and runs, and the options that take one.
 
-It must be fast and quiet: it asks no server, imports little and decodes only the fields it needs.
+Completion must be fast and quiet: it reads the files of an execution, asks no server, imports
+little and decodes only the fields it needs.
 Nothing here raises; on any error there are no suggestions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -168,3 +169,18 @@ def _created(line: bytes) -> _Checkpoint | None:
         return None
 
     return msgspec.json.decode(body.data, type=_Created).checkpoint
+
+
+# --- options --------------------------------------------------------------------------------------
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checkpoint_option(*names: str, help: str, metavar: str = "SHA") -> Callable[[F], F]:
+    """Return an option that takes a checkpoint."""
+    return click.option(*names, metavar=metavar, shell_complete=checkpoints, help=help)
+
+
+def codon_option(*names: str, help: str, metavar: str = "CODON") -> Callable[[F], F]:
+    """Return an option that takes a codon."""
+    return click.option(*names, metavar=metavar, shell_complete=codons, help=help)

@@ -20,7 +20,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
@@ -114,10 +114,18 @@ notify_option = click.option(
 )
 
 
-def checked_budget(
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def budget_option(name: str, help: str) -> Callable[[F], F]:
+    """Return an option that takes a budget."""
+    return click.option(name, type=float, callback=_checked_budget, help=help)
+
+
+def _checked_budget(
     _context: click.Context, _option: click.Parameter, limit: float | None
 ) -> float | None:
-    """Return the value of an option that is a budget; a callback of click.
+    """Return the budget; a callback of click.
 
     A budget of 0 would let nothing run, and infinity is no budget.
     """

@@ -1,4 +1,4 @@
-"""What steps are likely to use, from what executions of codons have used before.
+"""The likely use of steps, from what executions of codons have used before.
 
 `runs_again` tells of the steps that run again after a rollback: those of the plan after the target,
 up to the newest one that has begun; an iteration of a loop counts for itself. A target in the

@@ -1,4 +1,4 @@
-"""What became of an execution, for people who were not there.
+"""The outcome of an execution, for people who were not there.
 
 Modules, in reading order:
 

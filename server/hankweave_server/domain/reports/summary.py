@@ -1,4 +1,4 @@
-"""What a report needs of the journal's events, collected one by one.
+"""The facts that a report needs of the journal's events, collected one by one.
 
 The memory that this takes is bounded, however long the journal is: of each list, the newest entries
 are kept and the others counted, and beyond a number of paths only changes are counted.

@@ -14,7 +14,8 @@ The *reuse key* is a hash of `CodonInputs`, which are collected after the rig ha
 - the prompts as the agent gets them, with all variables filled in. So a variable counts for the
   codons that mention it, and for no others.
 - `agent`: its kind and settings, the version of its program, the content of the scripts that it
-  plays, and the variables of the server's environment that it gets, each as a hash.
+  plays or of the files that its command names, and the variables of the server's environment that
+  it gets, each as a hash.
 - `model` by the agent's own name for it; permissions; confinement, with the level that this machine
   enforces; the checkpoint tools that the agent is offered.
 - `rig`: the content of the files that the rig copies. Its items are in `codon`.
@@ -65,7 +66,7 @@ class AgentIdentity(Value, kw_only=True, omit_defaults=False):
     version: str | None
     """The version of its program; None if it is unknown."""
     files: dict[str, str]
-    """SHA-256 of the scripts that it plays, by name."""
+    """SHA-256 of the scripts that it plays, or of the files that its command names, by name."""
     environment: dict[str, str]
     """SHA-256 of the values of the variables that it gets from the server's environment."""
 
@@ -148,7 +149,7 @@ _SAID: Mapping[str, str] = {
     "model": "its model",
     "agent.spec": "the settings of its agent",
     "agent.version": "the version of its agent",
-    "agent.files": "the agent's script",
+    "agent.files": "the agent's file",
     "agent.environment": "the agent's variable",
     "permissions": "its permissions",
     "confinement": "its confinement",
@@ -171,9 +172,9 @@ _SAID: Mapping[str, str] = {
 
 
 def digests_of(inputs: CodonInputs) -> dict[str, str]:
-    """Return a short hash of each single input, by name."""
+    """Return a short hash of each single input, by name and sorted by it."""
     found = {}
-    for name, value in _leaves("", _keyed(inputs)):
+    for name, value in sorted(_leaves("", _keyed(inputs)), key=lambda leaf: leaf[0]):
         digits = _DIGITS_OF_VARIABLES if name.startswith(_VARIABLES) else _DIGITS
         found[name] = hashlib.sha256(_canonical(value)).hexdigest()[:digits]
 

@@ -120,7 +120,7 @@ class AgentCalls:
     """The calls of one conversation with an agent, and what they may have changed."""
 
     def __init__(self, *, waits: bool) -> None:
-        """`waits`: the agent asks the server before each call that may change files."""
+        """Begin without calls. With `waits`, the agent asks before each that may change files."""
         self._waits = waits
         self._reports_calls = waits
         self._open: dict[str, _Call] = {}

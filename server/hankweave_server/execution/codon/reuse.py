@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -62,11 +61,8 @@ from hankweave_server.git.errors import (
     ShadowRepositoryError,
     is_for_want_of_room,
 )
-from hankweave_server.worktree.data_source import read_meta
+from hankweave_server.worktree.data_listing import TooManyFiles
 from hankweave_server.worktree.names import shown
-
-MOST_DATA_FILES = 100_000
-"""Files and folders of the data up to which they are listed for a key."""
 
 _VOLATILE = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "WINDOWID"})
 _VOLATILE_PREFIXES = ("DBUS_", "HANKWEAVE_", "SSH_", "TERM_", "XDG_SESSION_")
@@ -96,7 +92,7 @@ async def keyed(ctx: ExecutionContext, entry: PlanEntry) -> CodonKeyed:
     try:
         found = await _files_of(ctx)
         inputs = await anyio.to_thread.run_sync(partial(_inputs, ctx, entry, found))
-    except _NotKeyed as why:
+    except (_NotKeyed, TooManyFiles) as why:
         return CodonKeyed(codon_id=entry.codon_id, reason=str(why))
     except (OSError, ShadowRepositoryError, Stop, AgentError, *_UNREADABLE) as error:
         unread = f"its inputs cannot be read: {error}"
@@ -172,7 +168,7 @@ def _inputs(ctx: ExecutionContext, entry: PlanEntry, files: Fingerprint) -> Codo
         tree=files.tree,
         modes=files.modes,
         patterns=ctx.patterns(),
-        data=_data(ctx),
+        data=ctx.data_digest(),
     )
 
 
@@ -213,28 +209,6 @@ def _conversation(ctx: ExecutionContext, entry: PlanEntry) -> str | None:
     content = hashlib.sha256()
     for path in sorted(found):
         content.update(hashlib.sha256(path.read_bytes()).digest())
-
-    return content.hexdigest()
-
-
-def _data(ctx: ExecutionContext) -> str | None:
-    """Return a hash over the data hash, and names, sizes and times of all files of the data."""
-    layout = ctx.layout
-    if not os.path.lexists(layout.data_source):
-        return None
-
-    meta = read_meta(layout)
-    found = None if meta is None else meta.data_hash
-    content = hashlib.sha256(repr(found).encode())
-    for count, path in enumerate(_walk(layout.data_source.resolve(strict=True)), start=1):
-        if count > MOST_DATA_FILES:
-            raise _NotKeyed(f"the data has more than {MOST_DATA_FILES} files")
-
-        status = path.lstat()
-        times = (status.st_mtime_ns, status.st_ctime_ns)
-        # The times of a folder change with its files, which are listed themselves.
-        seen = (0, 0, 0) if stat.S_ISDIR(status.st_mode) else (status.st_size, *times)
-        content.update(repr((os.fsencode(path), status.st_mode, seen)).encode())
 
     return content.hexdigest()
 

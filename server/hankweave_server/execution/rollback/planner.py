@@ -113,7 +113,7 @@ class EffectsJournal(Protocol):
 
 
 class PlanContext(Protocol):
-    """What a plan is made of: a server has it, and so have the files of an idle execution."""
+    """The sources of a plan: a server has it, and so have the files of an idle execution."""
 
     @property
     def layout(self) -> Layout: ...
