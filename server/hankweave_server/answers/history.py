@@ -35,7 +35,8 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
-from hankweave_server.git.repo import ChangedLines, RawCommit, ShadowRepo, changed_lines
+from hankweave_server.git.line_changes import ChangedLines, changed_lines
+from hankweave_server.git.repo import RawCommit, ShadowRepo
 from hankweave_server.git.trees import FOLDER, LINK, Entry, differences, entry_named, files_below
 from hankweave_server.ledger.moments import saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal, of_types
