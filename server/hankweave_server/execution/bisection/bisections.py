@@ -30,7 +30,12 @@ from hankweave_server.execution.bisection.search import (
     Candidate,
     Verdict,
 )
-from hankweave_server.execution.bisection.trials import Trials, candidates_between, trial_folder
+from hankweave_server.execution.bisection.trials import (
+    Trials,
+    candidates_between,
+    commit_of,
+    trial_folder,
+)
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.git.repo import ShadowRepo
@@ -187,12 +192,14 @@ class Bisections:
     async def _attempt(self, search: _Search, trials: Trials, candidate: Candidate) -> Verdict:
         search.runs += 1
         verdict = await trials.attempt(candidate)
+        # The ledger removes secrets from what it records; this is not recorded.
+        line = self._ctx.checkpointer.clean(trials.last_lines.get(candidate.sha, ""))
         self._broadcast(
             BisectProgress(
                 bisect_id=search.bisect_id,
                 checkpoint_sha=candidate.sha,
                 verdict=verdict,
-                last_line=trials.last_lines.get(candidate.sha, "")[:_LONGEST_LINE],
+                last_line=line[:_LONGEST_LINE],
                 runs=search.runs,
             )
         )
@@ -207,7 +214,7 @@ class Bisections:
 
 def _with_facts(ended: BisectEnded, repo: ShadowRepo, sha: Sha) -> BisectEnded:
     """Add what the commit of the first failure says."""
-    commit = repo.commit(sha)
+    commit = commit_of(repo, sha)
     assert commit is not None, "a candidate exists"
     codon_id, summary = None, None
     try:

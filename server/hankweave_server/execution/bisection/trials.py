@@ -56,7 +56,7 @@ def candidates_between(repo: ShadowRepo, good: Sha | None, bad: Sha) -> list[Can
     found: list[Candidate] = []
     sha: Sha | None = bad
     while sha is not None:
-        commit = _commit(repo, sha)
+        commit = commit_of(repo, sha)
         if commit is None:
             break
 
@@ -76,7 +76,8 @@ def candidates_between(repo: ShadowRepo, good: Sha | None, bad: Sha) -> list[Can
     )
 
 
-def _commit(repo: ShadowRepo, sha: Sha) -> RawCommit | None:
+def commit_of(repo: ShadowRepo, sha: Sha) -> RawCommit | None:
+    """Return a commit; None if it is gone. Raises ShadowRepositoryError for damage."""
     try:
         return repo.commit(sha)
     except KeyError as problem:
@@ -179,7 +180,7 @@ class Trials:
 
     def _fill(self, layout: Layout, sha: Sha) -> None:
         """Write the files of a checkpoint into a new work tree, with a link to the data."""
-        commit = self._repo.commit(sha)
+        commit = commit_of(self._repo, sha)
         assert commit is not None, "a candidate exists"
         manifest = Notes(self._repo).manifest(sha)
         snapshot = TargetSnapshot(self._repo, sha, bytes.fromhex(commit.tree), manifest)
