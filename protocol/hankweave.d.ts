@@ -91,6 +91,8 @@ export interface Commands {
   "exploration.compare": ExplorationCompare;
   "exploration.adopt": ExplorationAdopt;
   "exploration.discard": ExplorationDiscard;
+  "bisect.start": BisectStart;
+  "bisect.stop": BisectStop;
   "ping": Ping;
   "ping.broadcast": PingBroadcast;
   "history.sync": HistorySync;
@@ -134,6 +136,8 @@ export interface Replies {
   "exploration.compare": DiffPage;
   "exploration.adopt": RollbackReport;
   "exploration.discard": Exploration;
+  "bisect.start": BisectionBegun;
+  "bisect.stop": null;
   "ping": null;
   "ping.broadcast": null;
   "history.sync": null;
@@ -220,6 +224,9 @@ export interface Events {
   "exploration.started": ExplorationStarted;
   "exploration.attemptEnded": AttemptEnded;
   "exploration.ended": ExplorationEnded;
+  "bisect.started": BisectStarted;
+  "bisect.progress": BisectProgress;
+  "bisect.ended": BisectEnded;
   "pong": Pong;
   "history.batch": HistoryBatch;
   "incomplete.codon": IncompleteCodon;
@@ -545,6 +552,94 @@ export interface BackgroundWork {
   waitingMs: number;
   /** True if it waits no longer, but is done bit by bit beside commands. */
   late: boolean;
+}
+
+/** A search has ended: with the first failure, with suspects, or without a result. */
+export interface BisectEnded {
+  /** The id of the search. */
+  bisectId: string;
+  /** The first checkpoint at which the command fails; null if there is no single one. */
+  checkpointSha?: string;
+  /** The checkpoint just before it. */
+  parentSha?: string;
+  /** Its codon. */
+  codonId?: string;
+  /** What it holds, as its record says it. */
+  summary?: string;
+  /** The checkpoints of which one is the first; several only if some were skipped. */
+  suspects?: string[];
+  /** How often the command was run. */
+  runs?: number;
+  /** The number of checkpoints that it could not judge. */
+  skipped?: number;
+  /** Why there is no result; null if there is one. */
+  message?: string;
+}
+
+/** The command of a search was run on a checkpoint; all clients get it, and nothing keeps it. */
+export interface BisectProgress {
+  /** The id of the search. */
+  bisectId: string;
+  /** The checkpoint, by its commit; commands accept a unique prefix. */
+  checkpointSha: string;
+  /** What the exit code says about the checkpoint. */
+  verdict: "fails" | "passes" | "skipped";
+  /** The last line of the command's output: its first 200 characters. */
+  lastLine: string;
+  /** How often the command was started so far. */
+  runs: number;
+}
+
+/**
+ * Find the first checkpoint at which a command fails, in the background.
+ *
+ * The shell runs the command in throw-away copies of checkpoints, confined as the checks of a codon
+ * are; no file of the execution changes. Exit code 0 means that it passes, 125 that it cannot judge
+ * the checkpoint, and 1 to 124, 126 and 127 that it fails. `bisect.ended` has the result. One
+ * search runs at a time; it ends with the server.
+ */
+export interface BisectStart {
+  /** A shell command line. */
+  command: string;
+  /**
+   * Where it passes: a full sha, a prefix that is unique, or a codon, for the end of that; by
+   * default, the beginning.
+   */
+  good?: string;
+  /** Where it fails, in the same form; by default, the newest checkpoint. */
+  bad?: string;
+  /** How many copies are tried at the same time. */
+  parallel?: number;
+  /** If another run is current, refuse the command with `STALE_RUN`. */
+  expectedRunId?: string;
+}
+
+/** A search for the first checkpoint at which a command fails has begun. */
+export interface BisectStarted {
+  /** The id of the search. */
+  bisectId: string;
+  /** The shell command line. */
+  command: string;
+  /** Where it has to pass. */
+  good: string;
+  /** Where it has to fail. */
+  bad: string;
+  /** How many there are between these two, both included. */
+  checkpoints: number;
+}
+
+/** End the search that `bisect.start` began; `bisect.ended` follows. */
+export interface BisectStop {
+  /** If another run is current, refuse the command with `STALE_RUN`. */
+  expectedRunId?: string;
+}
+
+/** The reply to `bisect.start`. */
+export interface BisectionBegun {
+  /** The id of the search, which its events have. */
+  bisectId: string;
+  /** How many there are from the good to the bad one, both included. */
+  checkpoints: number;
 }
 
 /** `branch.intent`: durable before a branch is created, removed after the last event. */

@@ -38,6 +38,7 @@ MOST_SINGLE_IMPORTERS = 40
 
 LIBRARY_ROOMS = {
     "pygit2": {
+        "hankweave_server.git.line_changes",
         "hankweave_server.git.line_merge",
         "hankweave_server.git.repo",
         "hankweave_server.user_git.repository",

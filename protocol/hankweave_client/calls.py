@@ -9,6 +9,8 @@ from typing import Any, Concatenate, Literal, ParamSpec
 from hankweave_protocol.commands import (
     MAX_RANGE,
     AnsweredCommand,
+    BisectStart,
+    BisectStop,
     CheckpointCreate,
     CheckpointDiff,
     CheckpointPin,
@@ -165,6 +167,12 @@ class Calls(ABC):
             expected_run_id=expected_run_id,
         )
         return await self.ask(command)
+
+    start_bisection = _call(BisectStart)
+
+    async def stop_bisection(self) -> None:
+        """End the search for the first failure."""
+        await self.send(BisectStop())
 
     collect_garbage = _call(StoreGc)
     check_store = _call(StoreFsck)

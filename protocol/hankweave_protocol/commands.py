@@ -23,6 +23,7 @@ from hankweave_protocol.records import (
     RollbackReport,
 )
 from hankweave_protocol.replies import (
+    BisectionBegun,
     BranchMade,
     CheckpointPage,
     CodonChosen,
@@ -497,6 +498,35 @@ class ExplorationDiscard(AnsweredCommand[Exploration]):
     expected_run_id: RunId | None = None
 
 
+class BisectStart(AnsweredCommand[BisectionBegun], kw_only=True):
+    """Find the first checkpoint at which a command fails, in the background.
+
+    The shell runs the command in throw-away copies of checkpoints, confined as the checks of a
+    codon are; no file of the execution changes. Exit code 0 means that it passes, 125 that it
+    cannot judge the checkpoint, and 1 to 124, 126 and 127 that it fails. `bisect.ended` has the
+    result. One search runs at a time; it ends with the server.
+    """
+
+    TYPE: ClassVar[str] = "bisect.start"
+    command: Annotated[str, Meta(min_length=1)]
+    """A shell command line."""
+    good: str | None = None
+    """Where it passes: a full sha, a prefix that is unique, or a codon, for the end of that; by
+    default, the beginning."""
+    bad: str | None = None
+    """Where it fails, in the same form; by default, the newest checkpoint."""
+    parallel: Annotated[int, Meta(ge=1, le=64)] = 1
+    """How many copies are tried at the same time."""
+    expected_run_id: RunId | None = None
+
+
+class BisectStop(CommandData):
+    """End the search that `bisect.start` began; `bisect.ended` follows."""
+
+    TYPE: ClassVar[str] = "bisect.stop"
+    expected_run_id: RunId | None = None
+
+
 class Ping(CommandData):
     """Send `pong` to the sender."""
 
@@ -645,6 +675,8 @@ COMMANDS: Registry[CommandData] = Registry(
     ExplorationCompare,
     ExplorationAdopt,
     ExplorationDiscard,
+    BisectStart,
+    BisectStop,
     Ping,
     PingBroadcast,
     HistorySync,

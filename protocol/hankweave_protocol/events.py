@@ -1404,6 +1404,65 @@ class ExplorationEnded(EventData):
     """The id of the attempt to adopt; null if none has succeeded."""
 
 
+# --- bisections ---------------------------------------------------------------------------------
+
+
+class BisectStarted(EventData):
+    """A search for the first checkpoint at which a command fails has begun."""
+
+    TYPE: ClassVar[str] = "bisect.started"
+    bisect_id: str
+    """The id of the search."""
+    command: str
+    """The shell command line."""
+    good: Sha
+    """Where it has to pass."""
+    bad: Sha
+    """Where it has to fail."""
+    checkpoints: int
+    """How many there are between these two, both included."""
+
+
+class BisectProgress(EventData):
+    """The command of a search was run on a checkpoint; all clients get it, and nothing keeps it."""
+
+    TYPE: ClassVar[str] = "bisect.progress"
+    JOURNALED: ClassVar[bool] = False
+    bisect_id: str
+    """The id of the search."""
+    checkpoint_sha: Sha
+    verdict: Literal["passes", "fails", "skipped"]
+    """What the exit code says about the checkpoint."""
+    last_line: str
+    """The last line of the command's output: its first 200 characters."""
+    runs: int
+    """How often the command was started so far."""
+
+
+class BisectEnded(EventData):
+    """A search has ended: with the first failure, with suspects, or without a result."""
+
+    TYPE: ClassVar[str] = "bisect.ended"
+    bisect_id: str
+    """The id of the search."""
+    checkpoint_sha: Sha | None = None
+    """The first checkpoint at which the command fails; null if there is no single one."""
+    parent_sha: Sha | None = None
+    """The checkpoint just before it."""
+    codon_id: CodonId | None = None
+    """Its codon."""
+    summary: str | None = None
+    """What it holds, as its record says it."""
+    suspects: tuple[Sha, ...] = ()
+    """The checkpoints of which one is the first; several only if some were skipped."""
+    runs: int = 0
+    """How often the command was run."""
+    skipped: int = 0
+    """The number of checkpoints that it could not judge."""
+    message: str | None = None
+    """Why there is no result; null if there is one."""
+
+
 # --- one client ---------------------------------------------------------------------------------
 
 
@@ -1519,6 +1578,9 @@ EVENTS: Registry[EventData] = Registry(
     ExplorationStarted,
     AttemptEnded,
     ExplorationEnded,
+    BisectStarted,
+    BisectProgress,
+    BisectEnded,
     Pong,
     HistoryBatch,
     IncompleteCodon,

@@ -263,6 +263,15 @@ class PastView(Value):
     cursor: str | None = None
 
 
+class BisectionBegun(Value):
+    """The reply to `bisect.start`."""
+
+    bisect_id: str
+    """The id of the search, which its events have."""
+    checkpoints: int
+    """How many there are from the good to the bad one, both included."""
+
+
 class ExplorationPage(Value):
     """The explorations of an execution."""
 

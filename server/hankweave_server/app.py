@@ -52,6 +52,7 @@ from hankweave_server.domain.execution_thread import active_codon, next_codon
 from hankweave_server.domain.lifecycle import tokens_of, wait_of
 from hankweave_server.domain.reuse.decision import ReuseSettings
 from hankweave_server.execution.account_limits import AccountLimits, usual_place
+from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.branch.branch import Branching
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.codon import confinement
@@ -202,6 +203,7 @@ class App:
             self.rollback,
             ExplorationSettings(attempt_options(opened.settings), self._branch_home),
         )
+        self.bisections = Bisections(self.ctx, self._broadcast)
         self._dispatch = self._dispatcher(stop, kill)
 
     def open_for_commands(self) -> None:
@@ -241,6 +243,7 @@ class App:
             looks=looks,
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
+            bisections=self.bisections,
             explorer=Explorer(self.ctx, self.runner, self.explorations, rollbacks, looks),
             executions=self._executions(),
             space=ledger.space,

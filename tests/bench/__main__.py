@@ -14,6 +14,7 @@ import anyio
 
 from bench import (
     agent_lines,
+    answers,
     appends,
     catching_up,
     checkpoints,
@@ -55,6 +56,7 @@ BENCHES: dict[str, Bench] = {
     agent_lines.BENCH: agent_lines.measure,
     plans.BENCH: plans.measure,
     questions.BENCH: questions.measure,
+    answers.BENCH: answers.measure,
     ui.BENCH: ui.measure,
     confinement.BENCH: confinement.measure,
     tracing.BENCH: tracing.measure,
@@ -66,6 +68,7 @@ GROUPS = {
     "long": (long_loop.BENCH, long_store.BENCH),
 }
 LONG = frozenset(name for names in GROUPS.values() for name in names) | {
+    answers.BENCH,
     catching_up.BENCH,
     maps.BENCH,
     confinement.BENCH,

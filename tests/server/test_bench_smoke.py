@@ -263,6 +263,15 @@ async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None
     assert all(figure.ratio is not None and figure.ratio > 0 for figure in figures)
 
 
+async def test_the_bench_of_blame_measures_a_long_history(tmp_path: Path) -> None:
+    """A long file is blamed through all checkpoints, beside git."""
+    (figure,) = await BENCHES["blame"](tmp_path, SMALLEST)
+
+    assert figure.name == "2,000 lines through 5 checkpoints"
+    assert figure.ratio is not None
+    assert figure.target is not None
+
+
 @pytest.mark.full
 async def test_the_bench_of_confinement_measures_every_level(tmp_path: Path) -> None:
     """The start of a program is measured at each level that works here."""

@@ -7,5 +7,4 @@ Modules, in reading order:
 - `blame`: the checkpoint that each line of a file comes from
 - `history`: the versions of files through checkpoints, renames and restores included
 - `authors`: the call, or the person, behind a change
-- `cleanup`: a program that removes a folder when the process that made it has ended
 """

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.git.repo import ChangedLines
+from hankweave_server.git.line_changes import ChangedLines
 
 _NONE = -1
 """The number of a line that is not followed."""

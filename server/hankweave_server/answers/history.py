@@ -35,7 +35,8 @@ from hankweave_server.domain import targets
 from hankweave_server.domain.retention import CommitFacts
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
-from hankweave_server.git.repo import ChangedLines, RawCommit, ShadowRepo, changed_lines
+from hankweave_server.git.line_changes import ChangedLines, changed_lines
+from hankweave_server.git.repo import RawCommit, ShadowRepo
 from hankweave_server.git.trees import FOLDER, LINK, Entry, differences, entry_named, files_below
 from hankweave_server.ledger.moments import saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal, of_types
@@ -54,12 +55,12 @@ _MERGED = re.compile(r"attempt (\S+), merged")
 
 
 class PathRestore(NamedTuple):
-    """The restore of some paths from a checkpoint."""
+    """A rollback, of some paths or of all files."""
 
     seq: int
     """Of its event."""
     sha: Sha
-    paths: frozenset[bytes]
+    paths: frozenset[bytes] | None
 
 
 class Occurrences(NamedTuple):
@@ -84,8 +85,9 @@ class FileHistory:
     ) -> None:
         """Read a repository.
 
-        `results` are the checkpoints of attempts, by their ids. With `copies`, new files are also
-        followed into files that stayed where they were.
+        `restores` are all rollbacks, newest first. `results` are the checkpoints of attempts, by
+        their ids. With `copies`, new files are also followed into files that stayed where they
+        were.
         """
         self.repo = repo
         self._restores = restores
@@ -290,8 +292,13 @@ class FileHistory:
             return
 
         for each in self._restores:
-            is_between = (earlier.event_seq or 0) < each.seq <= (facts.event_seq or 0)
-            if is_between and is_within(path, each.paths):
+            if each.seq > (facts.event_seq or 0):
+                continue
+
+            if each.seq <= (earlier.event_seq or 0) or each.paths is None:
+                return  # What was restored before a rollback of all files is gone.
+
+            if is_within(path, each.paths):
                 yield each.sha
 
     def _former_path(
@@ -495,9 +502,10 @@ def reading_history(layout: Layout, *, copies: bool = False) -> Iterator[ReadHis
 
 
 def _restores_in(journal: SearchedJournal) -> Iterator[PathRestore]:
-    """Yield the restores of single paths, newest first."""
+    """Yield the rollbacks, newest first."""
     for _, line in journal.backward(of_types([CheckpointRollback.TYPE])):
         event = codec.decode_event(line)
-        if isinstance(event.data, CheckpointRollback) and event.data.paths is not None:
-            paths = meant_by(event.data.paths)
-            yield PathRestore(event.seq, event.data.checkpoint, paths)
+        if isinstance(event.data, CheckpointRollback):
+            paths = event.data.paths
+            meant = None if paths is None else meant_by(paths)
+            yield PathRestore(event.seq, event.data.checkpoint, meant)

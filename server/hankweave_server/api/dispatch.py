@@ -11,6 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from hankweave_protocol.commands import (
+    BisectStart,
+    BisectStop,
     CheckpointCreate,
     CheckpointDiff,
     CheckpointPin,
@@ -68,6 +70,7 @@ from hankweave_server.api.lookup import faults_refused
 from hankweave_server.api.maintenance import Store
 from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
+from hankweave_server.execution.bisection.bisections import Bisections
 from hankweave_server.execution.codon.environment import granted
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.maintenance.quiet import Quiet
@@ -78,6 +81,7 @@ from hankweave_server.logs import logger
 log = logger(__name__)
 
 _NEED_ROOM = (
+    BisectStart,
     CheckpointCreate,
     CheckpointPin,
     CodonNext,
@@ -108,6 +112,7 @@ class Dispatch:
         store: Store,
         branches: Branches,
         explorer: Explorer,
+        bisections: Bisections,
         executions: Executions,
         space: Space,
         quiet: Quiet,
@@ -124,6 +129,7 @@ class Dispatch:
         self._store = store
         self._branches = branches
         self._explorer = explorer
+        self._bisections = bisections
         self._executions = executions
         self._broadcast = broadcast
 
@@ -215,6 +221,10 @@ class Dispatch:
                 return CommandAnswer(await self._explorer.adopt(command, causes))
             case ExplorationDiscard():
                 return CommandAnswer(await self._explorer.discard(command, causes))
+            case BisectStart():
+                return CommandAnswer(await self._bisections.start(command, causes))
+            case BisectStop():
+                self._bisections.stop()
             case RollbackPreview():
                 return CommandAnswer(await self._rollbacks.preview(command, causes))
             case ListCheckpoints():

@@ -328,6 +328,7 @@ class Daemon:
                 services.start_soon(app.store_verifier.run)
                 services.start_soon(app.time_watch.run)
                 services.start_soon(app.explorations.run)
+                services.start_soon(app.bisections.run)
                 services.start_soon(app.rollback.finish_when_there_is_room)
                 services.start_soon(app.rollback.tidy)
                 opened.ledger.space.be_patient()

@@ -17,6 +17,7 @@ Modules, in reading order:
 - `session_files`: the files by which agents and sentinels remember
 - `branch/`: new executions from a checkpoint
 - `exploration/`: attempts from one checkpoint, each an execution of its own
+- `bisection/`: the first checkpoint at which a command fails
 - `recovery`: repair at a start, before anything runs
 - `resume`: the plan to continue with: loops that grow it, a hank that has changed
 - `maintenance/`: gc, fsck, packing, progress and health

@@ -206,6 +206,10 @@ def _of_rollback(data: EventData) -> LogLine | None:
         case events.ExplorationEnded(best=best):
             name = data.exploration_id
             return _info(f"Exploration {name} ended; best attempt: {best or 'none'}")
+        case events.BisectStarted(checkpoints=count):
+            return _info(f"Bisection {data.bisect_id} of {count} checkpoints started")
+        case events.BisectEnded(checkpoint_sha=sha, message=why):
+            return _info(f"Bisection {data.bisect_id} ended: {why or sha or 'several suspects'}")
         case _:
             return None
 

@@ -1,6 +1,7 @@
 """Git objects, packs, trees and refs, read and written without the git program.
 
-Only `repo` and `line_merge` import pygit2. Objects are durable before the ref that names them.
+Only `repo`, `line_merge` and `line_changes` import pygit2. Objects are durable before the ref that
+names them.
 
 Modules, in reading order:
 
@@ -10,6 +11,7 @@ Modules, in reading order:
 - `trees`: trees as bytes: written, parsed, compared
 - `checkout`: a work tree, taken from one tree to another, path by path, repeatable
 - `repo`: refs, commits, line diffs and the index, through pygit2
+- `line_changes`: the lines that differ between two contents, through pygit2
 - `line_merge`: the lines of three contents merged, in memory, through pygit2
 - `store_files`: the files of an object store: list, measure, remove
 - `delta`: one content as a difference to another

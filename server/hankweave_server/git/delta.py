@@ -37,6 +37,53 @@ _MOST_COPIED = 0xFFFF
 _MOST_INSERTED = 0x7F
 
 
+def applied(delta: bytes, base: bytes) -> bytes:
+    """Return the target that a delta makes of its base.
+
+    Raises IndexError or ValueError for what cannot be a delta to that base; the caller verifies the
+    result by its name.
+    """
+    (size, at), parts = _number_at(delta, 0), list[bytes]()
+    if size != len(base):
+        raise ValueError("the delta is one to another base")
+
+    wanted, at = _number_at(delta, at)
+    while at < len(delta):
+        order, at = delta[at], at + 1
+        if not order & 0x80:
+            parts.append(delta[at : at + order])
+            at += order
+            continue
+
+        start = count = 0
+        for bit in range(7):
+            if order >> bit & 1:
+                if bit < 4:
+                    start |= delta[at] << 8 * bit
+                else:
+                    count |= delta[at] << 8 * (bit - 4)
+
+                at += 1
+
+        parts.append(base[start : start + (count or 0x10000)])
+
+    target = b"".join(parts)
+    if len(target) != wanted:
+        raise ValueError("the delta is incomplete")
+
+    return target
+
+
+def _number_at(delta: bytes, at: int) -> tuple[int, int]:
+    """Return a size in the head of a delta, and where it ends."""
+    size = shift = 0
+    while delta[at] & 0x80:
+        size |= (delta[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+
+    return size | delta[at] << shift, at + 1
+
+
 class Base:
     """A content that others are compared with."""
 

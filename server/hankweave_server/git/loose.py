@@ -190,7 +190,8 @@ def whole_loose(objects: Path, digest: bytes) -> tuple[str, bytes]:
 
     Use this instead of libgit2, which never returns from reading a truncated loose object.
     """
-    with loose_path(objects, digest).open("rb", buffering=0) as stream:
+    name = digest.hex()
+    with open(f"{objects}/{name[:2]}/{name[2:]}", "rb", buffering=0) as stream:
         raw = b"".join(_inflated(stream.read))
 
     if hashlib.sha1(raw, usedforsecurity=False).digest() != digest:

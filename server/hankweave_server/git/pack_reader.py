@@ -38,12 +38,19 @@ What can go wrong
   a pack that was removed meanwhile. The pack that served the last object is tried first, because
   objects that are read together usually lie in the same few packs.
 
+Deltas
+------
+An old version of a path is usually a short difference to another object, which it names
+(`pack_merge`). A walk through history reads these one after the other, so `_bases` has what was
+read last: each version then costs its own difference. Every result is verified against its name.
+
 What it does not do
 -------------------
-It resolves no deltas, knows no tags, reads no loose objects and repairs nothing. In those cases it
-returns None, and the caller (`ShadowRepo.read`) tries the loose object and libgit2. The methods
-may be called from several threads: the list of packs is replaced as a whole, never modified in
-place, and only listing takes the lock.
+It resolves no deltas that are long or that name their base by its offset, knows no tags, reads no
+loose objects and repairs nothing. In those cases it returns None, and the caller
+(`ShadowRepo.read`) tries the loose object and libgit2. The methods may be called from several
+threads: the list of packs is replaced as a whole, never modified in place, and only listing takes
+the lock.
 
 Read `PackReader.read` and `_places` first, then `_Pack.read` and `_Pack.pieces`. The second half
 of the module, from `Record` on, reads whole indexes with lengths and checksums, for `repack` and
@@ -62,7 +69,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from hankweave_server.git import loose
+from hankweave_server.git import delta, loose
 
 PIECE = 1 << 20
 FIRST_READ = 8 << 10
@@ -71,6 +78,13 @@ FIRST_READ = 8 << 10
 OPEN_PACKS = 32
 """Number of pack files kept open; any others are opened for each read."""
 
+BYTES_OF_BASES = 2 << 20
+"""Bytes of objects that are kept because the next ones may be differences to them."""
+
+_MOST_DELTAS = 64
+"""Deltas in a row; a damaged pack may have a circle of them."""
+
+_REF_DELTA = 7
 _KINDS = {1: "commit", 2: "tree", 3: "blob"}
 _INDEX_START = b"\xfftOc\x00\x00\x00\x02"
 _FAN_OUT = struct.Struct(">256I")
@@ -87,6 +101,13 @@ class PackDamaged(Exception):
     """A pack, its index or an object in it is damaged or has vanished."""
 
 
+class _Delta(NamedTuple):
+    """An object as a difference to another."""
+
+    base: bytes
+    changes: bytes
+
+
 class PackReader:
     """All packs of one repository."""
 
@@ -97,16 +118,51 @@ class PackReader:
         self._lock = Lock()
         self._located: dict[bytes, _Pack] = {}
         """The pack of each object, after `locate_all`; a hint, as packs may be replaced."""
+        self._bases: dict[bytes, tuple[str, bytes]] = {}
+        self._bytes_of_bases = 0
 
     def read(self, digest: bytes) -> tuple[str, bytes] | None:
         """Return kind and content of an object, verified; None if libgit2 must be asked."""
+        return self._read(digest, _MOST_DELTAS)
+
+    def _read(self, digest: bytes, most_deltas: int) -> tuple[str, bytes] | None:
         for pack, offset in self._places(digest):
             try:
-                return pack.read(digest, offset)
+                found = pack.read(digest, offset)
+                if not isinstance(found, _Delta):
+                    return found
+
+                return self._resolved(digest, found, most_deltas)
             except PackDamaged:
                 continue
 
         return None
+
+    def _resolved(self, digest: bytes, found: _Delta, most_deltas: int) -> tuple[str, bytes]:
+        """Return the object that a delta describes; raise PackDamaged."""
+        name = found.base
+        base = self._bases.get(name) or (self._read(name, most_deltas - 1) if most_deltas else None)
+        if base is None:
+            raise PackDamaged(f"{digest.hex()} has no base")
+
+        kind, content = base
+        try:
+            data = delta.applied(found.changes, content)
+        except (IndexError, ValueError) as problem:
+            raise PackDamaged(digest.hex()) from problem
+
+        _verify(digest, kind, data)
+        self._keep(name, base)
+        self._keep(digest, (kind, data))
+        return kind, data
+
+    def _keep(self, digest: bytes, found: tuple[str, bytes]) -> None:
+        if digest not in self._bases and len(found[1]) <= PIECE:
+            if self._bytes_of_bases > BYTES_OF_BASES:
+                self._bases, self._bytes_of_bases = {}, 0
+
+            self._bases[digest] = found
+            self._bytes_of_bases += len(found[1])
 
     def locate_all(self) -> None:
         """Remember the pack of every object, for a caller that reads all of them.
@@ -121,6 +177,7 @@ class PackReader:
         """Close all packs; later reads look them up on disk again."""
         with self._lock:
             self._order, self._listed, self._located = [], (0, 0), {}
+            self._bases, self._bytes_of_bases = {}, 0
 
     def drop(self, names: Collection[str]) -> None:
         """Close packs, named without a suffix, whose objects another pack has."""
@@ -285,10 +342,13 @@ class _Pack:
         kind, size, _ = header_of(self._open().read(offset, 32))
         return kind, size
 
-    def read(self, digest: bytes, offset: int) -> tuple[str, bytes]:
-        """Return kind and content of an object, verified."""
+    def read(self, digest: bytes, offset: int) -> tuple[str, bytes] | _Delta:
+        """Return kind and content of an object, verified; or the delta that describes it."""
         file = self._open()
         raw = file.read(offset, FIRST_READ)
+        if raw and raw[0] >> 4 & 7 == _REF_DELTA:
+            return _delta_in(raw)
+
         kind, size, begin = header_of(raw)
         if size > PIECE:
             # The size is unverified, so no memory is reserved for it.
@@ -298,18 +358,8 @@ class _Pack:
             # Incompressible content grows when deflated, but never by this much.
             raw += file.read(offset + len(raw), size + FIRST_READ)
 
-        inflate = loose.decompressobj()
-        try:
-            # One byte more than promised reveals content that is too long.
-            data = inflate.decompress(raw[begin:], size + 1)
-        except loose.DeflateError as problem:
-            raise PackDamaged(digest.hex()) from problem
-
-        checksum = hashlib.sha1(b"%s %d\0" % (kind.encode(), size), usedforsecurity=False)
-        checksum.update(data)
-        if len(data) != size or checksum.digest() != digest:
-            raise PackDamaged(digest.hex())
-
+        data = _inflated_whole(raw[begin:], size)
+        _verify(digest, kind, data)
         return kind, data
 
     def pieces(self, digest: bytes, offset: int) -> Iterator[bytes]:
@@ -333,20 +383,65 @@ class _Pack:
         return self._file or _PackFile(self._path)
 
 
+def _inflated_whole(raw: bytes, size: int) -> bytes:
+    """Return the content of a stream that begins there; raise PackDamaged for another size."""
+    try:
+        if size <= FIRST_READ // 2:
+            # Without an object for its state, that takes a third of the time. So little input
+            # cannot become much more than was promised.
+            data = loose.decompress(raw, size)
+        else:
+            # One byte more than promised reveals content that is too long.
+            data = loose.decompressobj().decompress(raw, size + 1)
+    except loose.DeflateError as problem:
+        raise PackDamaged("an object is damaged") from problem
+
+    if len(data) != size:
+        raise PackDamaged("an object has another size")
+
+    return data
+
+
+def _verify(digest: bytes, kind: str, data: bytes) -> None:
+    """Raise PackDamaged unless that is the name of the object."""
+    checksum = hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)), usedforsecurity=False)
+    checksum.update(data)
+    if checksum.digest() != digest:
+        raise PackDamaged(digest.hex())
+
+
 def header_of(raw: bytes) -> tuple[str, int, int]:
     """Return kind, size and length of the header; raise PackDamaged for a delta."""
+    number, size, length = _numbers_of(raw)
+    if number not in _KINDS:
+        raise PackDamaged("no plain object begins there")
+
+    return _KINDS[number], size, length
+
+
+def _numbers_of(raw: bytes) -> tuple[int, int, int]:
+    """Return the number of the kind, size and length of the header; raise PackDamaged."""
     try:
         byte = raw[0]
-        kind = _KINDS[byte >> 4 & 7]
-        size, shift, length = byte & 0x0F, 4, 1
+        kind, size, shift, length = byte >> 4 & 7, byte & 0x0F, 4, 1
         while byte & 0x80:
             byte = raw[length]
             size |= (byte & 0x7F) << shift
             shift, length = shift + 7, length + 1
-    except (IndexError, KeyError) as problem:
-        raise PackDamaged("no plain object begins there") from problem
+    except IndexError as problem:
+        raise PackDamaged("no object begins there") from problem
 
     return kind, size, length
+
+
+def _delta_in(raw: bytes) -> _Delta:
+    """Read a delta; raise PackDamaged if it is long."""
+    _, size, length = _numbers_of(raw)
+    begin = length + _NAME
+    if size > FIRST_READ // 2:
+        raise PackDamaged("that delta is for libgit2")
+
+    return _Delta(raw[length:begin], _inflated_whole(raw[begin:], size))
 
 
 def _inflated(file: _PackFile, position: int) -> Iterator[bytes]:

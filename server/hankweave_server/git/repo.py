@@ -1,8 +1,7 @@
 """Access a git repository through pygit2: refs, commits, objects, line diffs and the index.
 
-This is the only module that uses pygit2 on the shadow repository; `line_merge` uses it on contents
-alone. Objects are written by `objects`
-and read here.
+This is the only module that uses pygit2 on the shadow repository; `line_merge` and `line_changes`
+use it on contents alone. Objects are written by `objects` and read here.
 No configuration but the repository's own is ever read, and its hooks, filters and work tree are
 never used.
 
@@ -16,15 +15,15 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import pygit2
-from pygit2.enums import ConfigLevel, DiffOption, ObjectType, RepositoryOpenFlag, SortMode
+from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag, SortMode
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
 from hankweave_server.fsutil import (
@@ -34,7 +33,7 @@ from hankweave_server.fsutil import (
     write_all,
 )
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults, named_by_libgit2
-from hankweave_server.git.loose import loose_header, loose_path, whole_loose
+from hankweave_server.git.loose import loose_header, whole_loose
 from hankweave_server.git.objects import ObjectStaging
 from hankweave_server.git.pack_reader import PackReader
 from hankweave_server.wal import StagedFile, Tail, WriteAheadLog, flush_and_rename
@@ -70,6 +69,11 @@ COMMITS_KEPT = 1000
 BYTES_OF_TREES = 4 << 20
 """Bytes of trees that are kept in memory."""
 
+_COMMIT = re.compile(
+    rb"tree ([0-9a-f]{40})\n((?:parent [0-9a-f]{40}\n)*)"
+    rb"author [^\n]*\ncommitter [^\n]* ([0-9]{1,10}) [-+][0-9]{4}\n(?:[^\n]+\n)*\n"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RawCommit:
@@ -85,15 +89,6 @@ class LineDiff:
     added: int
     removed: int
     patch: bytes
-
-
-class ChangedLines(NamedTuple):
-    """Lines that differ between two contents: half-open ranges of line numbers, from 0."""
-
-    old_start: int
-    old_end: int
-    new_start: int
-    new_end: int
 
 
 class ShadowRepo:
@@ -119,6 +114,8 @@ class ShadowRepo:
         self._whole_loose: set[bytes] = set()
         self._loose_commits: dict[Sha, tuple[tuple[int, int, int], RawCommit]] = {}
         """Commits that were read from loose files, with inode, size and time of each file."""
+        self._beginnings: frozenset[Sha] | None = None
+        """The commits whose parents are gone, as of the last opening; None if not read yet."""
         self._is_doubted = False
         """True after objects were found missing or damaged: `stored` then reads what it reports."""
         self.verified: set[bytes] = set()
@@ -149,6 +146,7 @@ class ShadowRepo:
         self._open_again()
 
     def _open_again(self) -> None:
+        self._beginnings = None
         self._existing = None
         self._repo.free()
         self._repo = _opened(self.path)
@@ -274,30 +272,47 @@ class ShadowRepo:
     def commit(self, sha: Sha) -> RawCommit | None:
         """Return a commit; None if missing or not a commit. Raise KeyError for damage."""
         try:
-            digest = bytes.fromhex(sha)
-            file = _identity_of(loose_path(self.path / "objects", digest))
+            place = f"{self.path}/objects/{sha[:2]}/{sha[2:]}"
             known = self._loose_commits.get(sha)
-            if known is not None and known[0] == file:
+            if known is not None and known[0] == _identity_of(place):
                 return known[1]
 
-            if file is not None:
-                self.read(digest)
+            file, stored = None, self.packs.read(bytes.fromhex(sha))
+            if stored is None and (file := _identity_of(place)) is not None:
+                stored = self.read(bytes.fromhex(sha))
 
-            found = self._repo.get(sha)
+            commit = None if stored is None else self._parsed(sha, *stored)
+            if commit is None:
+                found = self._repo.get(sha)
+                commit = _raw(found) if isinstance(found, pygit2.Commit) else None
         except (pygit2.GitError, ValueError) as problem:
             raise KeyError(sha) from problem
 
-        if not isinstance(found, pygit2.Commit):
-            return None
-
-        commit = _raw(found)
-        if file is not None:
+        if commit is not None and file is not None:
             if len(self._loose_commits) >= COMMITS_KEPT:
                 self._loose_commits.clear()
 
             self._loose_commits[sha] = file, commit
 
         return commit
+
+    def _parsed(self, sha: Sha, kind: str, data: bytes) -> RawCommit | None:
+        """Parse a commit in a third of libgit2's time; None if its form is not the usual one."""
+        found = _COMMIT.match(data) if kind == "commit" else None
+        if found is None:
+            return None
+
+        if self._beginnings is None:
+            self._beginnings = self.shallow()
+
+        parents = () if sha in self._beginnings else found[2].decode().split()[1::2]
+        return RawCommit(
+            sha=sha,
+            tree=Sha(found[1].decode()),
+            parents=tuple(map(Sha, parents)),
+            committed=datetime.fromtimestamp(int(found[3]), UTC),
+            message=data[found.end() :],
+        )
 
     def commit_named_by(self, sha: Sha) -> Sha | None:
         """Follow a ref's target to a commit, through tags; None if it does not lead to one."""
@@ -616,57 +631,10 @@ class _Existing:
         return {name for name in os.listdir(self._packs) if name.endswith(".idx")}
 
 
-def changed_lines(old: bytes, new: bytes) -> list[ChangedLines]:
-    """Compare two contents as `git blame` does, whatever their bytes are.
-
-    Raises ShadowRepositoryError if libgit2 fails.
-    """
-    old, new = _without_common_end(old, new)
-    flags = DiffOption.FORCE_TEXT | DiffOption.INDENT_HEURISTIC
-    with _libgit2_errors():
-        patch = pygit2.Patch.create_from(old, new, flag=flags, context_lines=0)
-        return [
-            ChangedLines(
-                *_half_open(hunk.old_start, hunk.old_lines),
-                *_half_open(hunk.new_start, hunk.new_lines),
-            )
-            for hunk in patch.hunks
-        ]
-
-
-def _half_open(start: int, count: int) -> tuple[int, int]:
-    """Return a range of lines, from 0; a hunk without lines names the line before it."""
-    first = start - 1 if count else start
-    return first, first + count
-
-
-_COMMON_BLOCK = 1024
-
-
-def _without_common_end(old: bytes, new: bytes) -> tuple[bytes, bytes]:
-    """Cut off the common end as git does before it compares without context (`xdi_diff`).
-
-    Of several equal lines, it decides which one counts as added.
-    """
-    low, high = 0, min(len(old), len(new)) // _COMMON_BLOCK
-    while low < high:
-        middle = (low + high + 1) // 2
-        size = middle * _COMMON_BLOCK
-        if old[-size:] == new[-size:]:
-            low = middle
-        else:
-            high = middle - 1
-
-    common = low * _COMMON_BLOCK
-    newline = old.find(b"\n", len(old) - common)
-    cut = len(old) - newline - 1 if common and newline >= 0 else 0
-    return old[: len(old) - cut], new[: len(new) - cut]
-
-
-def _identity_of(path: Path) -> tuple[int, int, int] | None:
+def _identity_of(path: str) -> tuple[int, int, int] | None:
     """Return inode, size and time of a file, which change if it is replaced or written to."""
     try:
-        status = path.stat()
+        status = os.stat(path)
     except FileNotFoundError:
         return None
 

@@ -10,7 +10,12 @@ import anyio.lowlevel
 import pytest
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.cli.answers.bisect import BisectFailed, Bisection, Candidate, Verdict
+from hankweave_server.execution.bisection.search import (
+    BisectFailed,
+    Bisection,
+    Candidate,
+    Verdict,
+)
 
 HISTORIES = 60
 

@@ -15,6 +15,7 @@ import pytest
 
 from hankweave_protocol.commands import (
     COMMANDS,
+    BisectStart,
     CheckpointCreate,
     CheckpointDiff,
     CheckpointPin,
@@ -59,6 +60,7 @@ from support.timelines import a_state
 FULL = OSError(errno.ENOSPC, "No space left on device")
 NEED_ROOM = frozenset(
     {
+        "bisect.start",
         "checkpoint.create",
         "checkpoint.pin",
         "codon.next",
@@ -199,6 +201,19 @@ class Rooms:
         self.asked.append(f"force_shut_down: {reason}")
 
 
+class Bisections:
+    """Stand-in for the searches for a failure."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    async def start(self, command: CommandData, causes: tuple[Any, ...]) -> str:
+        return await self._rooms.make(command, causes)
+
+    def stop(self) -> None:
+        self._rooms.asked.append("stop")
+
+
 class Explorations:
     """Stand-in for the handler of explorations."""
 
@@ -268,6 +283,7 @@ class Desk:
             store=room,
             branches=room,
             explorer=cast("Any", Explorations(self.rooms)),
+            bisections=cast("Any", Bisections(self.rooms)),
             executions=cast("Any", Executions(self.rooms)),
             space=space,
             quiet=Quiet(),
@@ -293,6 +309,8 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return RollbackToCheckpoint(checkpoint_sha="abcdef")
         case ExecutionBranch.TYPE:
             return ExecutionBranch(checkpoint_sha="abcdef")
+        case BisectStart.TYPE:
+            return BisectStart(command="make test")
         case ExplorationCompare.TYPE:
             return ExplorationCompare(attempt_id="e-1")
         case ExplorationAdopt.TYPE:

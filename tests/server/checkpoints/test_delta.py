@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hankweave_server.git import delta as git_delta
 from hankweave_server.git.delta import Base
 
 ANY = 1 << 30
@@ -71,7 +72,17 @@ def test_a_delta_makes_its_target(parts: list[bytes], data: st.DataObject) -> No
     base, target = b"".join(parts), b"".join(changed)
     delta = Base(base).delta(target, ANY)
     assert delta is not None
-    assert applied(base, delta) == target
+    assert applied(base, delta) == target == git_delta.applied(delta, base)
+
+
+def test_what_is_no_delta_to_that_base_is_refused() -> None:
+    """Another base, a delta that was cut off, and any changed byte make no other target."""
+    base, target = b"a line\n" * 50, b"a line\n" * 20 + b"another\n" + b"a line\n" * 30
+    delta = Base(base).delta(target, ANY)
+    assert delta is not None
+    for wrong, source in [(delta, base[1:]), *((delta[:size], base) for size in range(len(delta)))]:
+        with pytest.raises((IndexError, ValueError)):
+            git_delta.applied(wrong, source)
 
 
 def lines(count: int, seed: int) -> list[bytes]:

@@ -147,7 +147,7 @@ def test_what_was_merged_is_compared_again(lab, writer, monkeypatch):
     lab.engine.housekeeping.consolidate(never)
 
     reader.forget()
-    whole = [blob for blob in blobs if reader.read(bytes.fromhex(blob)) is not None]
+    whole = [blob for blob in blobs if reader.size(bytes.fromhex(blob)) is not None]
     assert len(whole) == len(packs(lab)) < 6
     assert content(lab, shas[::10]) == before
     lab.assert_sound()

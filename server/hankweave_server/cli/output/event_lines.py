@@ -55,6 +55,9 @@ TOLD = frozenset(
         events.ExplorationStarted,
         events.AttemptEnded,
         events.ExplorationEnded,
+        events.BisectStarted,
+        events.BisectProgress,
+        events.BisectEnded,
         events.ExecutionOrigin,
         events.ServerStarted,
         events.HankChanged,
@@ -247,6 +250,13 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
             return EventLine(f"attempt {attempt.attempt_id} {attempt.status}{score}{why}")
         case events.ExplorationEnded(best=best):
             return EventLine(f"exploration ended; best attempt: {best or 'none'}")
+        case events.BisectStarted(command=command, checkpoints=count):
+            return EventLine(f"searching {count} checkpoints for the first failure of: {command}")
+        case events.BisectProgress(checkpoint_sha=sha, verdict=verdict):
+            return EventLine(f"{sha[:12]} {verdict}")
+        case events.BisectEnded(checkpoint_sha=found, message=why, suspects=suspects):
+            first = f"{len(suspects)} suspects" if found is None else found[:12]
+            return EventLine(f"search for the first failure ended: {why or first}")
         case events.ExecutionOrigin(execution_path=path, coordinate=coordinate):
             return EventLine(f"a branch of {path}, made at {coordinate.checkpoint_sha[:12]}")
         case _:
