@@ -39,7 +39,7 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
     They account for a tenth of its memory and of its start time.
     """
     script = (
-        "import sys; from hankweave_server.cli import run; "
+        "import sys; from hankweave_server.cli.shared import serving; "
         "rest = {'jinja2', 'jsonschema', 'regex', 'rich.live', 'rich.progress', "
         "'click.shell_completion', 'hankweave_client.client'}; "
         "print(sorted(rest & sys.modules.keys()))"
@@ -48,6 +48,23 @@ def test_a_server_loads_only_what_it_is_going_to_need() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert printed.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [("run", "--help"), ("run", "--nonsense")])
+def test_help_and_usage_errors_load_no_server(words: tuple[str, ...]) -> None:
+    """Not even of the command that serves: its options say it all."""
+    script = (
+        f"import sys; sys.argv[1:] = {words!r}\n"
+        "from hankweave_server.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "server = {'asyncio', 'anyio', 'pygit2', 'structlog', 'websockets'}; "
+        "print(sorted(server & sys.modules.keys()))"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.splitlines()[-1] == "[]"
 
 
 def test_who_presses_the_tab_key_waits_for_no_command() -> None:

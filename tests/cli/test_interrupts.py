@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hankweave_protocol.state import CompletedCodon, FailedCodon, State
-from hankweave_server.cli.run import QUESTION
+from hankweave_server.cli.shared.serving import QUESTION
 from support.command_line import hankweave
 from support.running_server import command, state
 from support.screens import Screen, screen

@@ -21,7 +21,7 @@ from hankweave_protocol.state import State
 from hankweave_server.cli.live.frame import amount, duration, frame
 from hankweave_server.cli.live.model import NOTHING, Heard, view
 from hankweave_server.cli.live.view import REDRAW_SECONDS, LiveVoice
-from hankweave_server.cli.run import QUESTION
+from hankweave_server.cli.shared.serving import QUESTION
 from hankweave_server.clock import SystemClock
 from support.histories import MOMENT, completed, running
 from support.running_server import command, environment

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from hankweave_server.local.ephemeral_server import through_server
 from support.command_line import hankweave
 from support.scripted_hank import codon, write_hank, writes
 
@@ -28,6 +30,12 @@ READING = (
     ("rollback", "--codon", "one", "--path", "b.txt", "--preview", "--json"),
     ("preview", "--codon", "one"),
     ("redo", "--preview"),
+    ("compare", "ATTEMPT"),
+    ("adopt", "ATTEMPT", "--preview"),
+    ("adopt", "ATTEMPT", "--path", "b.txt", "--preview", "--json"),
+    ("gc", "--dry-run", "--max-count", "0", "--kinds", "safety"),
+    ("fsck",),
+    ("why", "one"),
 )
 
 
@@ -45,6 +53,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hankweave("run", str(hank), "-e", str(execution), "--headless", code=0)
     hankweave("rollback", "--codon", "one", "--yes", "-e", str(execution), code=0)
     hankweave("undo", "--yes", "-e", str(execution), code=0)
+    hankweave("explore", "--codon", "two", "-n", "1", "-e", str(execution), code=0)
     (execution / "agentRoot" / "a.txt").write_text("by a person")
     return execution
 
@@ -52,11 +61,13 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_reading_commands_write_nothing(left: Path) -> None:
     """Neither the journal nor a lock: no server is started, and none of the caches is saved."""
     sha = hankweave("checkpoints", "-e", str(left), code=0).stdout.split()[0]
+    explored = json.loads(hankweave("attempts", "--json", "-e", str(left), code=0).stdout)
+    named = {"SHA": sha, "ATTEMPT": explored["attempts"][0]["attemptId"]}
     before = listing(left)
     for words in READING:
-        given = (sha if word == "SHA" else word for word in words)
+        given = (named.get(word, word) for word in words)
         done = hankweave(*given, "-e", str(left))
-        assert done.returncode == 0 or words == ("attempts",), (words, done.stderr)
+        assert done.returncode == 0, (words, done.stderr)
         assert listing(left) == before, words
 
 
@@ -74,3 +85,14 @@ def test_a_preview_of_the_files_is_that_of_a_server(left: Path) -> None:
     assert "1 edit of yours was overwritten" in done
     hankweave("undo", "--yes", *here, code=0)
     assert (left / "agentRoot" / "a.txt").read_text() == "by a person"
+
+
+def test_what_gc_would_prune_is_the_same_with_a_server_and_without(left: Path) -> None:
+    """The files are examined as the server examines them."""
+    words = ("gc", "--dry-run", "--max-count", "0", "--json", "-e", str(left))
+    without = json.loads(hankweave(*words, code=0).stdout)
+    served = json.loads(through_server(left, lambda: hankweave(*words, code=0).stdout))
+    sizes = ("bytesBefore", "bytesAfter")  # A start writes the index of its work tree.
+    assert without["keptBecause"]
+    for name in without.keys() - set(sizes):
+        assert without[name] == served[name], name

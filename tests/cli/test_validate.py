@@ -339,3 +339,14 @@ def test_data_that_is_not_there_is_told(tmp_path: Path) -> None:
     hank = write_hank(tmp_path, codon("a"))
     assert validate(hank, tmp_path / "none").returncode == 66
     assert validate(tmp_path / "none").returncode == 66
+
+
+def test_a_misspelt_model_is_told_beside_other_problems(tmp_path: Path) -> None:
+    """Agents are checked only in a valid hank, but a person corrects a file once."""
+    hank = {"hank": [{**codon("a b"), "agent": {"type": "claude"}, "model": "sonet"}]}
+    (tmp_path / "hank.json").write_text(json.dumps(hank))
+    done = validate(tmp_path / "hank.json")
+    assert "'a b' cannot be an id." in done.stderr
+    assert "$.hank[0].model: There is no model 'sonet' in the list of known models." in done.stderr
+    assert "Did you mean 'sonnet'?" in done.stderr
+    assert "'sonet'" not in validate(tmp_path / "hank.json", "--model", "opus").stderr

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -252,6 +253,7 @@ def test_a_second_server_is_refused_and_touches_nothing(layout: Layout) -> None:
     assert snapshot(layout.root) == before
     lock.release()
     assert refusal.value.exit_code == ExitCode.LOCK_HELD == 75
+    assert f"`hankweave attach -e {shlex.quote(str(layout.root))}`" in str(refusal.value.hint)
     assert refusal.value.pid == os.getpid()
     assert refusal.value.owner == lock.record
     assert refusal.value.heartbeat_age == timedelta(seconds=20)

@@ -20,6 +20,7 @@ from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.past import Looks
 from hankweave_server.api.rollback import Rollbacks
 from hankweave_server.domain.exploration.explorations import (
+    adoption_preview,
     attempt_named,
     exploration_named,
     result_of,
@@ -93,10 +94,7 @@ class Explorer:
             return await self._merge(command, exploration, attempt, sha, causes)
 
         if command.preview:
-            preview = RollbackPreview(
-                checkpoint_sha=sha, paths=command.paths, keep_edits=command.keep_edits
-            )
-            return await self._rollbacks.preview(preview, causes)
+            return await self._rollbacks.preview(adoption_preview(self._ctx.state, command), causes)
 
         back = RollbackToCheckpoint(
             checkpoint_sha=sha,

@@ -6,7 +6,7 @@ Modules, in reading order:
 - `shared/`: arguments, settings, hank loading and completion that several commands use
 - `remote`: the options `--execution` and `--json`, and requests to a server
 - `output/`: text, tables, diffs, progress bars and error messages
-- `run`: `run`: load a hank, choose the execution directory, run the server
+- `run`: `run`: serve an execution, and run its plan
 - `sessions`: `sessions` and `resume`
 - `pipeline`: `pipeline`: run an Architect pipeline
 - `pipelines/`: its steps, its run and its report

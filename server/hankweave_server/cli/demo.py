@@ -37,8 +37,9 @@ def demo(directory: Path) -> None:
     hankweave demo ~/quakes
     """
     # Imported here so that `--help` and usage errors do not load a server.
-    from hankweave_server.cli.run import run, serve
+    from hankweave_server.cli.run import run
     from hankweave_server.cli.shared.run_settings import settings_of, variables_of
+    from hankweave_server.cli.shared.serving import serve
     from hankweave_server.notify import SECRET
 
     starter_files.require_directory(directory)

@@ -31,6 +31,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.output import pictures
+from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.rollback_report import draw_report, end_with_exceptions
 from hankweave_server.cli.output.text import console, say, span
 from hankweave_server.cli.remote import (
@@ -478,6 +479,11 @@ def adopt(
 
     def asked(*, only_preview: bool) -> RollbackReport:
         sent = ExplorationAdopt(**fields, preview=only_preview)
+        if only_preview and not merge:
+            with waiting(None if as_json else "Previewing") as tell:
+                return look(root, lambda calls: calls.ask(sent), tell)
+
+        # The preview of a merge stores the present files, with which it merges.
         what = "Previewing" if only_preview else "Adopting"
         return ask(root, lambda client: client.ask(sent), None if as_json else what)
 

@@ -1,7 +1,7 @@
 """`hankweave gc`, `fsck` and `pin`: prune, check and pin checkpoints.
 
-`gc` and `pin` are done by the server that runs, or by an ephemeral one. So is `fsck` if a server
-runs; otherwise it works on the files itself (`local/fsck.py`).
+`gc` and `pin` are done by the server that runs, or by an ephemeral one. So are `gc --dry-run` and
+`fsck` if a server runs; otherwise they work on the files (`local/reader.py`, `local/fsck.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, get_args
 import click
 
 from hankweave_client.errors import NotRunning
-from hankweave_protocol.commands import LONGEST_AGE_SECONDS, StoreFsck
+from hankweave_protocol.commands import LONGEST_AGE_SECONDS, StoreFsck, StoreGc
 from hankweave_protocol.records import CheckpointKind, StoreRepair
 from hankweave_protocol.replies import FsckReport, GcReport, KeepReason
 from hankweave_server.cli.checkpoints import line_of_checkpoint
@@ -31,7 +31,7 @@ from hankweave_server.cli.remote import (
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode
 from hankweave_server.local import fsck as without_server
-from hankweave_server.local.server_session import at_server
+from hankweave_server.local.server_session import at_server, look
 from hankweave_server.local.targeting import confirm, require_consent, root_to_change
 from hankweave_server.plain_text import acted_on, counted
 from hankweave_server.worktree.data_source import layout_of
@@ -98,22 +98,24 @@ def gc(
     if max_age is not None and max_age > LONGEST_AGE_SECONDS:
         raise click.UsageError("--max-age is limited to a thousand years.")
 
-    execution = root_of(execution) if dry_run else root_to_change(execution)
+    root = root_of(execution) if dry_run else root_to_change(execution)
     if not dry_run and (max_age, max_count, max_bytes) != (None, None, None):
         _require_agreement(yes=yes, as_json=as_json)
 
-    report = ask(
-        execution,
-        lambda client: client.collect_garbage(
-            dry_run=dry_run,
-            max_age_seconds=max_age,
-            max_count=max_count,
-            max_bytes=max_bytes,
-            kinds=kinds,
-        ),
-        None if as_json else "Looking for checkpoints to prune",
-        waits=False,
+    sent = StoreGc(
+        dry_run=dry_run,
+        max_age_seconds=max_age,
+        max_count=max_count,
+        max_bytes=max_bytes,
+        kinds=kinds,
     )
+    what = None if as_json else "Looking for checkpoints to prune"
+    if dry_run:
+        with waiting(what) as tell:
+            report = look(root, lambda calls: calls.ask(sent), tell)
+    else:
+        report = ask(root, lambda calls: calls.ask(sent), what, waits=False)
+
     if as_json:
         print_json(report)
     else:

@@ -10,12 +10,13 @@ asks for them. A prompt must not be empty, and each of its files must be readabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from hankweave_server.domain import permission_patterns
 from hankweave_server.domain.conditions import ConditionError, parse
 from hankweave_server.domain.exploration.attempts import fault_of_score
+from hankweave_server.domain.model_names import spelling_of
 from hankweave_server.domain.permission_patterns import MalformedPattern
 from hankweave_server.domain.permissions import NEVER_ASK
 from hankweave_server.hank import codon_checks, references
@@ -197,6 +198,27 @@ def system_prompt(file: str, text: str) -> dict[str, Rule]:
 
 ID_BYTES = 200
 """Ids are parts of file names, which are limited to 255 bytes."""
+
+
+def misspelt_models(raw: Any, listed: Collection[str]) -> Iterator[Finding]:
+    """Yield the models of a hank that `listed` has under a similar name.
+
+    Agents are checked when a hank is valid. For one that is not, this reports what the hank itself
+    shows: a model that is not replaced, of an agent that needs one of its maker.
+    """
+    if not isinstance(raw, dict):
+        return
+
+    root = JsonNode(raw, ())
+    overrides = object_at(root, "overrides")
+    codons = [codon for step in steps_of(root) for codon in codons_of(step)]
+    for node in codons if overrides is None or "model" not in overrides.raw else [overrides]:
+        agent, model = object_at(node, "agent"), node.raw.get("model")
+        kind = "claude" if agent is None else agent.raw.get("type")
+        seen = spelling_of(model, listed) if isinstance(model, str) else None
+        if kind in ("claude", "codex") and seen is not None and seen.is_misspelt:
+            message = f"There is no model {model!r} in the list of known models."
+            yield Finding((*node.path, "model"), message, f"Did you mean {seen.nearest!r}?")
 
 
 def findings(raw: Any, ctx: HankContext) -> Iterator[Finding]:

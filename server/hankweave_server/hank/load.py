@@ -19,7 +19,7 @@ import gc
 import hashlib
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -269,17 +269,24 @@ def load(
     fault_of_pattern: FaultOf = lambda _pattern: None,
     *,
     model_override: str | None = None,
+    models: Callable[[], Collection[str]] = tuple,
 ) -> LoadedHank:
     """Load and check a hank.json; raise HankInvalid with all its problems at once.
 
     `fault_of_pattern` returns why a pattern of tracked files is unusable, or None if it is usable.
-    `model_override` is the model that every codon will run with, whatever the hank says.
+    `model_override` is the model that every codon will run with, whatever the hank says. `models`
+    returns the names of known models, to report misspelt ones beside other problems.
     """
     with _without_collecting():
-        return _load(path, fault_of_pattern, model_override)
+        return _load(path, fault_of_pattern, model_override, models)
 
 
-def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> LoadedHank:
+def _load(
+    path: Path,
+    fault_of_pattern: FaultOf,
+    model_override: str | None,
+    models: Callable[[], Collection[str]],
+) -> LoadedHank:
     source = _parsed(path)
     files = HankFiles(path.absolute().parent.resolve())
     hank = _converted(source)
@@ -289,6 +296,9 @@ def _load(path: Path, fault_of_pattern: FaultOf, model_override: str | None) -> 
     ]
     if hank is None:
         findings += shape.findings(source.value, _HANK)
+
+    if findings and model_override is None:
+        findings += check.misspelt_models(source.value, models())
 
     if findings or not source.is_plain:
         _raise_problems(path, source, findings)

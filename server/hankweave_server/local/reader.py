@@ -25,15 +25,18 @@ from hankweave_protocol.commands import (
     CheckpointDiff,
     CheckpointReadFile,
     CommandData,
+    ExplorationAdopt,
     GetState,
     ListCheckpoints,
     R,
     ReplayView,
     RollbackPreview,
+    StoreGc,
 )
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
+from hankweave_protocol.replies import GcReport
 from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.lookup import Sources
@@ -46,6 +49,7 @@ from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.execution_thread import thread
+from hankweave_server.domain.exploration.explorations import adoption_preview
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
@@ -159,6 +163,10 @@ class _FileCalls(Calls):
                 return page_of_checkpoints(command, self._state, newest_first, None)
             case RollbackPreview():
                 return await self._preview(command)
+            case ExplorationAdopt(preview=True, merge=False):
+                return await self._preview(adoption_preview(self._state, command))
+            case StoreGc(dry_run=True):
+                return self._gc_report(command)
             case GetState():
                 return self._state
             case _:
@@ -181,6 +189,15 @@ class _FileCalls(Calls):
         return await RollbackPlanner(sources).preview(
             request, (), beside_codon=False, patch=command.patch
         )
+
+    def _gc_report(self, command: StoreGc) -> GcReport:
+        # Imported here because only this needs the collector.
+        from hankweave_server.api.maintenance import policy_of
+        from hankweave_server.execution.maintenance.garbage_collection import examined
+
+        policy, now = policy_of(command), SystemClock().now()
+        found = examined(self._layout, self._state, self._known, self._engine, policy, now)
+        return found.report
 
     def _patterns(self) -> tuple[str, ...]:
         entries, plan = thread(self._state), self._state.execution_plan

@@ -196,6 +196,19 @@ def acquire(
     found, and its heartbeat is not old yet. Then it watches, up to `FOREIGN_WATCH`, whether the
     heartbeat moves. `wait` takes seconds; `tell` gets the countdown.
     """
+    try:
+        return _taken(layout, clock, run_id, wait, tell)
+    except LockHeld as held:
+        raise LockHeld(held.owner, held.pid, held.heartbeat_age, layout.root) from None
+
+
+def _taken(
+    layout: Layout,
+    clock: Clock,
+    run_id: RunId | None,
+    wait: Callable[[float], None],
+    tell: Callable[[str], None],
+) -> HeldLock:
     lock_file.require_own_processes()
     fsutil.make_private_directory(layout.state_directory)
     watch = HeartbeatWatch(layout.runtime_lock, clock, wait, tell)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -106,16 +107,22 @@ class LockHeld(Stop):
     """Another server owns the execution directory; nothing in it was touched."""
 
     def __init__(
-        self, owner: RuntimeLock | None, pid: int | None, heartbeat_age: timedelta | None
+        self,
+        owner: RuntimeLock | None,
+        pid: int | None,
+        heartbeat_age: timedelta | None,
+        root: Path | None = None,
     ) -> None:
+        """`root` is the execution directory, which the commands of the hint name."""
+        here = "" if root is None else f" -e {shlex.quote(str(root))}"
         self.owner = owner
         self.pid = pid
         self.heartbeat_age = heartbeat_age
         super().__init__(
             f"A server is already running here: {described(owner, pid)}.",
             ExitCode.LOCK_HELD,
-            hint=f"{_told(heartbeat_age)} `hankweave attach` shows it, `hankweave stop --server` "
-            "stops it; or use another directory.",
+            hint=f"{_told(heartbeat_age)} `hankweave attach{here}` shows it, "
+            f"`hankweave stop --server{here}` stops it; or use another directory.",
         )
 
 

@@ -18,6 +18,7 @@ from hankweave_server.domain.checkpoints.titles import (
     LONGEST_PATH,
     Extent,
     summary_of,
+    title,
     title_of,
 )
 
@@ -106,6 +107,12 @@ def test_a_checkpoint_with_nothing_new_says_why_it_was_taken() -> None:
     assert summary_of("turn", nothing, tools=["Edit"]) == "no change"
 
 
+def test_the_label_of_a_step_is_its_name() -> None:
+    """The mark by which Architect finds its own checkpoints is not for people."""
+    for kind in ("manual", "completed"):
+        assert title(kind, None, label="architect:checkpoint:implement") == "implement"
+
+
 def test_nothing_in_a_summary_can_move_a_cursor_or_turn_the_text() -> None:
     """Control characters and marks of direction in names of files and tools are escaped."""
     evil = "\x1b[2J\u202egnp.exe\n\udcff"
@@ -132,7 +139,7 @@ def test_a_long_path_is_shortened_at_its_beginning(path: str) -> None:
 RECORDS = [
     (a_record(name="good", label="mine", summary="no change", kind="manual"), "good"),
     (a_record(label="mine", summary="no change", kind="manual"), "mine"),
-    (a_record(label="architect:checkpoint:x", kind="completed"), "architect:checkpoint:x"),
+    (a_record(label="architect:checkpoint:x", kind="completed"), "x"),
     (a_record(label="before attempt 2", summary="s", kind="safety"), "s"),
     (a_record(label="architect:checkpoint:step-1", summary="s", kind="turn"), "s"),
     (a_record(summary="", label=""), "after a tool call · review#1"),

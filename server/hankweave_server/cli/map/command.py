@@ -31,6 +31,7 @@ from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.text import SIZE, can_be_drawn_on
 from hankweave_server.cli.remote import json_option
 from hankweave_server.cli.shared import hank_loading, run_settings
+from hankweave_server.cli.shared.serving import first_stop
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.price_files import load_prices, usual_place
@@ -311,7 +312,7 @@ def _run(
     try:
         return supervisor, anyio.run(_supervise, supervisor, voice)
     except BaseExceptionGroup as group:
-        raise run_command.first_stop(group) from group
+        raise first_stop(group) from group
 
 
 async def _supervise(supervisor: Supervisor, voice: MapVoice) -> MapEnded:

@@ -51,7 +51,7 @@ from hankweave_server.cli.output.event_lines import asking_line, event_line, sho
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.pipelines.report import DIFF_LIMIT, Format, Report
 from hankweave_server.cli.reports.document import hand_over, unwritten
-from hankweave_server.cli.run import serve
+from hankweave_server.cli.shared.serving import serve
 from hankweave_server.domain.execution_thread import end_checkpoint, restored_checkpoint, thread
 from hankweave_server.domain.step_results import (
     PipelineResult,

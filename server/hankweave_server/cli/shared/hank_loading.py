@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from hankweave_server.domain.costs import Prices
 from hankweave_server.domain.execution_thread import next_codon
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import LoadedHank, load
+from hankweave_server.hank.price_files import load_prices, usual_place
 from hankweave_server.hank.references import Requirement, requirements_of
 from hankweave_server.paths import HANK_FILE, Layout
 from hankweave_server.settings import RunSettings
@@ -60,7 +61,13 @@ def in_folder(folder: Path) -> Path | None:
 
 def read(path: Path, model_override: str | None = None) -> LoadedHank:
     """Load a hank; raise Stop if there is none, and HankInvalid with all of its problems."""
-    return load(file_of(path), fault_of_pattern, model_override=model_override)
+    return load(
+        file_of(path), fault_of_pattern, model_override=model_override, models=_known_models
+    )
+
+
+def _known_models() -> Collection[str]:
+    return load_prices(None, usual_place(os.environ.get("XDG_CONFIG_HOME"))).by_name
 
 
 def fault_of_pattern(pattern: str) -> str | None:

@@ -33,14 +33,12 @@ from hankweave_protocol.hank import ConfinementProfile
 from hankweave_protocol.ids import CodonId
 from hankweave_server import config, fsutil
 from hankweave_server.cli.output.text import complain
-from hankweave_server.cli.shared import hank_loading, invocation
+from hankweave_server.cli.shared import invocation
 from hankweave_server.clock import Clock
 from hankweave_server.config import Config, Layer, Resolved
 from hankweave_server.domain.variables import NAME
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.local import executions
 from hankweave_server.paths import Layout
-from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.settings import LogFormat, LogLevel, RunSettings, WatchMode, safe_points_named
 from hankweave_server.worktree import data_source
 
@@ -233,6 +231,8 @@ def place(given: Mapping[str, Any]) -> tuple[Path | None, Path | None, bool]:
         invocation.refuse_what_is_elsewhere(str(hank))
 
     if hank is None and _wants_hank(given):
+        from hankweave_server.cli.shared import hank_loading
+
         hank = hank_loading.in_folder(Path.cwd())
 
     if hank is None and given["default_hank"] is not None and not _has_hank(given):
@@ -291,6 +291,8 @@ def _wants_hank(given: Mapping[str, Any]) -> bool:
 
 def _has_hank(given: Mapping[str, Any]) -> bool:
     execution: Path | None = given["execution"]
+    from hankweave_server.local import executions
+
     return execution is not None and executions.former_hank(execution) is not None
 
 
@@ -301,6 +303,9 @@ def settings_of(given: Mapping[str, Any], others: frozenset[str]) -> RunSettings
     """Return the settings of a run; raise UsageError or Stop for invalid ones."""
     _refuse_contradictions(given)
     hank, data, is_implied = place(given)
+    from hankweave_server.cli.shared import hank_loading
+    from hankweave_server.local import executions
+
     hank = None if hank is None else hank_loading.file_of(hank)
     found = resolved(given, hank, others)
     begin_at, until = given["begin_at"], given["until"]
@@ -353,7 +358,9 @@ def _values_in(file: Path | None) -> tuple[tuple[str, str], ...]:
         values = msgspec.json.decode(file.read_bytes(), type=dict[str, str])
         wrong = [name for name in values if re.fullmatch(NAME, name) is None]
     except FileNotFoundError:
-        raise executions.nothing_at("file with variables", file) from None
+        from hankweave_server.local.executions import nothing_at
+
+        raise nothing_at("file with variables", file) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
         wrong = [str(fault)]
 
@@ -470,6 +477,8 @@ def set_aside(layout: Layout, clock: Clock, *, keep_work_tree: bool = False) -> 
 
     Raises LockHeld while a server runs.
     """
+    from hankweave_server.runtime_lock.held import acquire
+
     held = acquire(layout, clock)
     try:
         if not layout.set_aside_intent.exists():

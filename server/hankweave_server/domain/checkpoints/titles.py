@@ -85,7 +85,7 @@ def title(
         return name
 
     if label and kind in LABELLED_BY_PEOPLE:
-        return label
+        return label.removeprefix(_STEP_PREFIX)
 
     if summary:
         return summary

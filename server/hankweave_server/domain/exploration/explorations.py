@@ -19,6 +19,7 @@ from hankweave_protocol.attempts import (
     AttemptRecord,
     Exploration,
 )
+from hankweave_protocol.commands import ExplorationAdopt, RollbackPreview
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, Sha
@@ -164,6 +165,16 @@ def result_of(attempt: AttemptRecord, path: str) -> Sha:
         )
 
     return attempt.checkpoint_sha
+
+
+def adoption_preview(state: State, command: ExplorationAdopt) -> RollbackPreview:
+    """Return the preview of the rollback by which an attempt is adopted; raise Refused."""
+    _, attempt = attempt_named(state, command.attempt_id, "$.data.attemptId")
+    return RollbackPreview(
+        checkpoint_sha=result_of(attempt, "$.data.attemptId"),
+        paths=command.paths,
+        keep_edits=command.keep_edits,
+    )
 
 
 def adopted(state: State, exploration: Exploration) -> AttemptRecord | None:

@@ -16,8 +16,9 @@ reports it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 import anyio
@@ -39,6 +40,7 @@ from hankweave_protocol.records import (
     StoreRepair,
 )
 from hankweave_protocol.replies import Consolidation, GcReport
+from hankweave_protocol.state import State
 from hankweave_server import fsutil
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.records import moved_refs
@@ -71,7 +73,7 @@ TOLD_TOGETHER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Examined:
+class Examined:
     """The findings of a gc before it deletes anything."""
 
     pruning: Pruning
@@ -210,45 +212,11 @@ class GarbageCollector:
 
     # --- gc: choose checkpoints ------------------------------------------------------------------
 
-    def _examine(self, policy: RetentionPolicy, engine: CheckpointEngine) -> _Examined:
+    def _examine(self, policy: RetentionPolicy, engine: CheckpointEngine) -> Examined:
         """Examine the store in the worker thread; safe, as states and records are immutable."""
         self._guard.refuse_command("store.gc")
         known = dict(self._checkpointer.known)
-        needed = thread_needs(self._ledger.state, known) | self._needed_to_finish()
-        journeys, head = journeys_need(self._ledger.state, known), engine.head()
-        needed |= frozenset() if head is None else {head}
-        parents = {facts.sha: facts.parents for facts in engine.commits()}
-        unwanted = of_discarded_attempts(self._ledger.state, parents)
-        keep = needed | journeys
-        pruning = engine.housekeeping.prunable(policy, self._clock.now(), keep, unwanted)
-        size = engine.housekeeping.size()
-        going = {facts.sha for facts in pruning.checkpoints}
-        newest_first = tuple(reversed(known.values()))
-        kept = tuple(record for record in newest_first if record.sha not in going)
-        reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds, unwanted=unwanted)
-        state = self._ledger.state
-        report = GcReport(
-            dry_run=True,
-            undos_lost=sum(travel.safety in going for travel in state.undo),
-            redos_lost=sum(travel.safety in going for travel in state.redo),
-            pruned=tuple(record for record in newest_first if record.sha in going),
-            kept=len(kept),
-            kept_because=kept_because(kept, reason, parents),
-            bytes_before=size.bytes_on_disk,
-            bytes_after=max(0, size.bytes_on_disk - pruning.bytes_freed),
-            consolidated=None,
-        )
-        return _Examined(pruning, report)
-
-    def _needed_to_finish(self) -> frozenset[Sha]:
-        """Return the checkpoints that the next start needs for an unfinished rollback."""
-        try:
-            data = self._layout.rollback_intent.read_bytes()
-        except FileNotFoundError:
-            return frozenset()
-
-        intent = codec.decode_value(RollbackIntent, data)
-        return frozenset({intent.target.sha, intent.safety.sha})
+        return examined(self._layout, self._ledger.state, known, engine, policy, self._clock.now())
 
     def _choose(
         self,
@@ -299,6 +267,51 @@ class GarbageCollector:
         lost = undo.without_safety(self._ledger.state, self._checkpointer.known)
         if lost is not None:
             await self._ledger.record(lost, causes=causes)
+
+
+def examined(
+    layout: Layout,
+    state: State,
+    known: Mapping[Sha, CheckpointRecord],
+    engine: CheckpointEngine,
+    policy: RetentionPolicy,
+    now: datetime,
+) -> Examined:
+    """Return what a gc would prune now, and its report; nothing is touched."""
+    needed = thread_needs(state, known) | _needed_to_finish(layout)
+    journeys, head = journeys_need(state, known), engine.head()
+    needed |= frozenset() if head is None else {head}
+    parents = {facts.sha: facts.parents for facts in engine.commits()}
+    unwanted = of_discarded_attempts(state, parents)
+    pruning = engine.housekeeping.prunable(policy, now, needed | journeys, unwanted)
+    size = engine.housekeeping.size()
+    going = {facts.sha for facts in pruning.checkpoints}
+    newest_first = tuple(known.values())[::-1]
+    kept = tuple(record for record in newest_first if record.sha not in going)
+    reason = reasons(needed=needed, journeys=journeys, kinds=policy.kinds, unwanted=unwanted)
+    report = GcReport(
+        dry_run=True,
+        undos_lost=sum(travel.safety in going for travel in state.undo),
+        redos_lost=sum(travel.safety in going for travel in state.redo),
+        pruned=tuple(record for record in newest_first if record.sha in going),
+        kept=len(kept),
+        kept_because=kept_because(kept, reason, parents),
+        bytes_before=size.bytes_on_disk,
+        bytes_after=max(0, size.bytes_on_disk - pruning.bytes_freed),
+        consolidated=None,
+    )
+    return Examined(pruning, report)
+
+
+def _needed_to_finish(layout: Layout) -> frozenset[Sha]:
+    """Return the checkpoints that the next start needs for an unfinished rollback."""
+    try:
+        data = layout.rollback_intent.read_bytes()
+    except FileNotFoundError:
+        return frozenset()
+
+    intent = codec.decode_value(RollbackIntent, data)
+    return frozenset({intent.target.sha, intent.safety.sha})
 
 
 def _stopping() -> Refused:

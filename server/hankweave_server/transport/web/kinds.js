@@ -47,12 +47,17 @@ const LABELLED_BY_PEOPLE = ["manual", "completed"];
  */
 export function titleOf({ kind, name, label, summary, codonId, coordinate }) {
   if (name) return name;
-  if (label && LABELLED_BY_PEOPLE.includes(kind)) return label;
+  if (label && LABELLED_BY_PEOPLE.includes(kind)) return stepOf(label);
   return summary || [occasionOf(kind, label), codonId ?? coordinate?.codonId].filter(Boolean).join(" · ");
+}
+
+/** Return a label without the mark by which Architect finds its own checkpoints. */
+function stepOf(label) {
+  return label.replace(/^architect:checkpoint:/, "");
 }
 
 /** Why one of an older version was taken; those of tools were labelled with the call after them. */
 function occasionOf(kind, label) {
   if (!label || kind === "tool" || LABELLED_BY_PEOPLE.includes(kind)) return kindOf(kind).title;
-  return label.split(";")[0].replace(/^architect:checkpoint:/, "");
+  return stepOf(label.split(";")[0]);
 }
