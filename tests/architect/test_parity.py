@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from hankweave_server.cli.pipeline import PipelineExit, pipeline
+from hankweave_server.cli.pipelines.command import PipelineExit, pipeline
 from hankweave_server.hank.pipelines.steps import KEYS
 from support.named_tests import TOP, faults_of
 

@@ -8,8 +8,7 @@ Modules, in reading order:
 - `output/`: text, tables, diffs, progress bars and error messages
 - `run`: `run`: serve an execution, and run its plan
 - `sessions`: `sessions` and `resume`
-- `pipeline`: `pipeline`: run an Architect pipeline
-- `pipelines/`: its steps, its run and its report
+- `pipelines/`: `pipeline`: run an Architect pipeline, its steps and its report
 - `attach`: `attach` and `open`: watch and control a running server, in the terminal or a browser
 - `live/`: the live view of `run` and `attach`
 - `control`: `next`, `skip`, `stop` and `retry`

@@ -43,7 +43,7 @@ PLACES = {
     **dict.fromkeys(("explore", "attempts", "compare", "adopt", "discard", "branch"), "explore"),
     **dict.fromkeys(("next", "skip", "stop", "retry"), "control"),
     "completion": "completion",
-    "pipeline": "pipeline",
+    "pipeline": "pipelines.command",
     "events": "events",
     "agents": "agents",
     "attach": "attach",

@@ -114,15 +114,15 @@ class LockHeld(Stop):
         root: Path | None = None,
     ) -> None:
         """`root` is the execution directory, which the commands of the hint name."""
-        here = "" if root is None else f" -e {shlex.quote(str(root))}"
+        here = "." if root is None else shlex.quote(str(root))
         self.owner = owner
         self.pid = pid
         self.heartbeat_age = heartbeat_age
         super().__init__(
             f"A server is already running here: {described(owner, pid)}.",
             ExitCode.LOCK_HELD,
-            hint=f"{_told(heartbeat_age)} `hankweave attach{here}` shows it, "
-            f"`hankweave stop --server{here}` stops it; or use another directory.",
+            hint=f"{_told(heartbeat_age)} `hankweave attach -e {here}` shows it, "
+            f"`hankweave stop --server -e {here}` stops it; or use another directory.",
         )
 
 

@@ -27,7 +27,7 @@ Credit = tuple[Sha, str]
 
 @dataclass
 class Replay:
-    """Who has brought each line of each file, from the first checkpoint to the last."""
+    """The call that brought each line of each file, from the first checkpoint to the last."""
 
     trees: dict[Sha, Files] = field(default_factory=dict)
     credits: dict[Sha, dict[str, list[Credit]]] = field(default_factory=dict)

@@ -100,7 +100,7 @@ class Bisections:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
                 "No bisection is running.",
-                hint="`bisect.ended` has the result of the last one.",
+                hint="The journal has the result of the last one.",
             )
 
         self._search.scope.cancel()
@@ -125,7 +125,7 @@ class Bisections:
             raise Refused(
                 ErrorCode.INVALID_COMMAND,
                 f"Bisection {self._search.bisect_id} is running.",
-                hint="Wait for bisect.ended, or send bisect.stop.",
+                hint="Wait until it has ended, or stop it.",
             )
 
     def _named(self, text: str, place: str) -> Sha:
@@ -147,7 +147,7 @@ class Bisections:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,
                 "There is no checkpoint yet.",
-                hint="checkpoint.create takes one.",
+                hint="Take one first.",
             )
 
         return newest
