@@ -8,7 +8,7 @@ Modules, in reading order:
 - `output/`: text, tables, diffs, progress bars and error messages
 - `run`: `run`: serve an execution, and run its plan
 - `sessions`: `sessions` and `resume`
-- `pipelines/`: `pipeline`: run an Architect pipeline, its steps and its report
+- `pipelines/`: `pipeline` and `history`: run an Architect pipeline; its steps and its report
 - `attach`: `attach` and `open`: watch and control a running server, in the terminal or a browser
 - `live/`: the live view of `run` and `attach`
 - `control`: `next`, `skip`, `stop` and `retry`
@@ -18,7 +18,6 @@ Modules, in reading order:
 - `notify`: `notify`: try out the destinations of notifications
 - `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now
 - `show`: `show`, `diff`, `replay` and `runs`
-- `history`: `history`: list the checkpoints of steps, as Architect does
 - `events`: `events`: query the journal without a server
 - `answers/`: `blame`, `why`, `pickaxe` and `bisect`: who wrote this, and which call broke it
 - `rollback`: `rollback`, `undo`, `redo` and `preview`

@@ -35,7 +35,7 @@ PLACES = {
     **dict.fromkeys(("checkpoints", "checkpoint"), "checkpoints"),
     **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),
     **dict.fromkeys(("rollback", "undo", "redo", "preview"), "rollback"),
-    "history": "history",
+    "history": "pipelines.history",
     **dict.fromkeys(("sessions", "resume"), "sessions"),
     **dict.fromkeys(("gc", "fsck", "pin"), "gc"),
     "redact": "redact",
