@@ -50,6 +50,8 @@ class Elsewhere:
     """The exit codes of servers that are found, one for each search; none if it is empty."""
     overrun: str | None = None
     launched: list[ItemLaunch] = field(default_factory=list)
+    forgotten: list[ItemLaunch] = field(default_factory=list)
+    slots = 1
 
     async def start(self, launch: ItemLaunch) -> EndedServer:
         self.launched.append(launch)
@@ -57,6 +59,9 @@ class Elsewhere:
 
     async def find(self, launch: ItemLaunch) -> EndedServer | None:
         return EndedServer(self.found.pop(0)) if self.found else None
+
+    async def forget(self, launch: ItemLaunch) -> None:
+        self.forgotten.append(launch)
 
 
 def started(name: str, **fields: Any) -> ItemStarted:
