@@ -216,7 +216,7 @@ class Supervisor:
             if server is not None:
                 self._busy[item.name] = server
                 tasks.start_soon(self._serve, item, server)
-            elif self._is_due(await self._settle(item, ItemExit(None))):
+            elif self._is_due(await self._settle(item, ItemExit(None), was_left=True)):
                 self._queue[item.name] = None
 
     def _is_due(self, item: Item) -> bool:
@@ -294,14 +294,20 @@ class Supervisor:
         """Return whether the newest start of an item had the present hank and input."""
         return plan.is_current(item, self._wanted[item.name], self._settings.hank_hash)
 
-    async def _settle(self, item: Item, ended: ItemExit) -> Item:
-        """Record what the execution of an item has achieved; return the item as it is then."""
+    async def _settle(self, item: Item, ended: ItemExit, *, was_left: bool = False) -> Item:
+        """Record what the execution of an item has achieved; return the item as it is then.
+
+        It `was_left` if its supervisor was killed.
+        """
         started = item.started
         assert started is not None
         layout = self._journal.directory.layout(started.execution)
         limit = None if started.reserved is None else started.prior + started.reserved
         log = self._journal.directory.log_of(item.name)
         seen = await anyio.to_thread.run_sync(found, layout, ended.exit_code, limit, log)
+        if was_left and not seen.codons_planned:  # The supervisor may not even have started it.
+            seen = replace(seen, outcome="stopped", message=None)
+
         record = self._end_record(item, started, ended, self._judged(item, ended, seen))
         if record.outcome == "completed":
             self._durations.append(record.duration_ms / 1000)

@@ -145,6 +145,15 @@ async def test_what_was_about_to_be_started_is_started_once(tmp_path: Path) -> N
     assert [launch.layout.root for launch in executor.launched] == [tmp_path / "items" / "a"]
 
 
+async def test_what_was_only_about_to_be_started_has_not_crashed(tmp_path: Path) -> None:
+    """It is resumed by a later command, if the budget of this one does not allow a start."""
+    before = [*completed("b", 3.0), started("a")]
+    await run(tmp_path, Elsewhere([]), "a", "b", before=before, max_cost=3.0)
+    item = MapDirectory(tmp_path).state().items["a"]
+    assert item.ended is not None
+    assert (item.status, item.crashes, item.ended.message) == ("stopped", 0, None)
+
+
 async def test_an_item_beyond_a_limit_fails_with_that(tmp_path: Path) -> None:
     """It is not started again: it would grow again."""
     executor = Elsewhere([-15], overrun="It used too much.")
