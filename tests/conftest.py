@@ -45,8 +45,9 @@ REFERENCE = pytest.StashKey[Heard]()
 VIOLATIONS = "violations"
 WHOLE_NIGHT = 12 * 3600
 CAMPAIGNS = ("tests/faults/", "tests/intruders/")
-EXECUTED = ("tests/bench/", "tests/intruders/")
-"""Folders whose tests execute every `hankweave`: they look into its process, or at its cost."""
+EXECUTED = ("tests/bench/", "tests/fleet/", "tests/intruders/")
+"""Folders whose tests execute every `hankweave`: they look into its process, or at its cost, or
+load libraries that do not survive a fork."""
 WHOLE_SYSTEM = (
     *CAMPAIGNS,
     "tests/acceptance/",
@@ -55,6 +56,7 @@ WHOLE_SYSTEM = (
     "tests/compat/",
     "tests/conformance/",
     "tests/examples/",
+    "tests/fleet/",
 )
 """Folders whose tests start programs: they prove what no test of one package can prove."""
 

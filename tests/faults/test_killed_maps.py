@@ -137,8 +137,8 @@ def test_all_items_are_done_once_and_the_budget_holds(
     assert campaign.cost <= half + PARALLEL * COST
     statuses = Counter(item.status for item in campaign.items)
     assert statuses["completed"] == inputs // 2
-    # One whose server a supervisor was killed before starting counts as crashed, and waits as well.
-    assert not statuses.keys() - {"completed", "waiting", "crashed"}
+    # One whose server a supervisor was killed before starting counts as stopped, and waits as well.
+    assert not statuses.keys() - {"completed", "waiting", "stopped"}
     killed += sum(campaign.kill_within(records, whole) for _ in range(kills - kills // 2))
     assert campaign.finish(whole) == 0, campaign.log.read_text()[-2000:]
     assert campaign.cost == pytest.approx(inputs * COST)

@@ -11,6 +11,7 @@ Modules, in reading order:
 - `directory`: the directory of a map: its paths, its lock, its journal
 - `inputs`: the inputs of a command line: names, contents, variables
 - `executor`: where servers run: the interface, and the executor of this machine
+- `remote/`: the executor of a cluster
 - `results`: what an execution's files say of an item, and the tables of all items
 - `supervisor`: run a map
 - `listing`: maps among the executions of a user

@@ -1,8 +1,9 @@
 """Where the servers of a map run: the interface of an executor, and the executor of this machine.
 
 An executor starts `hankweave run` for an item and says when it has ended. It decides nothing: what
-an item has achieved is read from its execution. A server has a session of its own and may outlive
-its executor; `find` takes it over.
+an item has achieved is read from its execution, which is in the map's directory when `result`
+returns, wherever it ran. A server has a session of its own and may outlive its executor; `find`
+takes it over.
 
 Limits hold for a server together with everything that it starts, agents included. Where the kernel
 lets this user make control groups with limits, it enforces them. Elsewhere, as in most containers,
@@ -27,6 +28,7 @@ import anyio.to_thread
 
 from hankweave_server.agents.process import process_table
 from hankweave_server.config import SETTINGS
+from hankweave_server.confinement import kernel
 from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 
@@ -36,11 +38,41 @@ class ItemLaunch:
     """The server of one item."""
 
     name: str
+    number: int
+    """Counts the starts of the item, from 1."""
     layout: Layout
-    arguments: tuple[str, ...]
-    """The command line, from `run` on."""
+    hank: Path
+    data: Path
+    variables: Path
+    """The file with the item's variables."""
     log: Path
     """Gets what the server prints."""
+    output: Path | None = None
+    """The folder for output files."""
+    prices: Path | None = None
+    """The file with prices of models."""
+    codon: str | None = None
+    """The codon that it begins with; None for where the execution is."""
+    options: tuple[str, ...] = ()
+    """Other options of `run`, with their values."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Return the command line, from `run` on."""
+        words = ["run", str(self.hank), str(self.data), "--execution", str(self.layout.root)]
+        # The map compares inputs and hanks by their contents, so a changed time is no obstacle.
+        words += ["--headless", "--plain", "--yes", "--force", "--no-agent-check"]
+        words += ["--variables", str(self.variables)]
+        if self.output is not None:
+            words += ["--output", str(self.output), "--overwrite-output"]
+
+        if self.prices is not None:
+            words += ["--prices", str(self.prices)]
+
+        if self.codon is not None:
+            words += ["--from", self.codon]
+
+        return (*words, *self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +83,12 @@ class ItemExit:
     """Negative for a signal; None if nobody knows."""
     overrun: str | None = None
     """The limit that it has exceeded, as a sentence."""
+    lost: str | None = None
+    """Why its end was not seen, as a sentence."""
+    moves: int = 0
+    """How often it was resumed on another machine, or by another worker, after its own had died."""
+    lost_ms: int = 0
+    """The time from each last checkpoint that was kept to the resumption from it."""
 
 
 class ItemServer(Protocol):
@@ -60,22 +98,33 @@ class ItemServer(Protocol):
         """Ask it to end in order; it is killed if it does not."""
 
     async def result(self) -> ItemExit:
-        """Wait until it has ended; called once."""
+        """Wait until it has ended and its files are in the map's directory; called once."""
 
 
 class Executor(Protocol):
     """A place where the servers of items run."""
 
+    @property
+    def slots(self) -> int:
+        """Return how many items run at a time, unless the command says otherwise."""
+
     async def start(self, launch: ItemLaunch) -> ItemServer:
-        """Start a server, which outlives this process. Raises OSError."""
+        """Start a server, which outlives this process. Raises OSError and Stop."""
 
     async def find(self, launch: ItemLaunch) -> ItemServer | None:
-        """Return the server that works on the item already, if there is one."""
+        """Return the server that works on the item already, or has ended unseen, if there is one.
+
+        If there is none, what an earlier one has left is in the map's directory.
+        """
+
+    async def forget(self, launch: ItemLaunch) -> None:
+        """Remove what is kept of a server whose end is in the journal."""
 
 
 # --- this machine ---------------------------------------------------------------------------------
 
 _MAIN = "from hankweave_server.cli.app import main; main()"
+_TIED = "from hankweave_server.map.executor import end_with; end_with({}); "
 _OF_AN_ITEM = {"port": "0", "autostart": "true", "exitOnComplete": "true"}
 """Settings that a person chooses for one server: an item has its own, whatever the environment or
 `hankweave.json` says."""
@@ -87,6 +136,7 @@ _OOM_SCORE = "300"
 """Makes the kernel end items before other programs when the machine runs out of memory."""
 
 _LAST_PRIORITY = 19
+_PR_SET_PDEATHSIG = 1
 _GROUP = "item-"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -200,18 +250,25 @@ class LocalPool:
     def __init__(self, limits: ItemLimits) -> None:
         self._limits = limits
 
+    @property
+    def slots(self) -> int:
+        """Return the number of cores."""
+        return os.cpu_count() or 1
+
     async def start(self, launch: ItemLaunch) -> LocalServer:
         """Start a server, which outlives this process. Raises OSError."""
-        return await anyio.to_thread.run_sync(self._start, launch)
+        return await anyio.to_thread.run_sync(self.started, launch)
 
-    def _start(self, launch: ItemLaunch) -> LocalServer:
+    def started(self, launch: ItemLaunch, *, is_tied: bool = False) -> LocalServer:
+        """Start a server, in this thread; one that `is_tied` is killed when the thread ends."""
         own = {SETTINGS[key].variable: value for key, value in _OF_AN_ITEM.items()}
+        main = _TIED.format(os.getpid()) + _MAIN if is_tied else _MAIN
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         log = os.open(launch.log, flags, 0o600)
         try:
             process = subprocess.Popen(
                 # -P: no module in the current directory is imported.
-                [sys.executable, "-P", "-c", _MAIN, *launch.arguments],
+                [sys.executable, "-P", "-c", main, *launch.arguments],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | own,
                 stdout=log,
@@ -250,6 +307,9 @@ class LocalPool:
 
         return LocalServer(pid, pidfd, self._limits, group, is_own=False)
 
+    async def forget(self, launch: ItemLaunch) -> None:
+        """Do nothing: files and processes of a server that has ended are in place, or gone."""
+
     def _group_for(self, launch: ItemLaunch, pid: int) -> Path | None:
         """Move a server that has just begun to a group with limits; None if that is impossible."""
         files = self._limits.of_group()
@@ -264,6 +324,13 @@ class LocalPool:
             return None
 
         return group
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process when the thread ends that has started it."""
+    kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # It had ended before.
+        os._exit(1)
 
 
 def _group_mark(launch: ItemLaunch) -> str:

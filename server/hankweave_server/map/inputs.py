@@ -264,22 +264,30 @@ def hank_hash(hank: Path) -> str:
 
     Every text in it that is the path of a file or a folder counts as a reference. Raises OSError.
     """
-    content = hank.read_bytes()
-    digest = hashlib.sha256(content)
-    folder = hank.absolute().parent.resolve()
-    pending, seen = [content], {folder / hank.name}
-    while pending:
-        for reference in sorted(_texts(_json_in(pending.pop()))):
-            path = _referred(folder, reference)
-            if path is None or path in seen:
-                continue
-
-            seen.add(path)
-            digest.update(b"\0" + os.fsencode(reference) + content_hash(path).encode())
-            if path.suffix == ".json":
-                pending.append(path.read_bytes())
+    digest = hashlib.sha256(hank.read_bytes())
+    for reference, path in references_in(hank):
+        digest.update(b"\0" + os.fsencode(reference) + content_hash(path).encode())
 
     return digest.hexdigest()
+
+
+def references_in(hank: Path) -> Iterator[tuple[str, Path]]:
+    """Yield what a hank.json names below its folder, each text once, and what it leads to.
+
+    Raises OSError.
+    """
+    folder = hank.absolute().parent.resolve()
+    pending, seen = [hank.read_bytes()], set[str]()
+    while pending:
+        for reference in sorted(_texts(_json_in(pending.pop())) - seen):
+            path = _referred(folder, reference)
+            if path is None or path == folder / hank.name:
+                continue
+
+            seen.add(reference)
+            yield reference, path
+            if path.suffix == ".json" and path.is_file():
+                pending.append(path.read_bytes())
 
 
 def _json_in(content: bytes) -> object:

@@ -44,6 +44,28 @@ NEXT_SHARE = 1.5
 # --- records --------------------------------------------------------------------------------------
 
 
+class Placement(Value):
+    """Where the items of a command run, and what each of them reserves there."""
+
+    executor: str = "local"
+    """`local`, `ray`, or `ray://HOST:PORT` for a certain cluster."""
+    cpus: float | None = None
+    resources: dict[str, float] = msgspec.field(default_factory=dict)
+    """Resources of the cluster's own, by name."""
+    storage: str | None = None
+    """A path or a URL that all machines reach."""
+
+    @property
+    def kind(self) -> str:
+        return self.executor.partition(":")[0]
+
+    def requested(self, memory: int | None) -> dict[str, float]:
+        """Return what an item reserves in a cluster."""
+        of_memory = {} if memory is None else {"memory": float(memory)}
+        cpus = 1.0 if self.cpus is None else self.cpus
+        return {"CPU": cpus, **of_memory, **self.resources}
+
+
 class MapBegun(Value, tag="map.begun", tag_field="type"):
     """A command begins to work on these items."""
 
@@ -62,6 +84,7 @@ class MapBegun(Value, tag="map.begun", tag_field="type"):
     memory: int | None = None
     """Bytes that one item may use, with all that it starts."""
     processes: int | None = None
+    placement: Placement = Placement()
 
 
 class ItemAdded(Value, tag="item.added", tag_field="type"):
@@ -117,6 +140,10 @@ class ItemEnded(Value, tag="item.ended", tag_field="type"):
     """True if its share of the budget was not enough."""
     answers: dict[str, str] = msgspec.field(default_factory=dict)
     """The answers of its codons, by variable."""
+    moves: int = 0
+    """How often it was resumed on another machine, or by another worker, after its own had died."""
+    lost_ms: int = 0
+    """The time from each last checkpoint that was kept to the resumption from it."""
 
 
 class MapEnded(Value, tag="map.ended", tag_field="type"):

@@ -169,6 +169,10 @@ class ItemResult(Value, kw_only=True, omit_defaults=False):
     """The directory with its output files, if the command has one."""
     message: str | None
     answers: dict[str, str]
+    moves: int
+    """How often its last server was resumed after its machine had died."""
+    lost_ms: int
+    """The time from each last checkpoint that was kept to the resumption from it."""
 
 
 def result_of(item: Item, directory: MapDirectory, output: Path | None) -> ItemResult:
@@ -186,6 +190,8 @@ def result_of(item: Item, directory: MapDirectory, output: Path | None) -> ItemR
         output=None if output is None else str(output / item.name),
         message=None if ended is None else ended.message,
         answers={} if ended is None else ended.answers,
+        moves=0 if ended is None else ended.moves,
+        lost_ms=0 if ended is None else ended.lost_ms,
     )
 
 

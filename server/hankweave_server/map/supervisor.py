@@ -39,6 +39,7 @@ from hankweave_server.map.plan import (
     MapBegun,
     MapEnded,
     MapRecord,
+    Placement,
     Start,
     WantedItem,
     next_start,
@@ -67,6 +68,8 @@ class MapSettings:
     output: Path | None = None
     memory: int | None = None
     processes: int | None = None
+    placement: Placement = field(default_factory=Placement)
+    """For the journal; the executor is given by itself."""
     retry_failed: bool = False
     fail_fast: bool = False
     """Start nothing more after the first failure."""
@@ -196,6 +199,7 @@ class Supervisor:
             output=None if settings.output is None else str(settings.output),
             memory=settings.memory,
             processes=settings.processes,
+            placement=settings.placement,
         )
 
     @property
@@ -212,7 +216,7 @@ class Supervisor:
             if server is not None:
                 self._busy[item.name] = server
                 tasks.start_soon(self._serve, item, server)
-            elif self._is_due(await self._settle(item, ItemExit(None))):
+            elif self._is_due(await self._settle(item, ItemExit(None), was_left=True)):
                 self._queue[item.name] = None
 
     def _is_due(self, item: Item) -> bool:
@@ -290,19 +294,26 @@ class Supervisor:
         """Return whether the newest start of an item had the present hank and input."""
         return plan.is_current(item, self._wanted[item.name], self._settings.hank_hash)
 
-    async def _settle(self, item: Item, ended: ItemExit) -> Item:
-        """Record what the execution of an item has achieved; return the item as it is then."""
+    async def _settle(self, item: Item, ended: ItemExit, *, was_left: bool = False) -> Item:
+        """Record what the execution of an item has achieved; return the item as it is then.
+
+        It `was_left` if its supervisor was killed.
+        """
         started = item.started
         assert started is not None
         layout = self._journal.directory.layout(started.execution)
         limit = None if started.reserved is None else started.prior + started.reserved
         log = self._journal.directory.log_of(item.name)
         seen = await anyio.to_thread.run_sync(found, layout, ended.exit_code, limit, log)
+        if was_left and not seen.codons_planned:  # The supervisor may not even have started it.
+            seen = replace(seen, outcome="stopped", message=None)
+
         record = self._end_record(item, started, ended, self._judged(item, ended, seen))
         if record.outcome == "completed":
             self._durations.append(record.duration_ms / 1000)
 
         await self._record(record)
+        await self._executor.forget(self._launch(item))
         return self._journal.state.items[item.name]
 
     def _judged(self, item: Item, ended: ItemExit, seen: ItemFindings) -> ItemFindings:
@@ -315,6 +326,9 @@ class Supervisor:
 
         if self._is_ending and seen.codon is None:
             return replace(seen, outcome="stopped")
+
+        if seen.outcome == "crashed" and ended.lost is not None:
+            seen = replace(seen, message=ended.lost)
 
         if seen.outcome == "crashed" and item.crashes + 1 >= MOST_CRASHES:
             message = f"Its server ended by itself {MOST_CRASHES} times. {seen.message or ''}"
@@ -340,31 +354,37 @@ class Supervisor:
             codon=seen.codon,
             is_cut=seen.is_cut,
             answers=seen.answers,
+            moves=ended.moves,
+            lost_ms=ended.lost_ms,
         )
 
     def _launch(self, item: Item) -> ItemLaunch:
-        """Return the command line of an item's newest start."""
+        """Return what the newest start of an item starts."""
         started = item.started
         assert started is not None
         directory, settings = self._journal.directory, self._settings
-        layout = directory.layout(started.execution)
-        words = ["run", str(settings.hank), item.path, "--execution", str(layout.root)]
-        # The map compares inputs and hanks by their contents, so a changed time is no obstacle.
-        words += ["--headless", "--plain", "--yes", "--force", "--no-agent-check"]
-        words += ["--variables", str(directory.variables_of(item.name))]
+        options = dict(settings.options)
+        prices = options.pop("--prices", None)
+        words = []
         if started.reserved is not None:
             words += ["--max-cost", repr(started.prior + started.reserved)]
 
-        if settings.output is not None:
-            words += ["--output", str(settings.output / item.name), "--overwrite-output"]
-
-        if started.codon is not None:
-            words += ["--from", started.codon]
-
-        for name, value in settings.options.items():
+        for name, value in options.items():
             words += [name] if value is True else [name, str(value)]
 
-        return ItemLaunch(item.name, layout, tuple(words), directory.log_of(item.name))
+        return ItemLaunch(
+            item.name,
+            started.start,
+            layout=directory.layout(started.execution),
+            hank=settings.hank,
+            data=Path(item.path),
+            variables=directory.variables_of(item.name),
+            log=directory.log_of(item.name),
+            output=None if settings.output is None else settings.output / item.name,
+            prices=None if prices is None else Path(str(prices)),
+            codon=started.codon,
+            options=tuple(words),
+        )
 
     def _write_variables(self, item: Item) -> None:
         content = codec.encode(variables_of(item))

@@ -30,14 +30,18 @@ def _unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANKWEAVE_RUNTIME_CONFINEMENT", "none")
 
 
-def launch_in(folder: Path, name: str, *arguments: str) -> ItemLaunch:
-    return ItemLaunch(name, Layout.of_execution(folder / name), arguments, folder / f"{name}.out")
+def launch_in(folder: Path, name: str, hank: Path) -> ItemLaunch:
+    data, variables = folder / "in.txt", folder / "variables.json"
+    data.touch()
+    variables.write_text("{}")
+    layout = Layout.of_execution(folder / name)
+    return ItemLaunch(name, 1, layout, hank, data, variables, log=folder / f"{name}.out")
 
 
 def working_in(folder: Path, name: str) -> ItemLaunch:
     """Return a server whose agent waits for ever."""
     hank = write_hank(folder / "hank", codon("one", waits_for(folder / "never")))
-    return launch_in(folder, name, "run", str(hank), "--execution", str(folder / name))
+    return launch_in(folder, name, hank)
 
 
 @asynccontextmanager
@@ -69,7 +73,7 @@ async def test_a_server_runs_in_a_session_of_its_own_with_a_lower_priority(tmp_p
 
 async def test_a_server_that_refuses_reports_its_exit_code(tmp_path: Path) -> None:
     """Its words are in its log."""
-    server = await POOL.start(launch_in(tmp_path, "b", "run", "/nowhere"))
+    server = await POOL.start(launch_in(tmp_path, "b", Path("/nowhere")))
     with limited():
         assert (await server.result()).exit_code == ExitCode.NO_INPUT
 

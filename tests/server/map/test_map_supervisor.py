@@ -50,6 +50,8 @@ class Elsewhere:
     """The exit codes of servers that are found, one for each search; none if it is empty."""
     overrun: str | None = None
     launched: list[ItemLaunch] = field(default_factory=list)
+    forgotten: list[ItemLaunch] = field(default_factory=list)
+    slots = 1
 
     async def start(self, launch: ItemLaunch) -> EndedServer:
         self.launched.append(launch)
@@ -57,6 +59,9 @@ class Elsewhere:
 
     async def find(self, launch: ItemLaunch) -> EndedServer | None:
         return EndedServer(self.found.pop(0)) if self.found else None
+
+    async def forget(self, launch: ItemLaunch) -> None:
+        self.forgotten.append(launch)
 
 
 def started(name: str, **fields: Any) -> ItemStarted:
@@ -138,6 +143,15 @@ async def test_what_was_about_to_be_started_is_started_once(tmp_path: Path) -> N
     executor = Elsewhere([ExitCode.CONFIGURATION])
     await run(tmp_path, executor, "a", before=[started("a")])
     assert [launch.layout.root for launch in executor.launched] == [tmp_path / "items" / "a"]
+
+
+async def test_what_was_only_about_to_be_started_has_not_crashed(tmp_path: Path) -> None:
+    """It is resumed by a later command, if the budget of this one does not allow a start."""
+    before = [*completed("b", 3.0), started("a")]
+    await run(tmp_path, Elsewhere([]), "a", "b", before=before, max_cost=3.0)
+    item = MapDirectory(tmp_path).state().items["a"]
+    assert item.ended is not None
+    assert (item.status, item.crashes, item.ended.message) == ("stopped", 0, None)
 
 
 async def test_an_item_beyond_a_limit_fails_with_that(tmp_path: Path) -> None:

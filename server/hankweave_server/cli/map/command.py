@@ -8,10 +8,13 @@ map that the same command continues. What a command is given goes into the journ
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +43,15 @@ from hankweave_server.local.executions import executions_root
 from hankweave_server.map import directory as map_directory
 from hankweave_server.map import inputs
 from hankweave_server.map.directory import MapDirectory, MapJournal
-from hankweave_server.map.executor import ItemLimits, LocalPool
+from hankweave_server.map.executor import Executor, ItemLimits, LocalPool
 from hankweave_server.map.inputs import MapInput
 from hankweave_server.map.plan import (
     MapBegun,
     MapEnded,
+    Placement,
     WantedItem,
 )
+from hankweave_server.map.remote import RemoteExecutor, ray_cluster
 from hankweave_server.map.results import write_results
 from hankweave_server.map.supervisor import MapSettings, Supervisor
 from hankweave_server.plain_text import one_line
@@ -67,6 +72,49 @@ _RUN_OPTIONS = {
     for each in run_command.run.params
     if each.name in _PASSED_ON
 }
+
+
+_EXECUTOR = re.compile(r"local|ray|ray://([^\s/:]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}")
+
+
+class _Executor(click.ParamType[str]):
+    """A kind of executor, and the address of its cluster."""
+
+    name = "executor"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _EXECUTOR.fullmatch(value):
+            return value
+
+        self.fail(
+            f"{value!r} is not an executor. Name local, ray, or ray://HOST:PORT with the address "
+            "that `ray start` prints.",
+            param,
+            ctx,
+        )
+
+
+class _Resource(click.ParamType[tuple[str, float]]):
+    """An amount of a resource of a cluster."""
+
+    name = "resource"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        if found := re.fullmatch(r"([^\s=]+)=([0-9]+(?:\.[0-9]+)?)", value):
+            return found[1], float(found[2])
+
+        self.fail(f"{value!r} is not NAME=NUMBER, such as GPU=1.", param, ctx)
+
+
+EXECUTOR, RESOURCE = _Executor(), _Resource()
+
+
+def _absolute_place(
+    _context: click.Context, _option: click.Parameter, place: str | None
+) -> str | None:
+    return place if place is None or "://" in place else os.path.abspath(place)
 
 
 @click.command(name="map")
@@ -115,10 +163,28 @@ _RUN_OPTIONS = {
 )
 @click.option(
     "--executor",
-    type=click.Choice(("local",)),
-    default="local",
-    show_default=True,
-    help="Where items run: on this machine.",
+    type=EXECUTOR,
+    help="Where items run: local (the default), on this machine; ray, on its Ray cluster, which is "
+    "started if there is none; ray://HOST:PORT, on this cluster.",
+)
+@click.option(
+    "--cpus",
+    type=click.FloatRange(0),
+    help="Cores of the cluster that an item reserves. Default: 1. For ray.",
+)
+@click.option(
+    "--resources",
+    metavar="NAME=NUMBER",
+    type=RESOURCE,
+    multiple=True,
+    help="A resource of the cluster that an item reserves. Repeatable. For ray.",
+)
+@click.option(
+    "--storage",
+    metavar="PLACE",
+    callback=_absolute_place,
+    help="Path or URL that all machines reach, for inputs and results. Default: Ray carries them. "
+    "For ray.",
 )
 @click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
 @json_option
@@ -137,6 +203,7 @@ def map_hank(hank: Path | None, as_json: bool, plain: bool, **given: Any) -> Non
     hankweave map review/ reports/*.pdf --parallel 4 --max-cost 20 --output results/
     hankweave map hank.json --from cities.csv
     hankweave map hank.json --resume --retry-failed
+    hankweave map review/ reports/*.pdf --executor ray://10.0.0.1:6379 --cpus 2
 
     Exit code: 0 if all items are completed, 1 if not, 130 after Ctrl-C. The first Ctrl-C lets items
     that run finish; the second stops them, and they can be resumed.
@@ -233,11 +300,12 @@ def _settings(hank: Path | None, given: dict[str, Any], begun: MapBegun | None) 
         hank=file,
         hank_hash=inputs.hank_hash(file),
         options=dict(_options(given)),
-        parallel=given["parallel"] or os.cpu_count() or 1,
+        parallel=given["parallel"] or 0,
         max_cost=given["max_cost"],
         output=given["output"],
         memory=given["memory"],
         processes=given["processes"] or MOST_PROCESSES,
+        placement=_placement(given),
         retry_failed=given["retry_failed"],
         fail_fast=given["fail_fast"],
     )
@@ -251,12 +319,35 @@ def _given_before(begun: MapBegun, given: dict[str, Any]) -> dict[str, Any]:
         "output": None if begun.output is None else Path(begun.output),
         "memory": begun.memory,
         "processes": begun.processes,
+        "executor": begun.placement.executor,
+        "cpus": begun.placement.cpus,
+        "resources": tuple(begun.placement.resources.items()),
+        "storage": begun.placement.storage,
     }
     for name, option in _RUN_OPTIONS.items():
         if (value := begun.options.get(name)) is not None:
             before[option.name or ""] = Path(str(value)) if name == "--prices" else value
 
-    return {name: value for name, value in before.items() if not given[name]}
+    return {name: value for name, value in before.items() if _is_omitted(given[name])}
+
+
+def _is_omitted(value: object) -> bool:
+    return value is None or value is False or value == ()
+
+
+def _placement(given: dict[str, Any]) -> Placement:
+    """Return where the items run. Raises UsageError for an option that local has no use for."""
+    placement = Placement(
+        executor=given["executor"] or "local",
+        cpus=given["cpus"],
+        resources=dict(given["resources"]),
+        storage=given["storage"],
+    )
+    for name in ("cpus", "resources", "storage"):
+        if placement.kind == "local" and getattr(placement, name) not in (None, {}):
+            raise click.UsageError(f"--{name} requires --executor ray.")
+
+    return placement
 
 
 def _check(hank: Path, given: dict[str, Any]) -> None:
@@ -307,12 +398,43 @@ def _voice(directory: MapDirectory, as_json: bool, plain: bool) -> MapVoice:
 def _run(
     journal: MapJournal, wanted: Sequence[WantedItem], settings: MapSettings, voice: MapVoice
 ) -> tuple[Supervisor, MapEnded]:
-    pool = LocalPool(ItemLimits(settings.memory, settings.processes))
-    supervisor = Supervisor(journal, wanted, settings, pool, SystemClock(), voice.tell)
-    try:
-        return supervisor, anyio.run(_supervise, supervisor, voice)
-    except BaseExceptionGroup as group:
-        raise first_stop(group) from group
+    _require_same_kind(journal, settings)
+    limits = ItemLimits(settings.memory, settings.processes)
+    with _executor(journal.directory, settings, limits) as executor:
+        settings = replace(settings, parallel=settings.parallel or executor.slots)
+        supervisor = Supervisor(journal, wanted, settings, executor, SystemClock(), voice.tell)
+        try:
+            return supervisor, anyio.run(_supervise, supervisor, voice)
+        except BaseExceptionGroup as group:
+            raise first_stop(group) from group
+
+
+@contextmanager
+def _executor(
+    directory: MapDirectory, settings: MapSettings, limits: ItemLimits
+) -> Iterator[Executor]:
+    if settings.placement.kind == "local":
+        yield LocalPool(limits)
+        return
+
+    folder = directory.root / "ray"
+    with ray_cluster(settings.placement, folder, limits.memory) as (cluster, storage):
+        yield RemoteExecutor(cluster, storage, folder / "scratch", settings.hank_hash, limits)
+
+
+def _require_same_kind(journal: MapJournal, settings: MapSettings) -> None:
+    """Raise Stop if items still run, or may run, where this command would not look for them."""
+    begun = journal.state.begun
+    running = [item for item in journal.state.items.values() if item.status == "running"]
+    if begun is None or not running or begun.placement.kind == settings.placement.kind:
+        return
+
+    raise Stop(
+        f"{len(running)} items of the map still run with --executor {begun.placement.executor}.",
+        ExitCode.USAGE,
+        hint="Let it end them first: hankweave map --resume "
+        f"-d {shlex.quote(str(journal.directory.root))} --executor {begun.placement.executor}",
+    )
 
 
 async def _supervise(supervisor: Supervisor, voice: MapVoice) -> MapEnded:

@@ -138,6 +138,11 @@ def summary_lines(ended: MapEnded, items: Sequence[Item]) -> Iterator[str]:
         words.append(f"{ended.waiting} not finished")
 
     yield f"{len(items)} items: {', '.join(words)}; ${ended.cost:.4f}"
+    moved = [item.ended for item in items if item.ended is not None and item.ended.moves]
+    if moved:
+        lost = span(sum(each.lost_ms for each in moved) / 1000)
+        yield f"{len(moved)} resumed elsewhere after a machine or a worker had died; {lost} lost"
+
     failed = [item for item in items if item.status == "failed"]
     for item in failed[:_MOST_ROWS]:
         message = "" if item.ended is None else item.ended.message or ""
