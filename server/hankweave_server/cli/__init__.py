@@ -10,8 +10,8 @@ Modules, in reading order:
 - `sessions`: `sessions` and `resume`
 - `pipeline`: `pipeline`: run an Architect pipeline
 - `pipelines/`: its steps, its run and its report
-- `attach`: `attach` and `open`: watch and control a running server, in the terminal or a browser
-- `live/`: the live view of `run` and `attach`
+- `attach/`: `attach` and `open`: watch and control a running server, in the terminal or a browser
+- `live/`: the live view of `run`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`
 - `status`: `status`: where a plan stands
