@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import anyio
 from rich.text import Text
@@ -598,10 +598,9 @@ class Attached(App[int]):
         view.follows = False
         note = await outcome(history.read_to(seq))
         self._show_blocks()
-        block = await history.read_to(seq)
         if note.is_complaint:
             self.say(note)
-        elif block is not None:
+        elif block := history.block_of(seq):
             view.select(block)
             self.say(Note(f"{self._place + 1} of {len(self._found)}"))
 
@@ -640,10 +639,10 @@ class Attached(App[int]):
         self.say(await outcome(request, done))
         self._stale.set()
 
-    def _permission(self, begin: str) -> None:
+    def _permission(self, begin: Literal["call", "rule", "deny"]) -> None:
         asked = self.session.asked
         if asked and self._may():
-            self.push_screen(AskPermission(asked[0], begin), self._answer)  # type: ignore[arg-type]
+            self.push_screen(AskPermission(asked[0], begin), self._answer)
 
     def _answer(self, answer: Answer | None) -> None:
         if answer is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import anyio
 import msgspec
 
 from hankweave_client.calls import Calls
@@ -300,6 +301,8 @@ class History:
         self._cursor: str | None = None
         self._events: list[Event] = []
         self._folder = BlockFolder()
+        self._reading = anyio.Lock()
+        """Scrolling and the search read pages, and none may be read twice."""
         self.has_more = until > since
         """Whether there are older events that have not been read."""
 
@@ -315,7 +318,11 @@ class History:
             self._folder.add(event)
 
     async def read_older(self) -> None:
-        """Read one more page before those that were read."""
+        """Read one more page before those that were read; wait for one that is being read."""
+        async with self._reading:
+            await self._read_page()
+
+    async def _read_page(self) -> None:
         page = await self._calls.query_events(
             where=_IS_SHOWN,
             since=self._since,
@@ -348,11 +355,13 @@ class History:
         rows = (msgspec.json.decode(bytes(row)) for row in page.rows or ())
         return [row["seq"] for row in rows][::-1]
 
-    async def read_to(self, seq: int) -> Block | None:
-        """Read back to an event, and return the block that shows it."""
+    async def read_to(self, seq: int) -> None:
+        """Read back to an event."""
         while self.has_more and seq < self._first:
             await self.read_older()
 
+    def block_of(self, seq: int) -> Block | None:
+        """Return the block that shows an event that has been read."""
         return next((block for block in self.blocks if seq in block.seqs), None)
 
 
