@@ -62,6 +62,8 @@ WHOLE_SYSTEM = (
 
 IN_PROCESS = (
     "tests/cli/test_amounts.py",
+    "tests/cli/test_attach_keystrokes.py",
+    "tests/cli/test_attach_screen.py",
     "tests/cli/test_commands_on_demand.py",
     "tests/cli/test_hints.py",
     "tests/cli/test_live_model.py",

@@ -20,7 +20,7 @@ from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import State
 from hankweave_server.cli.live.frame import amount, duration, frame
 from hankweave_server.cli.live.model import NOTHING, Heard, view
-from hankweave_server.cli.live.view import REDRAW_SECONDS, LiveVoice
+from hankweave_server.cli.live.reporters import REDRAW_SECONDS, LiveVoice, keys_of
 from hankweave_server.cli.shared.serving import QUESTION
 from hankweave_server.clock import SystemClock
 from support.histories import MOMENT, completed, running
@@ -151,3 +151,9 @@ def test_a_chatty_agent_draws_no_oftener_than_a_quiet_one() -> None:
     drawings = asked // 2  # It reads the clock when it decides to draw, and when it draws.
     assert (drawings - 2) * REDRAW_SECONDS <= time.monotonic() - began
     assert out.getvalue().count("c5000") >= 2
+
+
+def test_keys_are_read_from_what_a_terminal_sends() -> None:
+    """Letters, arrows in both encodings and escape are keys; unknown sequences are not."""
+    sent = "s\x1b[A\x1bOB\x1b[1;5C\x1b[200~q\r\x1b"
+    assert list(keys_of(sent)) == ["s", "up", "down", "q", "enter", "escape"]

@@ -1,4 +1,6 @@
-"""Pictures of twelve commands on terminals of 80 and 160 columns, in docs/pictures.
+"""Pictures of twelve commands, and of `attach`, on terminals of 80 and 160 columns.
+
+They are in docs/pictures.
 
 The commands get fixed values, so that a picture changes with the words and the arrangement alone.
 """
@@ -40,6 +42,7 @@ from hankweave_server.cli.show import OutputLines
 from hankweave_server.cli.status import StatusFacts, print_summary
 from hankweave_server.domain.timelines import RunLine
 from hankweave_server.local import server_session
+from support.attached import PUSH, a_scene, attached_to, press
 from support.golden_files import GoldenFiles
 from support.histories import MOMENT, completed, failed
 from support.showing import NOW, state_of
@@ -230,6 +233,31 @@ def test_the_picture_of_a_command_is_that_of_the_documents(
     text = printed(COMMANDS[title], columns, monkeypatch)
     name = re.sub(r"\W+", "-", title.removeprefix("hankweave ")).strip("-")
     golden.check(f"../../docs/pictures/{name}-{columns}.svg", picture(title, text, columns))
+
+
+SCREENS: dict[str, tuple[int, int, tuple[str, ...], str]] = {
+    "attach-80": (80, 24, (), "dark"),
+    "attach-160": (160, 48, (), "dark"),
+    "attach-permission-80": (80, 24, ("a",), "dark"),
+    "attach-back-80": (80, 24, ("z",), "light"),
+    "attach-changes-160": (160, 48, ("c",), "light"),
+}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_the_picture_of_a_screen_is_that_of_the_documents(
+    name: str, golden: GoldenFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The screen of `attach` is drawn by Textual, in dark and in light colours."""
+    columns, lines, keys, theme = SCREENS[name]
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("COLORFGBG", "0;15" if theme == "light" else "15;0")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    async with attached_to(a_scene(asked=PUSH), columns, lines) as pilot:
+        await press(pilot, *keys)
+        found = pilot.app.export_screenshot(title="hankweave attach")
+
+    golden.check(f"../../docs/pictures/{name}.svg", found)
 
 
 class Now(datetime):

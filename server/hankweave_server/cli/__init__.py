@@ -9,8 +9,8 @@ Modules, in reading order:
 - `run`: `run`: serve an execution, and run its plan
 - `sessions`: `sessions` and `resume`
 - `pipelines/`: `pipeline` and `history`: run an Architect pipeline; its steps and its report
-- `attach`: `attach` and `open`: watch and control a running server, in the terminal or a browser
-- `live/`: the live view of `run` and `attach`
+- `attach/`: `attach` and `open`: watch and control a running server, in the terminal or a browser
+- `live/`: the live view of `run`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`
 - `status`: `status`: where a plan stands

@@ -240,7 +240,7 @@ class _StepText(NamedTuple):
     """`~` before what is only likely."""
 
     def line(self) -> StatusLine:
-        time = "" if self.seconds is None else f"{self.about}{_duration(self.seconds)}"
+        time = "" if self.seconds is None else f"{self.about}{step_time(self.seconds)}"
         cost = "" if not self.dollars else f"{self.about}{dollars(self.dollars)}"
         name = cut(one_line(self.name), NAME_WIDTH)
         row = f"  {self.mark} {name:<{NAME_WIDTH}} {time:>7} {cost:>7}   {one_line(self.detail)}"
@@ -250,10 +250,7 @@ class _StepText(NamedTuple):
 def summary_of(facts: StatusFacts) -> Iterator[StatusLine]:
     """Yield the lines: heading, steps, edits of people, what wants attention, what to do next."""
     standing = standing_of(facts)
-    paid = costs(facts.state, facts.listed.max_dollars if facts.server is None else _budget(facts))
-    yield StatusLine(
-        one_line(" · ".join(_heading(facts, standing, paid))), _STYLES.get(standing, "bold")
-    )
+    yield StatusLine(heading_of(facts), _STYLES.get(standing, "bold"))
     yield StatusLine()
     yield from _steps(facts, standing)
     if edits := _edits(facts.state):
@@ -267,6 +264,12 @@ def summary_of(facts: StatusFacts) -> Iterator[StatusLine]:
     yield from _next_lines(_next_commands(facts, standing))
     where = f"in {facts.root}" if facts.page is None else f"page {facts.page}   in {facts.root}"
     yield StatusLine(one_line(f"  {where}"), "dim")
+
+
+def heading_of(facts: StatusFacts) -> str:
+    """Return which hank it is, how far it is, how it stands, and what it has cost."""
+    paid = costs(facts.state, facts.listed.max_dollars if facts.server is None else _budget(facts))
+    return one_line(" · ".join(_heading(facts, standing_of(facts), paid)))
 
 
 def standing_of(facts: StatusFacts) -> Standing:
@@ -546,7 +549,7 @@ def _next_lines(commands: Iterator[tuple[str, str]]) -> Iterator[StatusLine]:
         yield StatusLine(one_line(f"  {line:<{width}}   {effect}"))
 
 
-def _duration(seconds: float) -> str:
+def step_time(seconds: float) -> str:
     """Return `0:52`, `9:31` or `1:02:03`."""
     whole = round(seconds)
     hours, minutes = divmod(whole // 60, 60)

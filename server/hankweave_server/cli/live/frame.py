@@ -1,33 +1,20 @@
-"""Format the live view for a terminal width.
-
-`frame` draws the table of codons; `foot` formats the lines of `attach` below it: a question or a
-list, the connection, and the keys.
-"""
+"""Format the live view for a terminal width."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
 
-from rich.cells import chop_cells
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from hankweave_protocol.records import CheckpointRecord
-from hankweave_server.cli.live.keys import (
-    Choosing,
-    Confirming,
-    Mode,
-    Reading,
-    Sight,
-    Waiting,
-    Watching,
+from hankweave_server.cli.live.model import (
+    LiveState,
+    StepRow,
 )
-from hankweave_server.cli.live.model import LiveState, StepRow
-from hankweave_server.cli.output.text import clock, costs_text, title_text
-from hankweave_server.plain_text import counted, one_line
+from hankweave_server.cli.output.text import costs_text
+from hankweave_server.plain_text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,91 +130,3 @@ class Terminal(Console):
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
-
-
-# --- below the table ------------------------------------------------------------------------------
-
-_CHOICES = 7
-"""Checkpoints shown at a time."""
-
-_WIDE = 76
-
-
-def foot(mode: Mode, sight: Sight, *, is_connected: bool, width: int) -> tuple[StyledText, ...]:
-    """Return the lines below the table; the last one, the keys, is always present."""
-    lines = _of_mode(mode)
-    if not isinstance(mode, Choosing):
-        lines = _whole(lines, width)
-
-    return (*lines, _connection(sight, is_connected), _keys(mode, sight, width))
-
-
-def _whole(lines: Iterable[StyledText], width: int) -> Iterator[StyledText]:
-    """Wrap long lines instead of truncating them: a question must be readable completely."""
-    for line in lines:
-        pieces = chop_cells(line.text, max(1, width)) or [""]
-        yield from (StyledText(piece, line.style) for piece in pieces)
-
-
-def _of_mode(mode: Mode) -> Iterator[StyledText]:
-    match mode:
-        case Watching(note=""):
-            return
-        case Watching(note=note, is_complaint=is_complaint, hint=hint):
-            yield StyledText(note, "bold red" if is_complaint else "bold")
-            yield from [StyledText(f"  {hint}")] * bool(hint)
-        case Waiting(what=what):
-            yield StyledText(what, "dim")
-        case Confirming(question=question, lines=lines):
-            yield from map(StyledText, lines)
-            yield StyledText(question, "bold yellow")
-        case Choosing():
-            yield from _choices(mode)
-        case Reading(lines=lines):
-            yield from map(StyledText, lines)
-        case _:
-            assert_never(mode)
-
-
-def _choices(mode: Choosing) -> Iterator[StyledText]:
-    start = max(0, min(mode.at - _CHOICES // 2, len(mode.records) - _CHOICES))
-    for place, record in enumerate(mode.records[start : start + _CHOICES], start):
-        is_chosen = place == mode.at
-        mark = "›" if is_chosen else " "
-        yield StyledText(f"{mark} {_line_of(record)}", "bold reverse" if is_chosen else "")
-
-    yield StyledText(f"{mode.at + 1} of {len(mode.records)}, newest first", "dim")
-
-
-def _line_of(record: CheckpointRecord) -> str:
-    codon = record.coordinate.codon_id or "-"
-    pin = "  [pinned]" if record.pinned else ""
-    told = f"{record.sha[:12]}  {clock(record.timestamp)}  {record.kind:<10} {codon}{pin}"
-    return f"{one_line(told)}  {title_text(record)}"
-
-
-def _connection(sight: Sight, is_connected: bool) -> StyledText:
-    if not is_connected:
-        return StyledText(
-            "○ connection lost; reconnecting to the server. No events will be lost.", "red"
-        )
-
-    return StyledText(f"● connected{'' if sight.may_change else ', readonly'}", "green")
-
-
-def _keys(mode: Mode, sight: Sight, width: int) -> StyledText:
-    if isinstance(mode, Confirming):
-        return StyledText("y yes   any other key: no", "dim")
-
-    if isinstance(mode, Choosing):
-        return StyledText("↑ ↓ choose   enter look   esc back", "dim")
-
-    words = ["? keys", "q quit"]
-    if sight.may_change and sight.asking:
-        words = ["a allow", "d deny", *words]
-    elif sight.may_change and width >= _WIDE:
-        words = ["n next", "s skip", "x stop", "r redo", "p go back", "u undo", *words]
-    elif width >= _WIDE:
-        words = ["p look back", *words]
-
-    return StyledText("   ".join(words), "dim")

@@ -186,7 +186,7 @@ def view(
     start = first_row(len(plan), _place(state), room)
     shown = plan[start : start + room]
     return LiveState(
-        rows=tuple(_row(entry, ran, state, heard, now, allowance_of) for entry in shown),
+        rows=tuple(row_of(entry, ran, state, heard, now, allowance_of) for entry in shown),
         above=start,
         below=len(plan) - start - len(shown),
         done=sum(is_done(codon, plan) for codon in ran.values() if not is_active(codon)),
@@ -212,7 +212,7 @@ def _place(state: State) -> int:
     return next(places, len(state.execution_plan) - 1)
 
 
-def _row(
+def row_of(
     entry: PlanEntry,
     ran: Mapping[CodonId, CodonExecution],
     state: State,
@@ -220,6 +220,7 @@ def _row(
     now: datetime,
     allowance_of: AllowanceOf,
 ) -> StepRow:
+    """Return an entry of the plan with the execution of it, if there is one."""
     codon = ran.get(entry.codon_id)
     name = one_line(entry.codon_id)
     if codon is None:

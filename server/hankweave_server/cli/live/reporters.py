@@ -1,16 +1,45 @@
-"""Report the events of `hankweave run` on stdout: as lines, as JSON or in a live view."""
+"""The terminal of `hankweave run`: events as lines, as JSON or in a live view; and keys.
+
+The live view is a table of the plan below the lines of the log. A separate thread draws, at most
+five times a second, and pauses forty times as long as a drawing took. Whatever the length of the
+plan, it therefore needs less than 3 % of a core. Lines stay in the scrollback; the table is redrawn
+in place, and its last version stays at the end. The cursor is never hidden, so that even a killed
+process leaves the terminal with one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import codecs
+import operator
+import os
+import termios
+import threading
+import time
+import tty
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
+import anyio
+from rich.console import Console, Group
+from rich.text import Text
+
 from hankweave_protocol import codec
-from hankweave_protocol.events import ServerReady
-from hankweave_protocol.state import State
+from hankweave_protocol.events import Event, ServerReady, StateTransition, TokenUsage
+from hankweave_protocol.state import EMPTY_STATE, State
+from hankweave_server.cli.live.frame import StyledText, Terminal, frame, line
+from hankweave_server.cli.live.model import (
+    NOTHING,
+    AllowanceOf,
+    Heard,
+    LiveState,
+    hear,
+    view,
+)
 from hankweave_server.cli.output.event_lines import RunLines
-from hankweave_server.cli.output.server_lines import LineWriter
+from hankweave_server.cli.output.progress_bar import waiting
+from hankweave_server.cli.output.server_lines import LAST_WORDS_SECONDS, WAITING, LineWriter
 from hankweave_server.cli.output.text import can_be_drawn_on
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.allowance import Ceilings, allowance, capped
@@ -23,8 +52,7 @@ from hankweave_server.plain_text import one_line
 from hankweave_server.settings import RunSettings
 
 if TYPE_CHECKING:
-    from hankweave_server.cli.live.frame import StyledText
-    from hankweave_server.cli.live.view import LiveVoice
+    from rich.live import Live
 
 
 class Teller(Protocol):
@@ -61,9 +89,6 @@ def teller_for(
     if not is_drawn(settings):
         return LineTeller()
 
-    # Imported here because a server without a terminal does not need rich.
-    from hankweave_server.cli.live.view import LiveVoice
-
     ceilings = Ceilings(settings.max_cost, settings.max_time)
     budget = capped(hank.hank, ceilings).max_dollars
     voice = LiveVoice(
@@ -86,8 +111,8 @@ class LineTeller:
         self._voice.open(greeting(layout, ready))
 
     def tell(self, published: Published) -> None:
-        for line in self._story.lines(published.event):
-            self._voice.say(line)
+        for told in self._story.lines(published.event):
+            self._voice.say(told)
 
     def speaking(self) -> AbstractContextManager[None]:
         return self._voice.speaking()
@@ -137,3 +162,264 @@ def greeting(layout: Layout, ready: ServerReady) -> str:
         f"  watch it: {page_of(layout.root, page)}   WebSocket: {ready.url}",
     )
     return "\n".join(lines)
+
+
+# --- the live view -------------------------------------------------------------------------------
+
+REDRAW_SECONDS = 0.2
+STILL_SECONDS = 1.0
+"""Seconds between drawings when nothing but the time has changed."""
+
+REST = 40
+"""The pause after a drawing, as a multiple of the time it took."""
+
+LONGEST_REST = 5.0
+
+_AROUND = 11
+"""Screen lines that are not rows: title, omissions, totals, address, messages, requests."""
+
+_FINAL_ROWS = 40
+
+
+Foot = Callable[[], tuple[StyledText, ...]]
+
+
+class LiveVoice:
+    """A writer of lines in order, like `Voice`, that draws the view below them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        allowance_of: AllowanceOf,
+        console: Console | None = None,
+        foot: Foot = lambda: (),
+        budget: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Draw with `foot` as the last lines, and with the hank's budget in USD.
+
+        The drawing thread calls both.
+        """
+        self._clock = clock
+        self._allowance_of = allowance_of
+        self._foot = foot
+        self._budget = budget
+        self._console = console or Terminal(highlight=False)
+        self._waiting: deque[str | Event] = deque()
+        self._story = RunLines()
+        self._heard = NOTHING
+        self._state: Callable[[], State] = lambda: EMPTY_STATE
+        self._drawn: tuple[State, Heard, tuple[StyledText, ...]] | None = None
+        self._drawn_at = 0.0
+        self._address = ""
+        self._is_open = threading.Event()
+        self._ended = threading.Event()
+        self._woken = threading.Event()
+        self._silent = threading.Event()
+
+    def hear(self, event: Event) -> None:
+        """Queue an event; return at once."""
+        if self._silent.is_set() or isinstance(event.data, StateTransition | TokenUsage):
+            return
+
+        if len(self._waiting) < WAITING:
+            self._waiting.append(event)
+        else:
+            # The terminal does not accept output (Ctrl-S). Every event is in the journal.
+            self._silent.set()
+
+    def open(self, first: str, state: Callable[[], State], heard: Heard = NOTHING) -> None:
+        """Start with a greeting, whose last line stays visible, and with what is known already."""
+        self._address = first.splitlines()[-1].strip()
+        self._state, self._heard = state, heard
+        for each in reversed(first.splitlines()):
+            self._waiting.appendleft(each)
+
+        self._is_open.set()
+
+    def wake(self) -> None:
+        """Draw the view at once, in response to a key."""
+        self._woken.set()
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._speak, name="live view", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._woken.set()
+            self._is_open.set()
+            thread.join(LAST_WORDS_SECONDS)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _speak(self) -> None:
+        try:
+            with waiting("Getting ready"):
+                self._is_open.wait()
+
+            if not self._ended.is_set():
+                self._live()
+
+            self._say(self._news())
+            if self._address:
+                self._console.print(frame(self._view(_FINAL_ROWS), self._console.width, ""))
+        except (OSError, ValueError):
+            self._silent.set()  # The terminal has been closed.
+
+    def _live(self) -> None:
+        # Imported here: a server without a terminal imports this module, too.
+        from rich.live import Live
+
+        with Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            while not self._ended.is_set():
+                began = time.thread_time()
+                self._draw(live)
+                worked = time.thread_time() - began
+                rest = min(LONGEST_REST, max(REDRAW_SECONDS, REST * worked))
+                self._woken.wait(rest)
+                self._woken.clear()
+
+    def _draw(self, live: Live) -> None:
+        lines = self._news()
+        foot = self._foot()
+        known = self._state(), self._heard, foot
+        is_still = self._drawn is not None and self._drawn[2] == foot
+        is_still = is_still and all(map(operator.is_, known[:2], self._drawn or ()))
+        if not lines and is_still and time.monotonic() - self._drawn_at < STILL_SECONDS:
+            return
+
+        live.update(self._framed(foot))
+        if lines:
+            self._say(lines)  # This also redraws the view below them.
+        else:
+            live.refresh()
+
+        self._drawn, self._drawn_at = known, time.monotonic()
+
+    def _framed(self, foot: tuple[StyledText, ...]) -> Group:
+        """Return the view with the lines of `foot`; only those if the screen is too small."""
+        room = self._console.height - _AROUND - len(foot)
+        if foot and room < 0:
+            return Group(*(line(each.text, each.style) for each in foot[-self._console.height :]))
+
+        return frame(self._view(max(1, room)), self._console.width, self._address, foot)
+
+    def _news(self) -> list[str]:
+        """Process the queue and return its lines."""
+        lines: list[str] = []
+        for _ in range(len(self._waiting)):
+            each = self._waiting.popleft()
+            if isinstance(each, Event):
+                self._heard = hear(self._heard, each)
+                lines += self._story.lines(each)
+            else:
+                lines.append(one_line(each))
+
+        return lines
+
+    def _say(self, lines: list[str]) -> None:
+        if lines:
+            self._console.print(Text("\n".join(lines)), soft_wrap=True)
+
+    def _view(self, room: int) -> LiveState:
+        return view(
+            self._state(),
+            self._heard,
+            self._clock.now(),
+            room,
+            self._allowance_of,
+            self._budget(),
+        )
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+_AT_ONCE = 1024
+
+
+class Keyboard:
+    """A terminal that is read key by key."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Read single keys while the block runs; restore the terminal's settings afterwards."""
+        before = termios.tcgetattr(self._descriptor)
+        try:
+            self.take()
+            yield
+        finally:
+            with suppress(termios.error):  # A terminal that was closed has no settings.
+                termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
+
+    def take(self) -> None:
+        """Switch to single keys, at the start and after SIGCONT: a shell resets the terminal."""
+        tty.setcbreak(self._descriptor, termios.TCSADRAIN)
+
+    async def keys(self) -> AsyncIterator[str]:
+        """Yield keys until the terminal is closed."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while True:
+            await anyio.wait_readable(self._descriptor)
+            try:
+                data = os.read(self._descriptor, _AT_ONCE)
+            except OSError:
+                return
+
+            if not data:
+                return
+
+            for key in keys_of(decoder.decode(data)):
+                yield key
+
+
+_SEQUENCES = {
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "\x1b[5~": "page-up",
+    "\x1b[6~": "page-down",
+}
+_LETTERS = {"\r": "enter", "\n": "enter", "k": "up", "j": "down", "\x04": "q"}
+
+
+def keys_of(text: str) -> Iterator[str]:
+    """Yield the names of the keys in terminal input; unknown escape sequences are skipped."""
+    while text:
+        key, text = _first(text)
+        if key is not None:
+            yield key
+
+
+def _first(text: str) -> tuple[str | None, str]:
+    for sequence, name in _SEQUENCES.items():
+        if text.startswith(sequence):
+            return name, text[len(sequence) :]
+
+    if text[0] != "\x1b":
+        return _LETTERS.get(text[0], text[0]), text[1:]
+
+    if text[1:2] in ("[", "O"):
+        return None, _after_sequence(text[2:])
+
+    return "escape", text[1:]
+
+
+def _after_sequence(text: str) -> str:
+    """Return the text after a control sequence, which ends with a character from `@` to `~`."""
+    for at, letter in enumerate(text):
+        if "@" <= letter <= "~":
+            return text[at + 1 :]
+
+    return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 from rich.table import Table
@@ -43,10 +43,16 @@ def print_patch(patch: str) -> None:
         return
 
     out = console()
+    for line in patch_lines(patch):
+        out.print(line, soft_wrap=True)
+
+
+def patch_lines(patch: str) -> Iterator[Text]:
+    """Yield the lines of a patch, coloured and with control characters escaped."""
     in_hunk = False
     for line in patch.removesuffix("\n").split("\n"):
         in_hunk = in_hunk or line.startswith("@@")
-        out.print(Text(harmless(line), _style_of(line, in_hunk)), soft_wrap=True)
+        yield Text(harmless(line), _style_of(line, in_hunk))
 
 
 def _style_of(line: str, in_hunk: bool) -> str:

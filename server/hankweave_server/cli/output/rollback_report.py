@@ -1,14 +1,15 @@
 """The report of a rollback, or of what one would do.
 
-A line for each kind of consequence, and none for what does not happen. On a terminal, the names of
-files share the line as far as they fit; in a pipe, and if they are asked for, each has its own.
+A line for each kind of consequence, and none for what does not happen. Where there is room, the
+names of files share the line as far as they fit; in a pipe, and if they are asked for, each has its
+own.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import click
@@ -37,6 +38,13 @@ class _Consequence(NamedTuple):
     style: str
 
 
+class ReportLine(NamedTuple):
+    """A line of a report; control characters are escaped."""
+
+    text: str = ""
+    style: str = ""
+
+
 def draw_report(
     report: RollbackReport,
     *,
@@ -50,33 +58,55 @@ def draw_report(
     `to` is the target in the words of the command, `reverse` the command that takes it back. With
     `whole`, all files are listed, as in a pipe.
     """
-    at = report.target
-    parts = [at.checkpoint_sha[:12], report.target_title, None if to else at.codon_id]
-    there = encodable(" · ".join(printable(part) for part in parts if part))
-    say(f"Back {'to' if foreseen else 'at'} {there if to is None else f'{to}: {there}'}", "bold")
-    if report.note is not None:
-        click.echo(printable(report.note))
-
-    click.echo()
     whole = whole or not sys.stdout.isatty()
-    found = [each for each in _consequences(report, foreseen=foreseen) if each.number]
-    for each in found:
-        _print_consequence(each, at.checkpoint_sha[:12], whole=whole)
+    width = None if whole else shutil.get_terminal_size().columns
+    for line in report_lines(report, foreseen=foreseen, to=to, reverse=reverse, width=width):
+        say(encodable(line.text), line.style)
 
-    if not found:
-        click.echo("  No file changes." if foreseen else "  No file was changed.")
-
-    _print_outside(report.external_effects)
-    for warning in report.warnings:
-        about = "" if warning.path is None else f"{printable(warning.path)}: "
-        say(f"  note: {about}{printable(warning.sentence)}", "yellow")
-
-    if again := again_text(report):
-        click.echo(encodable(f"  ↻  {again}"))
-
-    _print_way_back(report, reverse, foreseen=foreseen)
     if report.diffs:
         _print_diffs(report.diffs)
+
+
+def report_lines(
+    report: RollbackReport,
+    *,
+    foreseen: bool,
+    to: str | None = None,
+    reverse: str = "`hankweave undo`",
+    width: int | None = None,
+) -> Iterator[ReportLine]:
+    """Yield the lines of a report; without a `width`, each file has a line of its own."""
+    at = report.target
+    parts = [at.checkpoint_sha[:12], report.target_title, None if to else at.codon_id]
+    there = " · ".join(one_line(part) for part in parts if part)
+    yield ReportLine(
+        f"Back {'to' if foreseen else 'at'} {there if to is None else f'{to}: {there}'}", "bold"
+    )
+    if report.note is not None:
+        yield ReportLine(printable(report.note))
+
+    yield ReportLine()
+    found = [each for each in _consequences(report, foreseen=foreseen) if each.number]
+    for each in found:
+        yield from _consequence_lines(each, at.checkpoint_sha[:12], width)
+
+    if not found:
+        yield ReportLine("  No file changes." if foreseen else "  No file was changed.")
+
+    if report.external_effects:
+        yield ReportLine("  What was done outside the work tree is not undone:")
+        yield from (ReportLine(f"    {printable(effect)}") for effect in report.external_effects)
+
+    for warning in report.warnings:
+        about = "" if warning.path is None else f"{printable(warning.path)}: "
+        yield ReportLine(f"  note: {about}{printable(warning.sentence)}", "yellow")
+
+    if again := again_text(report):
+        yield ReportLine(f"  ↻  {again}")
+
+    if back := _way_back(report, reverse, foreseen=foreseen):
+        yield ReportLine()
+        yield ReportLine(f"  {back}")
 
 
 def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequence, ...]:
@@ -128,24 +158,23 @@ def _consequences(report: RollbackReport, *, foreseen: bool) -> tuple[_Consequen
     )
 
 
-def _print_consequence(what: _Consequence, sha: str, *, whole: bool) -> None:
-    text = encodable(f"  {what.mark}  {counted(what.number, what.one, what.more)}")
+def _consequence_lines(what: _Consequence, sha: str, width: int | None) -> Iterator[ReportLine]:
+    text = f"  {what.mark}  {counted(what.number, what.one, what.more)}"
     names = [name for name, _ in what.files]
-    if not whole:
+    if width is not None:
         line = text.ljust(_NAMES_FROM)
-        room = shutil.get_terminal_size().columns - len(line)
-        fitted = _fitted(names, what.number, room)
+        fitted = _fitted(names, what.number, width - len(line))
         if fitted is not None:
-            say(f"{line}{fitted}".rstrip(), what.style)
+            yield ReportLine(f"{line}{fitted}".rstrip(), what.style)
             return
 
-    say(text, what.style)
+    yield ReportLine(text, what.style)
     for name, about in what.files:
-        click.echo(f"       {name}  {about}".rstrip())
+        yield ReportLine(f"       {name}  {about}".rstrip())
 
     if what.number > len(names):
         more = what.number - len(names)
-        click.echo(f"       and {more} more; `hankweave diff {sha}` lists all changes")
+        yield ReportLine(f"       and {more} more; `hankweave diff {sha}` lists all changes")
 
 
 def _fitted(names: Sequence[str], total: int, room: int) -> str | None:
@@ -172,15 +201,15 @@ def again_text(report: RollbackReport) -> str:
     return f"{steps}: {', '.join(names)}{more}{costs and f', about {costs}'}"
 
 
-def _print_way_back(report: RollbackReport, reverse: str, *, foreseen: bool) -> None:
+def _way_back(report: RollbackReport, reverse: str, *, foreseen: bool) -> str:
     counts = report.counts
     changed = counts.added + counts.updated + counts.removed
     if report.safety is not None:
         sha = report.safety.checkpoint_sha[:12]
         size = size_text(counts.bytes)
-        click.echo(f"\n  Saved before, in checkpoint {sha} ({size}): {reverse} takes it back.")
-    elif foreseen and changed:
-        click.echo(f"\n  Everything is saved first: {reverse} takes it back.")
+        return f"Saved before, in checkpoint {sha} ({size}): {reverse} takes it back."
+
+    return f"Everything is saved first: {reverse} takes it back." if foreseen and changed else ""
 
 
 def _print_diffs(diffs: Sequence[ForeseenDiff]) -> None:
@@ -198,11 +227,3 @@ def end_with_exceptions(report: RollbackReport) -> None:
     """End the command with exit code 3 if a rollback could not restore every path."""
     if report.cannot_restore:
         sys.exit(ExitCode.WITH_EXCEPTIONS)
-
-
-def _print_outside(effects: Sequence[str]) -> None:
-    if effects:
-        click.echo("  What was done outside the work tree is not undone:")
-
-    for effect in effects:
-        click.echo(f"    {printable(effect)}")

@@ -29,8 +29,7 @@ import msgspec
 from hankweave_protocol.hank import Codon, Hank, IterationLimit, Loop
 from hankweave_protocol.state import PlanEntry, State
 from hankweave_server.cli.live.frame import StyledText
-from hankweave_server.cli.live.keyboard import Keyboard
-from hankweave_server.cli.live.reporters import Teller, is_drawn, teller_for
+from hankweave_server.cli.live.reporters import Keyboard, Teller, is_drawn, teller_for
 from hankweave_server.cli.output.text import complain
 from hankweave_server.cli.shared import hank_loading, run_settings
 from hankweave_server.clock import Clock, SystemClock

@@ -40,31 +40,34 @@ _PAGE = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content
 def attach(execution: Path | None, port: int | None, readonly: bool, plain: bool) -> None:
     """Watch a running server live, and control it with single keys.
 
-    Leaving does not stop the server. Keys that destroy something ask for confirmation. After a lost
-    connection or a restart of the server, the view reconnects and misses no event. With the viewer
-    token, it is read-only. In a pipe, the log is printed as lines.
+    The screen has the steps, and what the selected one says, does and changes. Leaving it does not
+    stop the server. Keys that destroy something ask first. After a lost connection or a restart of
+    the server, it reconnects and misses no event. With the viewer token, it is read-only. In a
+    pipe, and with --plain, the log is printed as lines.
 
     \b
     Keys:
-      n next codon   s skip codon   x stop codon by force   r run the newest again
-      p choose a checkpoint, preview the rollback, roll back    u undo   U redo
-      a allow or d deny a permission request    ? help    q quit
+      z back to before the step   p checkpoints   u undo   U redo   c changes
+      a allow, A always allow or d deny a permission request        / search
+      n next step   s skip   x stop   r retry     ? all keys        q leave
 
     \b
     hankweave attach
     hankweave attach -e ~/runs/quakes --readonly
     """
     root = root_of(execution) if port is None else listening_on(port)
-    is_live = not plain and can_be_drawn_on() and sys.stdin.isatty()
-
-    # Imported here so that `--help` and usage errors do not load rich.
-    from hankweave_server.cli.live import session
+    is_live = not plain and can_be_drawn_on() and sys.stdin.isatty() and sys.stderr.isatty()
 
     try:
+        # Imported here so that `--help` does not load them, and a pipe does not load Textual.
         if is_live:
-            sys.exit(anyio.run(session.watch, root, "readonly" if readonly else "readandwrite"))
+            from hankweave_server.cli.attach.screen import watch
 
-        anyio.run(session.tell, root, click.echo)
+            sys.exit(anyio.run(watch, root, "readonly" if readonly else "readandwrite"))
+
+        from hankweave_server.cli.attach.session import tell
+
+        anyio.run(tell, root, click.echo)
     except NotRunning as error:
         require_execution(root)
         start = f"`hankweave run -e {shlex.quote(str(root))}`"
