@@ -1,6 +1,6 @@
 /** The index of executions: who needs a person comes first, and a row leads to that server's page. */
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -73,6 +73,42 @@ test("the index shows first who needs a person, and leads there and back", { tim
   await row(page, "Docs refresh").click();
   await page.getByText("I rewrite the guide.").first().waitFor();
   assert.equal(new URL(page.url()).hash, `#token=${daemon.token()}`);
+  assert.deepEqual(faults, []);
+});
+
+/** Runs a hank for three regions, of which one fails. */
+async function mapThreeRegions(daemon) {
+  const { folder } = daemon;
+  const hank = join(folder, "regions");
+  mkdirSync(hank);
+  const fails = { run: "grep -q south {{map.input}} && kill -9 $PPID || true" };
+  const meta = { name: "Earthquakes by region", version: "1.0.0" };
+  writeFileSync(join(hank, "hank.json"), JSON.stringify({ meta, hank: [codon("observe", [fails, { cost: 0.5 }])] }));
+  const inputs = ["north", "south", "west"].map((region) => join(folder, `${region}.csv`));
+  for (const input of inputs) writeFileSync(input, input);
+  return daemon.command("map", hank, ...inputs, "--confinement=none");
+}
+
+test("a map is one row that opens", { timeout: 180_000 }, async (context) => {
+  const daemon = await Daemon.start(context, () => [codon("guide", [says("I rewrite the guide.")])], [], { name: "Docs refresh" });
+  assert.equal((await mapThreeRegions(daemon)).code, 1);
+  const { page, faults } = await open(browser, `${daemon.page()}&view=executions`);
+  const map = row(page, /Earthquakes by region.*map of 3 inputs/);
+  await map.waitFor();
+  const names = () => page.locator(".executions .hank b").allTextContents();
+  assert.deepEqual(await names(), ["Earthquakes by region", "Docs refresh"]);
+  for (const shown of ["2 of 3", "$1.00", "1 of 3 inputs failed"]) assert.ok((await map.innerText()).includes(shown), shown);
+  await map.click();
+  await row(page, /^north\.csv/).waitFor();
+  assert.deepEqual((await names()).toSorted(), ["Docs refresh", "Earthquakes by region", "north.csv", "south.csv", "west.csv"]);
+  assert.match(await row(page, /^south\.csv/).innerText(), /failed|killed/);
+  for (const [width, scheme] of [[1280, "light"], [360, "dark"]]) {
+    await page.setViewportSize({ width, height: 800 });
+    await page.emulateMedia({ colorScheme: scheme });
+    await isAccessible(page, `an open map, ${scheme}, ${width}`);
+  }
+  await map.click();
+  await row(page, /^north\.csv/).waitFor({ state: "detached" });
   assert.deepEqual(faults, []);
 });
 

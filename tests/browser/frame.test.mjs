@@ -286,7 +286,7 @@ test("what was rolled back was paid: one cost in the status bar, in its dialog a
   await page.getByRole("dialog", { name: "Back to before Part 1" }).locator("button.main, button.primary").first().click();
   await page.getByRole("button", { name: "$0.50 · $0.25 rolled back" }).click();
   await page.getByRole("dialog", { name: "Cost" }).getByText("$0.50 paid · $0.25 of it rolled back").waitFor();
-  const told = spawnSync(COMMAND, ["status", "-e", daemon.execution], { encoding: "utf-8" });
+  const told = spawnSync(COMMAND, ["status", "-v", "-e", daemon.execution], { encoding: "utf-8" });
   assert.match(told.stdout, /\$0\.5000.*of it \$0\.2500 rolled back/);
   assert.deepEqual(faults, []);
 });

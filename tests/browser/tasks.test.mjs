@@ -71,6 +71,16 @@ test("the run is as long as it is said to be", async () => {
   assert.ok((await run.checkpoints()).length >= 400);
 });
 
+test("the page, its list, ls and status say alike how far it is", { timeout: 300_000 }, async (context) => {
+  const { page } = await open(browser, run.daemon.page(), { within: desk });
+  context.after(() => page.close());
+  await page.locator(".advance").getByText("19 of 25").waitFor();
+  await page.getByRole("button", { name: "Executions" }).click();
+  await page.getByRole("button", { name: new RegExp(NAME) }).getByText("19 of 25").waitFor();
+  for (const words of [["ls"], ["status", "-e", run.daemon.execution]])
+    assert.match((await run.daemon.command(...words)).stdout, /Orders to model.*19 of 25/, words[0]);
+});
+
 describe("while an agent asks", () => {
   task("see from a notification what is asked, and what it would change", {}, async (hand) => {
     const question = hand.page.getByRole("region", { name: "Permission for Write" });

@@ -97,7 +97,7 @@ def test_a_codon_is_skipped_with_one_key_and_a_yes(tmp_path: Path) -> None:
             ask(shown, "n", "Nothing was done.")
             ask(shown, "r", "two is running: skip or stop it first.")
             ask(shown, "s", "Skip two?")
-            ask(shown, "y", "2 of 2 codons")
+            ask(shown, "y", "two            skipped")
             leave(shown)
 
         assert server.poll() is None
@@ -130,7 +130,7 @@ def test_going_back_is_chosen_foreseen_done_and_undone(tmp_path: Path) -> None:
     with serving(tmp_path, *hank) as (_, execution):
         b = execution / "agentRoot" / "b.txt"
         with attached(execution) as shown:
-            shown.until(lambda text: "2 of 2 codons" in text)
+            shown.until(lambda text: "two            completed" in text)
             ask(shown, "p", "1 of 5, newest first")
             ask(shown, "\x1b[B\x1b[B", "3 of 5, newest first")
             ask(shown, "\r", "Go back? [y/N]")
@@ -166,7 +166,7 @@ def test_going_back_stops_the_codon_that_runs_and_says_so_first(tmp_path: Path) 
         assert b.exists()
         ask(shown, "y", "Press u to undo")
         assert not b.exists()
-        assert "1 of 2 codons" in shown.text()
+        assert "1 of 2 steps" in shown.text()
         leave(shown)
 
 
@@ -195,7 +195,7 @@ def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path: Path)
         ask(shown, "a", "Allow it? This cannot be undone. [y/N]")
         assert "one asks for Bash:" in shown.text()
         assert "command: touch ran.txt" in shown.text()
-        ask(shown, "y", "1 of 1 codon")
+        ask(shown, "y", "one            completed")
         leave(shown)
         assert (execution / "agentRoot" / "ran.txt").exists()
 
@@ -253,7 +253,7 @@ def test_a_server_that_is_killed_and_started_again_is_found_again(tmp_path: Path
         go.touch()
         shown.forget()
         with serving(tmp_path, *hank):
-            shown.until(lambda text: "● connected" in text and "2 of 2 codons" in text)
+            shown.until(lambda text: "● connected" in text and "two            completed" in text)
             assert "found a dead server" in shown.text()
             assert "two            completed" in shown.text()
             leave(shown)

@@ -80,7 +80,7 @@ def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
     told = server(AT_WORK, active_codon_id="check", budget_usd=25.0, forecast=LIKELY)
     heading, _, *lines = text(facts(AT_WORK, told=told, doing="Edit src/records.py")).split("\n")
     assert heading.startswith(
-        "Orders to model · run 1 · 3 of 7 · running 2 h 1 min, about 4 min left"
+        "Orders to model · run 1 · 3 of 6 · running 2 h 1 min, about 4 min left"
     )
     assert heading.endswith(" of $25")
     assert lines[0] == "  ✓ 1 before"
@@ -93,7 +93,7 @@ def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
 def test_a_failed_step_says_why_and_what_to_do_next() -> None:
     """With a server it can be tried again at once; without one, a start does it."""
     shown = text(facts(FAILED, told=server(FAILED)))
-    assert "failed at step 4 of 7" in shown
+    assert "failed at step 3 of 6" in shown
     assert "  ✗ " in shown
     assert "API request timed out" in shown
     assert "hankweave rollback --before check --restart -e /executions/orders" in shown
