@@ -2721,6 +2721,8 @@ export interface ListedExecution {
   data?: string;
   /** The newest codon: the one that runs, if one does. */
   lastCodon?: string;
+  /** What the hank calls its step, with the round of a loop. */
+  lastCodonName?: string;
   /** Entries of the plan on the current line that have succeeded or were skipped. */
   codonsDone?: number;
   /** Entries of the plan. */

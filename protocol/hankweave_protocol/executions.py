@@ -50,6 +50,8 @@ class ListedExecution(Value, kw_only=True):
     """Its data, as it was named."""
     last_codon: str | None = None
     """The newest codon: the one that runs, if one does."""
+    last_codon_name: str | None = None
+    """What the hank calls its step, with the round of a loop."""
     codons_done: int = 0
     """Entries of the plan on the current line that have succeeded or were skipped."""
     codons_planned: int = 0

@@ -3,10 +3,10 @@ import { execFile, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { PATIENCE } from "./browser.mjs";
 
 export const COMMAND =
   process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
-const PATIENCE = 90_000;
 
 export const says = (text) => ({ say: text });
 export const thinks = (text) => ({ think: text });

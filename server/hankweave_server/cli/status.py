@@ -60,6 +60,7 @@ from hankweave_server.domain.execution_thread import (
 )
 from hankweave_server.domain.lifecycle import was_stopped
 from hankweave_server.domain.plan import progress
+from hankweave_server.domain.timelines import attempt_runs
 from hankweave_server.ledger.moments import has_past, saved_state, state_at_end
 from hankweave_server.local.catalog import listed
 from hankweave_server.local.journals import searching_journal
@@ -313,8 +314,8 @@ def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[st
     state, listed = facts.state, facts.listed
     name = listed.hank_name or (facts.server and facts.server.hank_name)
     yield name or facts.root.name
-    if state.runs:
-        yield f"run {len(state.runs)}"
+    if runs := {run.run_id for run in state.runs} - attempt_runs(state).keys():
+        yield f"run {len(runs)}"
 
     step, steps = progress(state)
     if steps:

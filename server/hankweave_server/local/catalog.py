@@ -87,8 +87,24 @@ class _Run(msgspec.Struct, rename="camel"):
     server_pid: int | None = None
 
 
+class _Named(msgspec.Struct):
+    name: str | None = None
+
+
+class _Round(msgspec.Struct):
+    iteration: int = 0
+
+
 class _Planned(msgspec.Struct, rename="camel"):
     codon_id: str | None = None
+    codon: _Named | None = None
+    loop_context: _Round | None = None
+
+    @property
+    def name(self) -> str | None:
+        name = None if self.codon is None else self.codon.name
+        round_ = "" if self.loop_context is None else f", round {self.loop_context.iteration + 1}"
+        return name and name + round_
 
 
 class _State(msgspec.Struct, rename="camel"):
@@ -112,6 +128,7 @@ class _Facts:
     """The newest run."""
     codon: _Codon | None = None
     """The newest codon, of whatever run."""
+    codon_name: str | None = None
     done: int = 0
     planned: int = 0
     progress: Progress = NO_PROGRESS
@@ -131,11 +148,14 @@ def _facts_of(layout: Layout) -> _Facts:
     done, at, cost, spent = (
         (0, NO_PROGRESS, 0.0, {}) if content is None else _progress_in(content, state)
     )
+    codon = next((run.codons[-1] for run in state.runs if run.codons), None)
+    planned = (each for each in state.execution_plan if codon and each.codon_id == codon.codon_id)
     return _Facts(
         _last_used(layout, meta),
         meta,
         state.runs[0] if state.runs else None,
-        next((run.codons[-1] for run in state.runs if run.codons), None),
+        codon,
+        next((each.name for each in planned), None),
         done,
         len(state.execution_plan),
         at,
@@ -253,6 +273,7 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
         hank=None if meta is None else meta.hank_path,
         data=None if meta is None else meta.read_only_source_data_path,
         last_codon=None if codon is None else codon.codon_id,
+        last_codon_name=facts.codon_name,
         codons_done=facts.done,
         codons_planned=facts.planned,
         step=facts.progress.step,

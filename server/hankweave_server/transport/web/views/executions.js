@@ -216,7 +216,7 @@ const ROLES = { asks: "wait", bad: "bad", runs: "accent", waits: "plain", good: 
  * @returns {{kind: "asks" | "bad" | "runs" | "waits" | "good" | "calm", word: string, text: string}}
  */
 export function standing(row, now) {
-  const step = row.lastCodon ?? "";
+  const step = row.lastCodonName ?? row.lastCodon ?? "";
   /** @param {string | null | undefined} what */
   const at = (what) => [step, what].filter(Boolean).join(" · ");
   if (row.problem) return { kind: "bad", word: "cannot be read", text: row.problem };
