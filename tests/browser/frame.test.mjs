@@ -69,8 +69,16 @@ test("Back returns to the step that was looked at before, and a link opens its p
   await page.goBack();
   await heading("Part 0").waitFor();
 
+  // However late the browser paints: the connection may be open by then.
+  const late = await browser.newContext();
+  context.after(() => late.close());
+  await late.addInitScript(() => {
+    const { requestAnimationFrame: draw, setTimeout: wait } = globalThis;
+    globalThis.requestAnimationFrame = (act) => wait(() => draw(act), 1_000);
+    globalThis.setTimeout = (act, ms = 0, ...rest) => wait(act, ms + 1_000, ...rest);
+  });
   const link = `${daemon.page()}&step=review%231`;
-  const { page: other } = await open(browser, link);
+  const { page: other } = await open(browser, link, { within: late });
   await other.locator("#content").getByRole("heading", { name: "Review, round 2" }).waitFor();
   assert.ok(other.url().endsWith("&step=review%231"));
   assert.deepEqual(faults, []);
