@@ -47,6 +47,12 @@ test("the failed step is first: in the title, the icon, a banner with its ways o
   await page.evaluate(() => document.activeElement?.blur());
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Check every row" }).waitFor();
+
+  // One that has not begun has changed nothing.
+  await page.getByRole("tab", { name: "Changes 1" }).waitFor();
+  await page.locator(".step", { hasText: "Codon late-0" }).first().click();
+  await page.getByText("This step has not begun yet.").waitFor();
+  await page.getByRole("tab", { name: "Changes", exact: true }).waitFor();
   assert.deepEqual(faults, []);
 });
 

@@ -45,7 +45,7 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
 
   const titles = {
     transcript: "Transcript",
-    changes: numbered("Changes", diff.data?.stats.files),
+    changes: numbered("Changes", bounds === null ? undefined : diff.data?.stats.files),
     files: "Files",
     checkpoints: numbered("Checkpoints", records.length),
     events: "Events",
