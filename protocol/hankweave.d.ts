@@ -2821,10 +2821,19 @@ export interface ListedExecution {
   data?: string;
   /** The newest codon: the one that runs, if one does. */
   lastCodon?: string;
+  /** What the hank calls its step, with the round of a loop. */
+  lastCodonName?: string;
   /** Entries of the plan on the current line that have succeeded or were skipped. */
   codonsDone?: number;
   /** Entries of the plan. */
   codonsPlanned?: number;
+  /**
+   * The step that runs or has failed, from 1; otherwise the number of steps that are done. A loop
+   * is one step with all its iterations. Of a map, the inputs that are done.
+   */
+  step?: number;
+  /** Steps of the plan; of a map, its inputs. */
+  steps?: number;
   /** When a server was last started there, or last saved the state. */
   lastUsed?: string;
   /** The pid of the server that is running there. */

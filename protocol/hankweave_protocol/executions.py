@@ -50,10 +50,17 @@ class ListedExecution(Value, kw_only=True):
     """Its data, as it was named."""
     last_codon: str | None = None
     """The newest codon: the one that runs, if one does."""
+    last_codon_name: str | None = None
+    """What the hank calls its step, with the round of a loop."""
     codons_done: int = 0
     """Entries of the plan on the current line that have succeeded or were skipped."""
     codons_planned: int = 0
     """Entries of the plan."""
+    step: int = 0
+    """The step that runs or has failed, from 1; otherwise the number of steps that are done. A loop
+    is one step with all its iterations. Of a map, the inputs that are done."""
+    steps: int = 0
+    """Steps of the plan; of a map, its inputs."""
     last_used: str | None = None
     """When a server was last started there, or last saved the state."""
     server_pid: int | None = None

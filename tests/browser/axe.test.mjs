@@ -1,6 +1,7 @@
 /**
  * axe finds nothing in any view, in both schemes, on a phone, a laptop and a large screen. With
- * PHOTOGRAPHS=FOLDER each of them is photographed (`scripts/pictures --views FOLDER`).
+ * PHOTOGRAPHS=FOLDER each of them is photographed (`scripts/pictures --views FOLDER`); with
+ * PICTURES=FOLDER only those of the documents are (`scripts/pictures --page`).
  */
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
@@ -9,8 +10,8 @@ import { after, before, describe, test } from "node:test";
 import { isAccessible, launch, open } from "./browser.mjs";
 import { Supervised } from "./supervised.mjs";
 
-const { PHOTOGRAPHS } = process.env;
-const EDITS = PHOTOGRAPHS ? 16 : 3; // Pictures show a run of its usual length.
+const { PHOTOGRAPHS, PICTURES } = process.env;
+const EDITS = PHOTOGRAPHS || PICTURES ? 16 : 3; // Pictures show a run of its usual length.
 const SIZES = [[1280, 800], [1920, 1080], [360, 780]];
 
 let browser;
@@ -35,10 +36,10 @@ const row = ({ page }) => page.locator("[role=listbox] [role=option]").first();
  * @param {string} name @param {string | (() => string | Promise<string>)} place what the address names
  * @param {(here: any) => import("playwright-core").Locator} ready what is there when all is
  * @param {{keys?: string[], press?: (here: any) => import("playwright-core").Locator,
- *   repeats?: boolean}} [acts]
+ *   repeats?: boolean, picture?: string}} [acts] `picture`: its name in the documents
  */
-function view(name, place, ready, { keys = [], press, repeats = false } = {}) {
-  test(name, { timeout: 300_000 }, async () => {
+function view(name, place, ready, { keys = [], press, repeats = false, picture } = {}) {
+  test(name, { skip: PICTURES !== undefined && picture === undefined }, async () => {
     const { page, faults } = here;
     await page.setViewportSize({ width: SIZES[0][0], height: SIZES[0][1] });
     const own = typeof place === "string" ? place : await place();
@@ -48,6 +49,8 @@ function view(name, place, ready, { keys = [], press, repeats = false } = {}) {
     for (const key of keys) await page.keyboard.press(key);
     if (press) await press(here).click();
     await ready(here).waitFor();
+    if (PHOTOGRAPHS || PICTURES) await settled(page);
+    if (PICTURES) return void (await page.screenshot({ path: join(PICTURES, `ui-${picture}.png`) }));
     for (const [width, height] of SIZES) {
       await page.setViewportSize({ width, height });
       for (const colorScheme of ["light", "dark"]) {
@@ -62,6 +65,19 @@ function view(name, place, ready, { keys = [], press, repeats = false } = {}) {
   });
 }
 
+/** Once nothing is written on the page for a while. @param {import("playwright-core").Page} page */
+const settled = (page) =>
+  page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        let timer = setTimeout(resolve, 1_500);
+        new MutationObserver(() => {
+          clearTimeout(timer);
+          timer = setTimeout(resolve, 1_500);
+        }).observe(document.querySelector("#content") ?? document.body, { subtree: true, childList: true });
+      }),
+  );
+
 const ofStep = (tab) => `&step=index${tab ? `&tab=${tab}` : ""}`;
 const sha = (codonId) =>
   run.hand.evaluate((id) => {
@@ -71,7 +87,7 @@ const sha = (codonId) =>
 const moment = async () => `&checkpoint=${await sha("tax")}`;
 
 describe("while an agent asks", () => {
-  view("a question", "", text("out/summary.md"));
+  view("a question", "", text("out/summary.md"), { picture: "question" });
   view("the reason of a denial", "", dialog, { keys: ["d"] });
 });
 
@@ -82,14 +98,14 @@ describe("while a step waits for a limit", () => {
 
 describe("while a step works", () => {
   before(() => run.reach("runs"));
-  view("a run at work", "", text("git push"));
+  view("a run at work", "", text("git push"), { picture: "live" });
   view("stopping a step", "", dialog, { keys: ["x"] });
   view("skipping a step", "", dialog, { keys: ["s"] });
 });
 
 describe("after a failure", () => {
   before(() => run.reach("failed"));
-  view("a failure", "", text("1 failed, 41 passed"));
+  view("a failure", "", text("1 failed, 41 passed"), { picture: "failure" });
   view("a transcript", ofStep(), text("one rule at a time"));
   view("changes of a step", ofStep("changes"), text("src/index.py"));
   view("a file in two places", ofStep("changes"), ({ page }) => page.locator(".opened .diff td").first(), {
@@ -99,11 +115,11 @@ describe("after a failure", () => {
   view("checkpoints of a step", ofStep("checkpoints"), row);
   view("events of a step", ofStep("events"), row);
   view("events of the run", "&tab=events", row);
-  view("the past", moment, text("tax"));
+  view("the past", moment, text("tax"), { picture: "past" });
   view("a file of the past", async () => `${await moment()}&path=src/tax.py`, text("def tax_0"));
   view("an event", "&event=40", dialog);
   view("the prompt", ofStep(), dialog, { press: ({ page }) => page.getByRole("button", { name: "prompt" }) });
-  view("going back", "", text("out/check.json"), { keys: ["z"] });
+  view("going back", "", text("out/check.json"), { keys: ["z"], picture: "rollback" });
   view("retrying", "", dialog, { keys: ["r"] });
   view("the cost", "", ({ page }) => page.getByRole("img", { name: /Cost rose/ }), { keys: ["$"] });
   view("the commands", "", dialog, { keys: ["Control+k"] });

@@ -6,6 +6,8 @@ import { chromium } from "playwright-core";
 
 export const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+/** Milliseconds, against hanging: it is the machine that says how long it takes. The same for all. */
+export const PATIENCE = 180_000;
 const OPTIONS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -33,7 +35,7 @@ export async function open(
 ) {
   const context = within ?? (await browser.newContext({ colorScheme: scheme, viewport: size, ...options }));
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(PATIENCE);
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));
   page.on("console", (message) => {
@@ -76,3 +78,6 @@ export async function isAccessible(page, what, { repeats = false } = {}) {
 /** Waits until the status bar says that the run has completed. */
 export const ended = (page) =>
   page.getByLabel("Current activity").getByText("Completed", { exact: true }).waitFor();
+
+/** The address of a page: its own word, as the browser reports a changed fragment later. @param {import("playwright-core").Page} page */
+export const addressOf = (page) => page.evaluate(() => location.href);

@@ -1,12 +1,12 @@
 /** The real server as a real process, with hanks whose agents do what a test says. */
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { PATIENCE } from "./browser.mjs";
 
 export const COMMAND =
   process.env.HANKWEAVE ?? new URL("../../.venv/bin/hankweave", import.meta.url).pathname;
-const PATIENCE = 90_000;
 
 export const says = (text) => ({ say: text });
 export const thinks = (text) => ({ think: text });
@@ -68,20 +68,28 @@ export class Daemon {
       "--confinement=none", // The gates of tests lie beside the execution, where no agent looks.
       ...options,
     ];
-    const { descriptors, state = join(this.folder, "state") } = this.place ?? {};
+    const { descriptors } = this.place ?? {};
     const begin = descriptors ? ["sh", "-c", `ulimit -n ${descriptors}; exec "$@"`, "sh"] : [];
     const [program, ...rest] = [...begin, COMMAND, ...words];
     this.process = spawn(program, rest, {
       stdio: ["ignore", "pipe", "inherit"],
-      env: {
-        ...process.env,
-        XDG_STATE_HOME: state,
-        HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR: join(state, "executions"),
-      },
+      env: this.environment,
     });
     this.ended = new Promise((resolve) => this.process.once("exit", resolve));
     const ready = await within(PATIENCE, "server.ready", this.#ready());
     this.port = ready.data.port;
+  }
+
+  get environment() {
+    const { state = join(this.folder, "state") } = this.place ?? {};
+    return { ...process.env, XDG_STATE_HOME: state, HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR: join(state, "executions") };
+  }
+
+  /** Runs a command of the same user to its end, and returns its exit code and what it printed. */
+  command(...words) {
+    return new Promise((resolve) => {
+      execFile(COMMAND, words, { env: this.environment }, (error, stdout) => resolve({ code: error?.code ?? 0, stdout }));
+    });
   }
 
   #ready() {

@@ -10,7 +10,7 @@ let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-test("the files of a step are right after a rollback, an undo and a reload", { timeout: 180_000 }, async (context) => {
+test("the files of a step are right after a rollback, an undo and a reload", async (context) => {
   const daemon = await Daemon.start(context, () => [
     codon("first", [writes("kept.txt", "one\n"), writes("gone.txt", "1\n")], { name: "First" }),
     codon("second", [writes("kept.txt", "one\ntwo\n"), writes("new.txt", "new\n")], { name: "Second" }),

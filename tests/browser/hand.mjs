@@ -1,8 +1,7 @@
 /** A person before the page: it clicks where something is in sight, never scrolls, and is counted. */
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
-
-const PATIENCE = 60_000;
+import { PATIENCE } from "./browser.mjs";
 
 export class Hand {
   /** @param {import("playwright-core").Page} page */
@@ -13,7 +12,7 @@ export class Hand {
 
   /** Waits until it is within the window, and nothing lies over it. */
   async sees(locator) {
-    await locator.waitFor({ timeout: PATIENCE });
+    await locator.waitFor();
     let why;
     for (const end = Date.now() + PATIENCE; Date.now() < end; await pause(50)) {
       why = await locator.evaluate(whyHidden).catch((error) => error.message);
@@ -25,7 +24,7 @@ export class Hand {
   /** When it can be clicked. @param {{across?: number, down?: number, held?: string}} [where] parts of it, and a key that is held */
   async click(locator, { across = 0.5, down = 0.5, held } = {}) {
     await this.sees(locator);
-    await this.page.waitForFunction((element) => !element.disabled, await locator.elementHandle(), { timeout: PATIENCE });
+    await this.page.waitForFunction((element) => !element.disabled, await locator.elementHandle());
     const { x, y, width, height } = await locator.boundingBox();
     if (held) await this.page.keyboard.down(held);
     await this.page.mouse.click(x + width * across, y + height * down);

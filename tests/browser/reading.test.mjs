@@ -77,7 +77,6 @@ const SVG =
 
 test(
   "a picture of pixels is shown, whatever it is called; an SVG stays a text",
-  { timeout: 90_000 },
   async (context) => {
     const { page, faults } = await standingAt(context, async (page) => ({
       "a.png": png(300, 200),
@@ -134,7 +133,6 @@ test(
 
 test(
   "a long text is read part by part, though a part ends within a letter",
-  { timeout: 90_000 },
   async (context) => {
     const { page, faults } = await standingAt(context, () => ({
       "umlauts.txt": `x${"ä".repeat(250_000)}das Ende`,
@@ -158,7 +156,6 @@ const TURNED = "\u202e";
 
 test(
   "marks that turn a text around, or that nobody sees, show in names, texts, differences and calls",
-  { timeout: 90_000 },
   async (context) => {
     const daemon = await Daemon.start(context, () => [
       codon("one", [
@@ -173,8 +170,10 @@ test(
     ]);
     const { page, faults } = await open(browser, daemon.page());
     const asked = page.getByRole("region", { name: "Permission for Write" });
-    await asked.locator(".lines", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
+    const lines = (place) => place.locator(".lines", { hasText: "user\\u202e \\u2066// Check" }).waitFor();
+    await lines(page.getByRole("log", { name: "Transcript" }));
     await page.locator(".steps").getByText("Codon one").click();
+    await lines(asked); // Where the transcript shows another step.
     await shown(page, "I say\\u202e this.");
     await asked.getByRole("button", { name: "Allow once" }).click();
     await ended(page);
@@ -197,7 +196,6 @@ test(
 
 test(
   "what streams without a rest shows while it streams: events, and the cost",
-  { timeout: 90_000 },
   async (context) => {
     const words = Array.from({ length: 400 }, (_, at) => [
       says(`word ${at}`),

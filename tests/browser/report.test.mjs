@@ -30,7 +30,6 @@ async function reported(context, ...options) {
 
 test(
   "the report is readable in light, in dark, on a phone and in print, and runs no script",
-  { timeout: 90_000 },
   async (context) => {
     const { address, mischief } = await reported(context);
     for (const [scheme, width] of [
@@ -65,7 +64,6 @@ test(
 
 test(
   "its links open the page at an event and at a checkpoint",
-  { timeout: 90_000 },
   async (context) => {
     const { address } = await reported(context, "--link-token");
     const { page, faults } = await open(browser, address);
@@ -93,7 +91,6 @@ test(
 
 test(
   "without a token, a link asks for it, and then opens its place",
-  { timeout: 90_000 },
   async (context) => {
     const { daemon, address } = await reported(context);
     const { page } = await open(browser, address);

@@ -47,7 +47,7 @@ test("a loop is one step, named after its only codon, and counted once", () => {
   const steps = stepsOf(PLAN);
   assert.deepEqual(steps.map(({ name, entries }) => [name, entries.length]), [["Fetch", 1], ["Review", 2], ["Report", 1]]);
   const standing = standingOf(store([ran("fetch", "completed"), ran("review#0", "completed"), ran("review#1", "running")]));
-  assert.deepEqual([standing.number, standing.done, standing.total], [2, 1, 3]);
+  assert.deepEqual([standing.at, standing.done, standing.total], [2, 1, 3]);
   assert.equal(statusOfStep(steps[1], standing), "running");
   assert.equal(titleOfCodon(store([]).state, "review#1"), "Review, round 2");
 });

@@ -131,7 +131,6 @@ function checkEveryRow(folder) {
 
 test(
   "a transcript is read as what it means: Markdown, differences, folded reads, output, pictures",
-  { timeout: 120_000 },
   async (context) => {
     const daemon = await Daemon.start(context, (folder) => [
       checkEveryRow(folder).codon(folder, "check", {
@@ -185,7 +184,6 @@ test(
 
 test(
   "while a step runs its end is followed, and what waits for a person stands at its place",
-  { timeout: 120_000 },
   async (context) => {
     const gates = [];
     const daemon = await Daemon.start(context, (folder) => {
@@ -244,7 +242,6 @@ test(
 
 test(
   "a text is found anywhere in a long step, whose beginning is as near as its end",
-  { timeout: 180_000 },
   async (context) => {
     const TURNS = 1_500;
     const daemon = await Daemon.start(context, (folder) => {
@@ -257,7 +254,7 @@ test(
     });
     const { page, faults } = await open(browser, daemon.page());
     const log = transcript(page);
-    await page.getByLabel("Current activity").getByText("Completed", { exact: true }).waitFor({ timeout: 90_000 });
+    await page.getByLabel("Current activity").getByText("Completed", { exact: true }).waitFor();
     await page.reload();
     await log.getByText("Turn 0:").waitFor();
     assert.ok((await log.locator(".block").count()) < 120, "only what is seen is in the page");
@@ -305,7 +302,6 @@ test(
 
 test(
   "changes, files, checkpoints and events of a step are its own, and an edit leads back to itself",
-  { timeout: 120_000 },
   async (context) => {
     const daemon = await Daemon.start(context, () => [
       codon("one", [writes("a.txt", "one\n"), says("A first\nmessage.")], { name: "First" }),
@@ -351,7 +347,6 @@ test(
 
 test(
   "a transcript works out where its blocks are once for each frame that it is scrolled in",
-  { timeout: 90_000 },
   async (context) => {
     const daemon = await Daemon.start(context, () => [codon("one", [says("Here.")])]);
     const { page, faults } = await open(browser, `http://127.0.0.1:${daemon.port}/gallery.html`);

@@ -1,6 +1,6 @@
 /** The whole story on the real daemon: watch, look back, preview, roll back, undo, branch, come back. */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { ended, isAccessible, launch, open } from "./browser.mjs";
@@ -8,17 +8,9 @@ import { Daemon, codon, says, thinks, waitsFor, writes } from "./daemon.mjs";
 import { emptyState, fold } from "../../server/hankweave_server/transport/web/state.js";
 import { Wire } from "./wire.mjs";
 
-const PICTURES = process.env.PICTURES;
-
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
-
-async function picture(page, name) {
-  if (!PICTURES) return;
-  mkdirSync(PICTURES, { recursive: true });
-  await page.screenshot({ path: join(PICTURES, `ui-${name}.png`) });
-}
 
 const loop = (id, iterations, ...codons) => ({
   type: "loop",
@@ -85,7 +77,6 @@ async function story(context) {
 
 test(
   "a person watches, looks back, rolls two files back, undoes it, branches, loses the connection and comes back",
-  { timeout: 180_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     const wire = await Wire.to(daemon.port);
@@ -102,7 +93,6 @@ test(
     await shown(page, "observations.md");
     await page.locator(".steps").getByText("Report").click();
     await button(page, /draft\.txt/).waitFor();
-    await picture(page, "live");
     await isAccessible(page, "the live view");
 
     writeFileSync(gate, "");
@@ -111,7 +101,7 @@ test(
     // Look back, from the list of all checkpoints.
     await page.keyboard.press("4");
     await button(page, "All").click();
-    const research = page.getByRole("option", { name: /Research · codon completed/ });
+    const research = page.getByRole("option", { name: /codon completed.*Research/ });
     const past = page.getByRole("region", { name: "The past" });
     await research.click();
     await past.getByText("Research").waitFor();
@@ -129,7 +119,6 @@ test(
       .getByText("Three tremors")
       .first()
       .waitFor();
-    await picture(page, "diff");
     await isAccessible(page, "a difference");
     await page.keyboard.press("Escape");
     await button(page, "state…").click();
@@ -159,7 +148,6 @@ test(
     await dialog.getByRole("button", { name: /^your own edits, overwritten\s+1 file/ }).click();
     await dialog.getByRole("button", { name: /the difference of notes\/sources\.md/ }).click();
     await dialog.getByText("- my own table").first().waitFor();
-    await picture(page, "rollback");
     await isAccessible(page, "the preview of a rollback");
     await dialog.getByRole("button", { name: "Only some files…" }).click();
     await dialog.getByRole("checkbox", { name: /draft\.txt/ }).check();
@@ -187,7 +175,6 @@ test(
     await dialog.getByRole("button", { name: "Go back" }).click();
     await shown(page, /Rolled back: \d files changed/);
     await ended(page);
-    await picture(page, "tree");
 
     // Pin and name, branch.
     await research.click();
@@ -220,7 +207,6 @@ test(
     await phone.page.keyboard.press("3");
     await shown(phone.page, "observations.md");
     await phone.page.evaluate(() => scrollTo(0, 0));
-    await picture(phone.page, "phone");
     assert.deepEqual(phone.faults, []);
     await phone.context.close();
 
@@ -266,7 +252,6 @@ test(
       });
     const found = events.getByRole("option", { name: /Rollback.*Rolled back/ }).first();
     await found.click();
-    await found.click();
     await dialog.getByRole("region", { name: "What it led to" }).waitFor();
     await dialog.getByText(/because of the command/).waitFor();
     await isAccessible(page, "an event");
@@ -305,7 +290,6 @@ test(
 
 test(
   "an open page goes on after a restart, and asks for the token when that is a new one",
-  { timeout: 180_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     const { page, faults } = await open(browser, daemon.page());
@@ -335,7 +319,6 @@ test(
 
 test(
   "a link that may only look shows everything and moves nothing",
-  { timeout: 180_000 },
   async (context) => {
     const { daemon, gate } = await story(context);
     writeFileSync(gate, "");
@@ -363,7 +346,6 @@ test(
 
 test(
   "a person allows what an agent asks for, and skips a codon",
-  { timeout: 180_000 },
   async (context) => {
     const daemon = await Daemon.start(context, (folder) => [
       codon("careful", [writes("a.txt", "a"), says("I have leave.")], {
@@ -385,7 +367,7 @@ test(
   },
 );
 
-test("a view that has grown old is refused", { timeout: 180_000 }, async (context) => {
+test("a view that has grown old is refused", async (context) => {
   const { daemon } = await story(context);
   const { page, faults } = await open(browser, daemon.page());
   await shown(page, "I wait for the last table.");

@@ -5,7 +5,7 @@
 import { existsSync, appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
-import { open } from "./browser.mjs";
+import { PATIENCE, open } from "./browser.mjs";
 import { Daemon, codon, says, thinks, waitsFor, writes } from "./daemon.mjs";
 
 /** Where the run stands still, in this order: for a question, a limit, a gate, and after a failure. */
@@ -13,7 +13,6 @@ export const STOPS = ["asks", "waits", "runs", "failed"];
 export const NAME = "Orders to model";
 export const FAILURE = "expected 1,707 rows, got 1,632.";
 const BUDGET = 25;
-const PATIENCE = 300_000; // Against hanging: it is the machine that says how long it takes.
 
 const edit = (path, text) => ({ append: { path, text } });
 const RULE = (id, at) => `\n\ndef ${id}_${at}(row):\n    return row.get("${id}", ${at})\n`;

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { launch, open } from "./browser.mjs";
+import { addressOf, launch, open } from "./browser.mjs";
 import { Daemon, codon, says } from "./daemon.mjs";
 import { Hand } from "./hand.mjs";
 import { FAILURE, NAME, Supervised } from "./supervised.mjs";
@@ -35,7 +35,7 @@ after(async () => {
  * @param {(hand: Hand, context: any) => Promise<void>} work
  */
 function task(name, most, work) {
-  test(name, { timeout: 300_000 }, async (context) => {
+  test(name, async (context) => {
     const { page, faults } = await open(browser, run.daemon.page(), { within: desk });
     context.after(() => page.close());
     await page.locator(".step").first().waitFor();
@@ -71,11 +71,21 @@ test("the run is as long as it is said to be", async () => {
   assert.ok((await run.checkpoints()).length >= 400);
 });
 
+test("the page, its list, ls and status say alike how far it is", async (context) => {
+  const { page } = await open(browser, run.daemon.page(), { within: desk });
+  context.after(() => page.close());
+  await page.locator(".advance").getByText("19 of 25").waitFor();
+  await page.getByRole("button", { name: "Executions" }).click();
+  await page.getByRole("button", { name: new RegExp(NAME) }).getByText("19 of 25").waitFor();
+  for (const words of [["ls"], ["status", "-e", run.daemon.execution]])
+    assert.match((await run.daemon.command(...words)).stdout, /Orders to model.*19 of 25/, words[0]);
+});
+
 describe("while an agent asks", () => {
   task("see from a notification what is asked, and what it would change", {}, async (hand) => {
     const question = hand.page.getByRole("region", { name: "Permission for Write" });
     await hand.sees(question.getByText("out/summary.md"));
-    await hand.sees(question.getByText("All rows fit."));
+    await hand.sees(log(hand).getByText("All rows fit."));
     await hand.sees(question.getByRole("button", { name: "Allow once" }));
     assert.equal(await hand.page.title(), `(!) approve: ${NAME}`);
   });
@@ -136,13 +146,21 @@ describe("after a failure", () => {
     await hand.sees(log(hand).locator(".block.found :is(.tool-name, p, button)").first());
   });
 
+  task("see by a link how a step ended", {}, async (hand, { page }) => {
+    const { runs } = await run.send("state.get");
+    const { completionCheckpoint } = runs.flatMap((each) => each.codons).find((each) => each.codonId === "tax");
+    await page.goto("about:blank");
+    await page.goto(`${run.daemon.page()}&checkpoint=${completionCheckpoint}`);
+    await hand.sees(log(hand).locator(".block.found").getByText("every row fits now."));
+  });
+
   task("compare two checkpoints", TWO_CLICKS, async (hand) => {
     const axis = hand.page.getByRole("slider", { name: "Time" });
     await hand.click(axis, { across: 0.2, down: 0.4 });
     await hand.click(axis, { across: 0.6, down: 0.4, held: "Shift" });
     await hand.sees(heading(hand, "Comparison"));
     await hand.sees(hand.page.locator(".comparison .d2h-ins").first());
-    assert.match(hand.page.url(), /&compare=[0-9a-f]+\.\.[0-9a-f]+/);
+    assert.match(await addressOf(hand.page), /&compare=[0-9a-f]+\.\.[0-9a-f]+/);
   });
 
   task("read what one step said, from its beginning", TWO_CLICKS, async (hand) => {
@@ -154,7 +172,7 @@ describe("after a failure", () => {
   task("see which step costs most", ONE_KEY, async (hand) => {
     await hand.press("$");
     const first = hand.page.getByRole("region", { name: /^By/ }).locator("tbody tr").first();
-    await hand.sees(first.getByText("generate"));
+    await hand.sees(first.getByText("Generate the model"));
     await hand.sees(hand.page.getByText(/ paid of \$25.* at the end/));
   });
 
@@ -197,7 +215,7 @@ describe("after a failure", () => {
   task("copy the address of a step, and come back by it", { clicks: 1 }, async (hand) => {
     await hand.click(step(hand, "Link the invoices"));
     await heading(hand, "Link the invoices").waitFor();
-    const { page, context } = await open(browser, hand.page.url());
+    const { page, context } = await open(browser, await addressOf(hand.page));
     await new Hand(page).sees(heading({ page }, "Link the invoices"));
     await context.close();
   });

@@ -45,7 +45,6 @@ const journal = (daemon) =>
 
 test(
   "a line that is lost under a preview is told in it, and nothing is done until it is back",
-  { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
     await ended(page);
@@ -60,7 +59,7 @@ test(
     wire.mend();
     await dialog
       .getByText("There is no connection.")
-      .waitFor({ state: "detached", timeout: 30_000 });
+      .waitFor({ state: "detached" });
     await go.click();
     await shown(page, "Rolled back: 1 file changed.");
     assert.ok(!existsSync(join(daemon.workTree, "b.txt")));
@@ -71,7 +70,6 @@ test(
 
 test(
   "of two who roll back at once after the run has ended, the second is refused, and told why",
-  { timeout: 90_000 },
   async (context) => {
     const { daemon, wire, page, faults } = await wired(context);
     await ended(page);
@@ -94,7 +92,6 @@ test(
 
 test(
   "a command is not sent again to a server that was started again meanwhile",
-  { timeout: 90_000 },
   async (context) => {
     const hank = (folder) => [
       codon("one", [writes("a.txt", "a\n")]),
@@ -130,7 +127,7 @@ test(
     await page
       .getByRole("dialog")
       .getByText(/was restarted\. Check whether/)
-      .waitFor({ timeout: 30_000 });
+      .waitFor();
     const taken = journal(daemon).filter(
       (each) =>
         each.type === "state.transition" && each.data.transition.data.checkpoint?.kind === "manual",
@@ -142,7 +139,6 @@ test(
 
 test(
   "another execution at the same address is not taken for the one that was followed",
-  { timeout: 90_000 },
   async (context) => {
     const { wire, page, faults } = await wired(context, two, ["--no-token"]);
     await ended(page);
@@ -178,7 +174,6 @@ async function until(holds) {
 
 test(
   "a link that may only look moves nothing, by any button, any key, or the client itself",
-  { timeout: 90_000 },
   async (context) => {
     const hank = (folder) => [
       ...two(),
@@ -243,7 +238,6 @@ test(
 
 test(
   "a server without room for connections says so in a banner, until it has room again",
-  { timeout: 90_000 },
   async (context) => {
     const daemon = await Daemon.start(context, two, [], { descriptors: 160 });
     const { page, faults } = await open(browser, daemon.page());
@@ -260,7 +254,7 @@ test(
     await isAccessible(page, "a degraded server");
     const late = await open(browser, daemon.page()).catch(() => null);
     crowd.splice(0).forEach((each) => each.destroy());
-    await banner.waitFor({ state: "detached", timeout: 30_000 });
+    await banner.waitFor({ state: "detached" });
     await late?.context.close();
     assert.deepEqual(faults, []);
   },
@@ -268,7 +262,6 @@ test(
 
 test(
   "a moment that was pruned under one's eyes is told, and the next one can be looked at",
-  { timeout: 90_000 },
   async (context) => {
     const daemon = await Daemon.start(context, two);
     const { page, faults } = await open(browser, daemon.page());
@@ -323,7 +316,6 @@ test(
 
 test(
   "a question that somebody else has answered goes away, and a late answer is told",
-  { timeout: 90_000 },
   async (context) => {
     const hank = (folder) => [
       codon("careful", [writes("a.txt", "a"), waitsFor(join(folder, "gate"))], {
@@ -356,7 +348,6 @@ const LONG = "a-very-long-word-that-nobody-can-break".repeat(5);
 
 test(
   "on a phone in the dark no long name sticks out, of pages or dialogs",
-  { timeout: 120_000 },
   async (context) => {
     const daemon = await Daemon.start(context, (folder) => [
       codon("one", [says(LONG), writes(`${LONG}.txt`, `${LONG}\n`), { run: `echo ${LONG}` }], {

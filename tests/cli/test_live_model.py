@@ -70,7 +70,7 @@ def test_each_codon_is_a_row_with_what_is_known_of_it() -> None:
         "two", "running", 1, 90.0, 0.25, 0, left="$0.75", last_file=r"b\x1b[2J.txt"
     )
     assert seen.rows[2] == StepRow("three", "")
-    assert (seen.done, seen.total, seen.seconds) == (1, 3, 90.0)
+    assert (seen.step, seen.steps, seen.seconds) == (2, 3, 90.0)
     assert seen.paid.total == pytest.approx(0.25 + seen.rows[0].cost)
 
 

@@ -53,7 +53,7 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
             token = (tmp_path / f"execution/.hankweave/server.{role}").read_text().strip()
             assert re.search(rf"{link}: http://127\.0\.0\.1:\d+/#token={token}\b", shown.text())
         shown.resize(44, 12)
-        shown.until(lambda text: text.count("codons  ") > 3)
+        shown.until(lambda text: text.count("steps  ") > 3)
         shown.process.send_signal(signal.SIGINT)
         shown.until(lambda text: QUESTION.splitlines()[1] in text)
         shown.process.send_signal(signal.SIGINT)
@@ -61,7 +61,7 @@ def test_rows_appear_and_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Pa
         text = shown.text()
         assert "Traceback" not in text
         assert re.search(r"one +completed", text)
-        assert text.rstrip().splitlines()[-1].startswith("1 of 3 codons")
+        assert text.rstrip().splitlines()[-1].startswith("2 of 3 steps")
         assert termios.tcgetattr(shown.slave) == shown.before
         assert b"\x1b[?25l" not in shown.bytes  # The cursor was never hidden.
         foreign = {

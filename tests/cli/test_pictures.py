@@ -126,7 +126,7 @@ REPORT = RollbackReport(
 
 def a_row(name: str, hank: str, state: str, **fields: object) -> ListedExecution:
     row = ListedExecution(path=str(ROOT.with_name(name)), state=state)  # type: ignore[arg-type]
-    known = {"hank_name": hank, "last_activity": MOMENT, "codons_done": 9, "codons_planned": 12}
+    known = {"hank_name": hank, "last_activity": MOMENT, "step": 9, "steps": 12}
     return msgspec.structs.replace(row, **(known | fields))
 
 

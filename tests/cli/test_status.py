@@ -9,14 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hankweave_protocol.attempts import AttemptRecord, Exploration
 from hankweave_protocol.executions import ListedExecution
 from hankweave_protocol.executions import Standing as Listed
+from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission, RuntimeLock
 from hankweave_protocol.replies import Forecast, ServerStatus, StepForecast
 from hankweave_protocol.state import CodonWait, State
 from hankweave_server.cli.status import StatusFacts, standing_of, summary_of
 from support.documented_commands import calls, fault
-from support.histories import LATER, MOMENT, completed, failed, running
+from support.histories import LATER, MOMENT, completed, failed, running, sha
 from support.showing import NOW, state_of
 
 ROOT = Path("/executions/orders")
@@ -80,7 +82,7 @@ def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
     told = server(AT_WORK, active_codon_id="check", budget_usd=25.0, forecast=LIKELY)
     heading, _, *lines = text(facts(AT_WORK, told=told, doing="Edit src/records.py")).split("\n")
     assert heading.startswith(
-        "Orders to model · run 1 · 3 of 7 · running 2 h 1 min, about 4 min left"
+        "Orders to model · run 1 · 3 of 6 · running 2 h 1 min, about 4 min left"
     )
     assert heading.endswith(" of $25")
     assert lines[0] == "  ✓ 1 before"
@@ -93,7 +95,7 @@ def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
 def test_a_failed_step_says_why_and_what_to_do_next() -> None:
     """With a server it can be tried again at once; without one, a start does it."""
     shown = text(facts(FAILED, told=server(FAILED)))
-    assert "failed at step 4 of 7" in shown
+    assert "failed at step 3 of 6" in shown
     assert "  ✗ " in shown
     assert "API request timed out" in shown
     assert "hankweave rollback --before check --restart -e /executions/orders" in shown
@@ -101,6 +103,22 @@ def test_a_failed_step_says_why_and_what_to_do_next() -> None:
     shown = text(facts(FAILED, "failed"))
     assert "hankweave retry" not in shown
     assert "hankweave run -e /executions/orders" in shown
+
+
+def test_runs_of_attempts_are_not_counted() -> None:
+    """The page counts in the same way."""
+    (own,) = AT_WORK.runs
+    tried = msgspec.structs.replace(own, run_id=RunId("try-1"))
+    record = AttemptRecord(attempt_id="e-1", run_id=tried.run_id)
+    exploration = Exploration(
+        exploration_id="e",
+        created_at=MOMENT,
+        checkpoint_sha=sha(1),
+        codon_id=CodonId("check"),
+        attempts=(record,),
+    )
+    state = msgspec.structs.replace(AT_WORK, runs=(tried, own), explorations=(exploration,))
+    assert " · run 1 · " in text(facts(state, told=server(state)))
 
 
 def test_a_question_is_shown_with_its_answers() -> None:

@@ -178,7 +178,9 @@ def test_a_row_says_what_became_of_an_execution(usual: Path) -> None:
     failed_one = found["a"]
     assert (failed_one.state, failed_one.hank_name) == ("failed", "quakes")
     assert (failed_one.codons_done, failed_one.codons_planned) == (1, 3)
-    assert (failed_one.last_codon, failed_one.max_dollars) == ("two", 5.0)
+    assert (failed_one.step, failed_one.steps) == (2, 3)
+    assert (failed_one.last_codon, failed_one.last_codon_name) == ("two", "Two")
+    assert failed_one.max_dollars == 5.0
     assert failed_one.cost == 0.0
     assert failed_one.failure
     assert found["b"].hank_name == "Earthquakes"

@@ -157,7 +157,7 @@ def _rank(row: ListedExecution, now: datetime) -> int:
 
 
 def _text_of(row: ListedExecution) -> str:
-    parts = (row.hank_name, row.hank, row.path, row.data, row.last_codon)
+    parts = (row.hank_name, row.hank, row.path, row.data, row.last_codon, row.last_codon_name)
     return "\n".join(filter(None, parts)).casefold()
 
 

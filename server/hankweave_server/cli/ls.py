@@ -126,7 +126,7 @@ def print_rows(found: list[ListedExecution], *, with_sizes: bool) -> None:
             "  " * _is_below(each, paths) + one_line(ids[Path(each.path)]),
             one_line(_hank_text(each, paths)),
             _standing_text(each, now),
-            f"{each.codons_done} of {each.codons_planned}" if each.codons_planned else "-",
+            f"{each.step} of {each.steps}" if each.steps else "-",
             dollars(each.cost) if each.cost else "-",
             "-" if each.last_activity is None else short_age(each.last_activity, now),
             *((_size_text(each), _count_text(each)) if with_sizes else ()),

@@ -54,12 +54,13 @@ from hankweave_server.domain.budget.estimates import forecast, spent_until
 from hankweave_server.domain.budget.spending import Costs, costs
 from hankweave_server.domain.execution_thread import (
     active_codon,
-    is_done,
     newest_run,
     next_codon,
     thread,
 )
 from hankweave_server.domain.lifecycle import was_stopped
+from hankweave_server.domain.plan import progress
+from hankweave_server.domain.timelines import attempt_runs
 from hankweave_server.ledger.moments import has_past, saved_state, state_at_end
 from hankweave_server.local.catalog import listed
 from hankweave_server.local.journals import searching_journal
@@ -316,15 +317,13 @@ def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[st
     state, listed = facts.state, facts.listed
     name = listed.hank_name or (facts.server and facts.server.hank_name)
     yield name or facts.root.name
-    if state.runs:
-        yield f"run {len(state.runs)}"
+    if runs := {run.run_id for run in state.runs} - attempt_runs(state).keys():
+        yield f"run {len(runs)}"
 
-    done, total = progress_of(state)
-    if total:
+    step, steps = progress(state)
+    if steps:
         yield (
-            f"failed at step {done + 1} of {total}"
-            if standing == "failed"
-            else f"{done} of {total}"
+            f"failed at step {step} of {steps}" if standing == "failed" else f"{step} of {steps}"
         )
 
     if words := _in_words(facts, standing):
@@ -333,14 +332,6 @@ def _heading(facts: StatusFacts, standing: Standing, paid: Costs) -> Iterator[st
     if paid.total or paid.budget is not None:
         limit = "" if paid.budget is None else f" of {dollars(paid.budget)}"
         yield f"{dollars(paid.total)}{limit}"
-
-
-def progress_of(state: State) -> tuple[int, int]:
-    """Return how many steps of the plan are done on the current line, and how many there are."""
-    plan = state.execution_plan
-    done = {entry.codon.codon_id for entry in thread(state) if is_done(entry.codon, plan)}
-    ahead = next_codon(state)
-    return sum(each.codon_id in done and each.codon_id != ahead for each in plan), len(plan)
 
 
 def _in_words(facts: StatusFacts, standing: Standing) -> str:

@@ -8,8 +8,8 @@ removes the iterations after its target.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import dropwhile, takewhile
-from typing import Literal
+from itertools import dropwhile, groupby, takewhile
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from hankweave_protocol.state import (
     Tokens,
 )
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
-from hankweave_server.domain.execution_thread import places, plan_entry, thread
+from hankweave_server.domain.execution_thread import is_done, next_codon, places, plan_entry, thread
 from hankweave_server.domain.lifecycle import cost_of, tokens_of
 
 Plan = tuple[PlanEntry, ...]
@@ -187,6 +187,35 @@ def shared(plan: Plan) -> Plan:
         return msgspec.structs.replace(entry, codon=codon) if is_other else entry
 
     return tuple(map(with_known, plan))
+
+
+class Progress(NamedTuple):
+    """How far a plan is, in steps: a codon is one, and a loop with all its iterations."""
+
+    step: int
+    """The step that runs or has failed, from 1; otherwise the number of steps that are done."""
+    steps: int
+
+
+NO_PROGRESS = Progress(0, 0)
+
+
+def progress(state: State) -> Progress:
+    """Return how far the plan is on the current line, as the page shows it, too."""
+    plan, entries, ahead = state.execution_plan, thread(state), next_codon(state)
+    steps = [[each.codon_id for each in step] for _, step in groupby(plan, _step)]
+    if entries and not is_done(entries[-1].codon, plan):
+        at = next((number for number, step in enumerate(steps, 1) if ahead in step), 0)
+    else:
+        done = {entry.codon.codon_id for entry in entries if is_done(entry.codon, plan)} - {ahead}
+        at = sum(done.issuperset(step) for step in steps)
+
+    return Progress(at, len(steps))
+
+
+def _step(entry: PlanEntry) -> tuple[str, bool]:
+    loop = entry.loop_context
+    return (entry.codon_id, False) if loop is None else (loop.loop_id, True)
 
 
 def tracked_patterns(plan: Plan, upto: CodonId) -> tuple[str, ...]:

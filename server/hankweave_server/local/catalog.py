@@ -31,6 +31,7 @@ from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER
 from hankweave_server.domain.lifecycle import is_of_stop
 from hankweave_server.domain.permission_patterns import arguments_of
+from hankweave_server.domain.plan import NO_PROGRESS, Progress, progress
 from hankweave_server.errors import Stop
 from hankweave_server.ledger import typescript_format
 from hankweave_server.ledger.searched_journal import of_types
@@ -86,8 +87,24 @@ class _Run(msgspec.Struct, rename="camel"):
     server_pid: int | None = None
 
 
+class _Named(msgspec.Struct):
+    name: str | None = None
+
+
+class _Round(msgspec.Struct):
+    iteration: int = 0
+
+
 class _Planned(msgspec.Struct, rename="camel"):
     codon_id: str | None = None
+    codon: _Named | None = None
+    loop_context: _Round | None = None
+
+    @property
+    def name(self) -> str | None:
+        name = None if self.codon is None else self.codon.name
+        round_ = "" if self.loop_context is None else f", round {self.loop_context.iteration + 1}"
+        return name and name + round_
 
 
 class _State(msgspec.Struct, rename="camel"):
@@ -111,8 +128,10 @@ class _Facts:
     """The newest run."""
     codon: _Codon | None = None
     """The newest codon, of whatever run."""
+    codon_name: str | None = None
     done: int = 0
     planned: int = 0
+    progress: Progress = NO_PROGRESS
     cost: float | None = 0.0
     spent: _Spent = field(default_factory=dict)
     problem: str | None = None
@@ -126,14 +145,20 @@ def _facts_of(layout: Layout) -> _Facts:
     except (OSError, Stop, Refused, msgspec.MsgspecError) as problem:
         return _Facts(_touched(layout.root), problem=_sentence(problem))
 
-    done, cost, spent = (0, 0.0, {}) if content is None else _progress_in(content, state)
+    done, at, cost, spent = (
+        (0, NO_PROGRESS, 0.0, {}) if content is None else _progress_in(content, state)
+    )
+    codon = next((run.codons[-1] for run in state.runs if run.codons), None)
+    planned = (each for each in state.execution_plan if codon and each.codon_id == codon.codon_id)
     return _Facts(
         _last_used(layout, meta),
         meta,
         state.runs[0] if state.runs else None,
-        next((run.codons[-1] for run in state.runs if run.codons), None),
+        codon,
+        next((each.name for each in planned), None),
         done,
         len(state.execution_plan),
+        at,
         cost,
         spent,
     )
@@ -146,14 +171,15 @@ def _content_of(path: Path) -> bytes | None:
         return None
 
 
-def _progress_in(content: bytes, state: _State) -> tuple[int, float | None, _Spent]:
+def _progress_in(content: bytes, state: _State) -> tuple[int, Progress, float | None, _Spent]:
     """Count the plan's completed entries, without those undone by a rollback; return the costs."""
     try:
         whole = decode_state(content)
     except (Refused, ValueError):
         planned = {entry.codon_id for entry in state.execution_plan}
         codons = (codon for run in state.runs for codon in run.codons)
-        return len(planned & {each.codon_id for each in codons if each.status in _BEHIND}), None, {}
+        count = len(planned & {each.codon_id for each in codons if each.status in _BEHIND})
+        return count, Progress(count, len(planned)), None, {}
 
     plan = whole.execution_plan
     ahead = next_codon(whole)
@@ -167,7 +193,7 @@ def _progress_in(content: bytes, state: _State) -> tuple[int, float | None, _Spe
         for run in whole.runs
         for codon in run.codons
     }
-    return len(planned & done), total_cost(whole), spent
+    return len(planned & done), progress(whole), total_cost(whole), spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +273,11 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
         hank=None if meta is None else meta.hank_path,
         data=None if meta is None else meta.read_only_source_data_path,
         last_codon=None if codon is None else codon.codon_id,
+        last_codon_name=facts.codon_name,
         codons_done=facts.done,
         codons_planned=facts.planned,
+        step=facts.progress.step,
+        steps=facts.progress.steps,
         last_used=facts.last_used,
         server_pid=server,
         is_branch=meta is not None and meta.origin is not None,

@@ -59,6 +59,8 @@ def _row(directory: MapDirectory, own: Sequence[ListedExecution]) -> ListedExecu
         hank_name=next((row.hank_name for row in own if row.hank_name), None),
         codons_done=counted.completed,
         codons_planned=counted.total,
+        step=counted.completed,
+        steps=counted.total,
         last_used=used,
         last_activity=max([used or "", *(row.last_activity or "" for row in own)]) or None,
         problem=problem,

@@ -22,6 +22,7 @@ from hankweave_protocol.state import (
     EMPTY_STATE,
     NO_TOKENS,
     BudgetExceeded,
+    CodonExecution,
     CompletedCodon,
     ExecutedSentinels,
     FreshStart,
@@ -32,7 +33,8 @@ from hankweave_protocol.state import (
 from hankweave_protocol.transitions import AddedStep, PlanChanged, PlanSet
 from hankweave_server.domain import plan as plans
 from hankweave_server.domain.execution_thread import plan_entry
-from support.histories import a_plan
+from support.histories import a_plan, completed, failed, running, skipped
+from support.showing import state_of
 
 
 def a_codon(name: str, *patterns: str) -> Codon:
@@ -335,6 +337,27 @@ def test_growing_and_pruning_never_holds_a_codon_twice(data: st.DataObject) -> N
 
         assert len(set(names(plan))) == len(plan)
         assert plan == _in_order(hank, plan)
+
+
+@pytest.mark.parametrize(
+    ("codons", "step"),
+    [
+        ((), 0),
+        ((running("fetch"),), 1),
+        ((completed("fetch"),), 1),
+        ((completed("fetch"), completed("review#0")), 1),
+        ((completed("fetch"), skipped("review#0"), running("review#1")), 2),
+        ((completed("fetch"), completed("review#0"), completed("review#1")), 2),
+        ((completed("fetch"), completed("review#0"), failed("review#1")), 2),
+        ((completed("fetch"), completed("review#0"), completed("review#1"), failed("end")), 3),
+    ],
+)
+def test_a_plan_is_as_far_as_its_step_where_a_loop_is_one(
+    codons: tuple[CodonExecution, ...], step: int
+) -> None:
+    """The step that runs or has failed, or else the number of those that are done."""
+    state = state_of(*codons, plan=("fetch", "review#0", "review#1", "end"))
+    assert plans.progress(state) == (step, 3)
 
 
 @st.composite

@@ -46,6 +46,7 @@ def test_a_map_is_a_row_before_those_of_its_items(tmp_path: Path) -> None:
     assert whole.map == MapProgress(inputs=2, completed=1, failed=1, running=0)
     assert (whole.path, whole.state) == (str(directory.root), "failed")
     assert (whole.codons_done, whole.codons_planned, whole.cost) == (1, 2, 2.0)
+    assert (whole.step, whole.steps) == (1, 2)
     assert whole.failure is not None
 
 

@@ -68,7 +68,7 @@ def frame(seen: LiveState, width: int, address: str, foot: tuple[StyledText, ...
         parts.append(line(f"  {counted(seen.below, 'codon')} to go", "dim"))
 
     totals = (
-        f"{seen.done} of {counted(seen.total, 'codon')}",
+        f"{seen.step} of {counted(seen.steps, 'step')}",
         duration(seen.seconds),
         costs_text(seen.paid),
         f"{amount(seen.tokens)} tokens",

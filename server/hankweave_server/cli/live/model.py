@@ -43,7 +43,7 @@ from hankweave_server.cli.output.event_lines import asking_line
 from hankweave_server.cli.output.text import span
 from hankweave_server.domain.budget.spending import Costs, costs
 from hankweave_server.domain.costs import dollars_of
-from hankweave_server.domain.execution_thread import active_codon, is_done, next_codon, thread
+from hankweave_server.domain.execution_thread import active_codon, next_codon, thread
 from hankweave_server.domain.lifecycle import (
     is_active,
     status_of,
@@ -52,6 +52,7 @@ from hankweave_server.domain.lifecycle import (
     waited_ms_at,
     was_stopped,
 )
+from hankweave_server.domain.plan import progress
 from hankweave_server.plain_text import counted, one_line
 
 _FILES_REMEMBERED = 200
@@ -158,8 +159,8 @@ class LiveState:
     above: int
     """Codons before the first row."""
     below: int
-    done: int
-    total: int
+    step: int
+    steps: int
     paid: Costs
     tokens: int
     seconds: float
@@ -183,14 +184,15 @@ def view(
     """
     plan = state.execution_plan
     ran = {entry.codon.codon_id: entry.codon for entry in thread(state)}
+    step, steps = progress(state)
     start = first_row(len(plan), _place(state), room)
     shown = plan[start : start + room]
     return LiveState(
         rows=tuple(row_of(entry, ran, state, heard, now, allowance_of) for entry in shown),
         above=start,
         below=len(plan) - start - len(shown),
-        done=sum(is_done(codon, plan) for codon in ran.values() if not is_active(codon)),
-        total=len(plan),
+        step=step,
+        steps=steps,
         paid=costs(state, budget),
         tokens=_count(sum((_tokens_of_run(run.codons) for run in state.runs), NO_TOKENS)),
         seconds=_seconds_of_run(state, now),

@@ -1,5 +1,5 @@
 /** The page: its frame, its dialogs, its keys. */
-import { html, render, useEffect, useState } from "./dom.js";
+import { html, render, useEffect, useLayoutEffect, useState } from "./dom.js";
 import { useStore } from "./parts/hooks.js";
 import { Icon } from "./parts/icon.js";
 import { useLater } from "./parts/later.js";
@@ -34,7 +34,8 @@ function App({ session }) {
   }, [isLoaded]);
   const { Aside, Axis, DecisionPlace, Dialogs, Middle } =
     useLater(rest, isLoaded, () => session.say("A part of this page could not be loaded. Load it anew.")) ?? NOTHING;
-  useEffect(() => {
+  // At once, as for the store: a connection that opens before the first paint shows what a link names.
+  useLayoutEffect(() => {
     const listener = () => setLooks(session.looks);
     session.listeners.add(listener);
     return () => void session.listeners.delete(listener);

@@ -4,6 +4,7 @@
  * out.
  */
 import { countsOf } from "./files.js";
+import { recently } from "./format.js";
 
 /** Types of events that are shown; those of other types change no transcript. */
 export const SHOWN = [
@@ -307,7 +308,7 @@ function noteOf({ type, data }) {
     case "codon.waiting":
       return [
         "wait",
-        `Waits for the end of a ${data.reason} limit, until ${new Date(data.until).toLocaleString()}.`,
+        `Waits for the end of a ${data.reason} limit, until ${recently(data.until)}.`,
       ];
     case "codon.resumed":
       return ["", "The wait is over; the conversation continues."];

@@ -70,6 +70,10 @@ export function sentenceOf({ event, result }, root) {
     case "agent.output":
     case "rig.output":
       return say(type === "rig.output" ? "Rig" : "Output", [data.line]);
+    case "budget.summary": {
+      const { actualDollars, budgetDollars } = data.totals;
+      return say("Budget", [`${dollars(actualDollars)} used${budgetDollars == null ? "" : ` of ${dollars(budgetDollars)}`}`]);
+    }
     case "codon.started":
       return say("Started", [data.codonName]);
     case "codon.completed":

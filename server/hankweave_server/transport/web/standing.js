@@ -13,12 +13,13 @@ import { activeCodon, attemptRuns, costOf, isActive, thread, totals, unusedCosts
  *   is asked for, or why it failed
  * @typedef {{
  *   version: number, steps: Step[], ran: Map<string, any>, active: any, failed: any, asked: any,
- *   followed: string | null, number: number, done: number, total: number, cost: number,
+ *   followed: string | null, at: number, done: number, total: number, cost: number,
  *   unused: {rolledBack: number, attempts: number}, runs: number,
  *   condition: Condition,
  * }} Standing
- *   `followed`: the codon that a reader who has chosen none wants to see; `number`: of the step that
- *   it belongs to, from 1; `runs`: without those of attempts.
+ *   `followed`: the codon that a reader who has chosen none wants to see; `at`: the step that runs or
+ *   has failed, from 1, or else the number of those that are done, as the server counts; `runs`:
+ *   without those of attempts.
  */
 
 /** @type {WeakMap<import("./store.js").Store, Standing>} */
@@ -47,8 +48,10 @@ function computed(store) {
   const [asked = null] = store.permissions.values();
   const next = state.executionPlan.find((/** @type {Entry} */ entry) => !isDone(ran.get(entry.codonId)));
   const followed = (active ?? failed ?? last ?? next)?.codonId ?? null;
-  const at = steps.findIndex((step) => step.entries.some((each) => each.codonId === followed));
-  const done = steps.filter((step) => step.entries.every((each) => hasPassed(ran.get(each.codonId))));
+  const done = steps.filter((step) => step.entries.every((each) => hasPassed(each, ran.get(each.codonId))));
+  const here = steps.findIndex((step) => step.entries.some((each) => each.codonId === last?.codonId));
+  const entry = steps[here]?.entries.find((each) => each.codonId === last.codonId);
+  const isWithin = entry !== undefined && !hasPassed(entry, last);
   return {
     version,
     steps,
@@ -57,7 +60,7 @@ function computed(store) {
     failed,
     asked,
     followed,
-    number: at + 1,
+    at: isWithin ? here + 1 : done.length,
     done: done.length,
     total: steps.length,
     cost: totals(state).cost,
@@ -149,8 +152,12 @@ export function workedFor({ ran }, now) {
 export const costOfAll = (codons) => codons.reduce((sum, codon) => sum + costOf(codon), 0);
 
 const isDone = (/** @type {any} */ codon) => codon !== undefined && !isActive(codon);
-const hasPassed = (/** @type {any} */ codon) =>
-  codon?.status === "completed" || codon?.status === "skipped";
+
+/** Whether the plan goes on after it. @param {Entry} entry @param {any} codon */
+const hasPassed = (entry, codon) =>
+  codon?.status === "completed" ||
+  codon?.status === "skipped" ||
+  (codon?.status === "failed" && entry.codon?.onFailure === "ignore");
 
 /** The call that waits for permission: "Write out/summary.md". @param {any} asked @param {any} server */
 export const callInWords = ({ toolName, toolInput }, server) =>

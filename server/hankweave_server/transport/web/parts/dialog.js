@@ -13,6 +13,7 @@ export function Dialog({ title, onClose, children, wide = false, look = "" }) {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     const dialog = element.current;
     dialog?.showModal();
+    focusIn(dialog);
     return () => {
       dialog?.close(); // While it is open nothing else takes the focus.
       if (before?.isConnected) before.focus();
@@ -20,6 +21,7 @@ export function Dialog({ title, onClose, children, wide = false, look = "" }) {
   }, []);
   return html`<dialog
     ref=${element}
+    tabindex="-1"
     class=${wide ? "wide" : look}
     aria-labelledby=${id.current}
     onCancel=${(event) => {
@@ -33,6 +35,13 @@ export function Dialog({ title, onClose, children, wide = false, look = "" }) {
     </header>
     ${children}
   </dialog>`;
+}
+
+/** What is to be filled in or confirmed, or else the dialog: the browser would choose its cross. @param {HTMLDialogElement | null} dialog */
+function focusIn(dialog) {
+  const fields = /** @type {NodeListOf<HTMLElement>} */ (dialog?.querySelectorAll("input:not([type=checkbox], [type=radio]), .main"));
+  const wanted = [...fields].find((each) => each.checkVisibility()) ?? dialog;
+  wanted?.focus();
 }
 
 /**

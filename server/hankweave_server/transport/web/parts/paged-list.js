@@ -168,8 +168,9 @@ class Geometry {
     this.total = tops[count] + this.foot;
     if (!this.isScrolling) this.space = this.#roomFor();
     const limit = Math.max(0, this.total - this.height);
-    let top = this.follows ? limit : Math.min(limit, Math.max(0, this.#topOf(this.place, tops)));
-    if (this.follows || top !== this.#topOf(this.place, tops)) this.place = this.#placeAt(top, tops);
+    // What is wanted near the end stays wanted while the heights below it are only guessed.
+    const top = this.follows ? limit : Math.min(limit, Math.max(0, this.#topOf(this.place, tops)));
+    if (this.follows) this.place = this.#placeAt(top, tops);
     this.top = top;
 
     /** @type {{page: number, block: any, height: number}[]} */

@@ -1,5 +1,5 @@
 /** Tabs, and the arrow keys that go from one to the next. */
-import { html } from "../dom.js";
+import { html, useLayoutEffect, useRef } from "../dom.js";
 
 /**
  * @param {{id: string, label: string, tabs: [string, any][], selected: string,
@@ -18,7 +18,12 @@ export function Tabs({ id, label, tabs, selected, onSelect, panel }) {
     onSelect(next);
     document.getElementById(`${id}-${next}`)?.focus();
   };
-  return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${turn}>
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  useLayoutEffect(() => {
+    const tab = /** @type {HTMLElement | null | undefined} */ (list.current?.querySelector("[aria-selected=true]"));
+    if (tab && list.current) list.current.scrollLeft = tab.offsetLeft + tab.offsetWidth - list.current.clientWidth;
+  }, [selected]);
+  return html`<div ref=${list} class="tabs" role="tablist" aria-label=${label} onKeyDown=${turn}>
     ${tabs.map(
       ([name, title]) => html`<button
         key=${name}

@@ -62,7 +62,10 @@ export function VirtualList(props) {
       aria-setsize=${count}
       aria-posinset=${at + 1}
       style=${{ transform: `translateY(${at * rowHeight}px)`, height: `${rowHeight}px` }}
-      onClick=${() => (at === selected && onOpen ? onOpen(at) : onSelect(at))}
+      onClick=${() => {
+        onSelect(at);
+        onOpen?.(at);
+      }}
     >
       ${row(at)}
     </div>`);

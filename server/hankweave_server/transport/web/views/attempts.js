@@ -1,7 +1,7 @@
 /** The attempts at a step, side by side: what each cost and changed, and what becomes of them. */
 import { html, useState } from "../dom.js";
 import { count, dollars, duration, plural, unmasked, visible } from "../format.js";
-import { Act, Empty, Pill } from "../parts/basics.js";
+import { Act, Delta, Empty, Pill } from "../parts/basics.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useStore } from "../parts/hooks.js";
 import { titleOfCodon } from "../standing.js";
@@ -40,7 +40,7 @@ export function AttemptsLink({ session }) {
     <p class="attempts-link">
       <button type="button" class="link" onClick=${() => session.look({ step: codonId, tab: "attempts", moment: null })}>
         ${plural(attempts.length, "attempt")} at ${visible(titleOfCodon(session.store.state, codonId))}
-      </button> <span class="facts">${stands}</span>
+      </button><span class="facts"> · ${stands}</span>
     </p>`;
 }
 
@@ -120,7 +120,7 @@ function AttemptRow({ attempt, standing, isSelected, onChoose }) {
     <td class="number">${dollars(cost)}</td>
     <td class="number">${durationMs === undefined ? "" : duration(durationMs)}</td>
     <td class="number">${files ?? ""}</td>
-    <td class="number">${added === undefined ? "" : html`<span class="plus">+${count(added)}</span> <span class="minus">−${count(removed)}</span>`}</td>
+    <td class="number">${added === undefined ? "" : html`<${Delta} added=${added} removed=${removed} />`}</td>
   </tr>`;
 }
 

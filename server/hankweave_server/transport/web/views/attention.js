@@ -56,8 +56,8 @@ function titleFor(
   const name = nameOfExecution(store);
   if (call !== null) return `(!) ${call.word}: ${name}`;
 
-  const { active, number, total } = standingOf(store);
-  return active === null ? name : `${number}/${total} ${name}`;
+  const { active, at, total } = standingOf(store);
+  return active === null ? name : `${at}/${total} ${name}`;
 }
 
 /** @param {{key: string, text: string}} call */

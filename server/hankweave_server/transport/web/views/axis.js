@@ -164,7 +164,7 @@ function pictureOf(store, standing, { times, width, now, since, answers }) {
   const end = active === null ? known.reduce((most, each) => Math.max(most, each), ends[1]) : now;
   if (!Number.isFinite(begin)) return EMPTY;
 
-  const ahead = aheadOf(store.figures.forecast, active === null ? end : Math.min(since, now), end, active?.codonId);
+  const ahead = aheadOf(store.figures.forecast, active === null ? end : Math.min(since, now), end, active);
   const until = ahead.at(-1)?.to ?? end;
   const room = { left: EDGE, right: width - EDGE };
   const scale = scaleOf([...work.bars, ...ahead], { begin, end: until, ...room });
@@ -212,13 +212,15 @@ function pictureOf(store, standing, { times, width, now, since, answers }) {
 const EMPTY = { points: { xs: [] }, bars: [], drawn: null, end: null, rowAt: () => 0 };
 
 /** The steps that are still to come, one after the other; the one that works may take longer than expected. */
-function aheadOf(forecast, from, end, activeId) {
+function aheadOf(forecast, from, end, active) {
   let at = from;
   const steps = [];
   for (const { codonId, ms } of forecast?.steps ?? []) {
-    const expected = at + (ms ?? 0);
-    const to = codonId === activeId ? Math.max(expected, end) : expected;
-    if (to > end) steps.push({ from: Math.max(at, end), to });
+    const isActive = codonId === active?.codonId;
+    // Nothing works while it waits for a limit: that is a pause.
+    const begin = Math.max(at, end, isActive && active.wait ? Date.parse(active.wait.until) : 0);
+    const to = Math.max(at + (ms ?? 0), isActive ? begin : 0);
+    if (to > begin) steps.push({ from: begin, to });
     at = to;
   }
   return steps;

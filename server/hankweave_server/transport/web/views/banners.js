@@ -2,6 +2,7 @@
 import { html } from "../dom.js";
 import { commandOf } from "../commands.js";
 import { clockSpan, inTree, unbroken, unmasked, visible } from "../format.js";
+import { stepOf } from "../moments.js";
 import { Button, Delta, Since } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
@@ -64,7 +65,7 @@ export function Banners({ session }) {
     ${active?.wait && html`<${Limit} session=${session} active=${active} />`}
     ${asked !== null && html`
       <${Permission} key=${asked.requestId} session=${session} asked=${asked} />`}
-    ${failed !== null && html`<${Failure} session=${session} failed=${failed} />`}
+    ${failed !== null && session.looks.moment === null && html`<${Failure} session=${session} failed=${failed} />`}
     ${
       last !== undefined &&
       html`<p class="banner r-bad">
@@ -137,13 +138,15 @@ function Permission({ session, asked }) {
   const call = useCall(session, asked);
   const others = store.permissions.size - 1;
   const said = [reason && line(reason).replace(/\.$/, ""), unanswered(asked, now), others > 0 && `${others} more after it`].filter(Boolean);
+  const { looks } = session;
+  const isBelow = looks.tab === "transcript" && looks.compare === null && looks.moment === null && stepOf(store, looks) === codonId;
   const act = (/** @type {string} */ id, /** @type {any} */ words, look = "") => {
     const { key, why = null, run } = commandOf(session, id);
     return html`<${Button} hotkey=${key} look=${look} why=${why} onWhy=${session.say} onClick=${run}>
       ${words}
     <//>`;
   };
-  return html`<section class="banner ask r-wait" aria-label=${`Permission for ${toolName}`}>
+  return html`<section class=${`banner ask r-wait${isBelow ? " below" : ""}`} aria-label=${`Permission for ${toolName}`}>
     <${Icon} name="waiting" />
     <p>
       <span role="alert">

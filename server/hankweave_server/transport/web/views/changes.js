@@ -32,7 +32,7 @@ export function Changes({ session, page, open = 0 }) {
     });
   return html`<div class="changes">
     <p class="hint">
-      ${plural(stats.files, "file")}, <span class="plus">+${stats.added}</span> <span class="minus">−${stats.removed}</span> lines
+      ${plural(stats.files, "file")}, <${Delta} added=${stats.added} removed=${stats.removed} />
     </p>
     ${files.slice(0, shown).map((file, at) => html`
       <${Change} key=${file.path} session=${session} between=${between} file=${file} isFirst=${at < open} />`)}

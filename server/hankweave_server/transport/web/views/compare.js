@@ -5,6 +5,7 @@ import { Sign, kindOf, titleOf } from "../kinds.js";
 import { Button, Empty } from "../parts/basics.js";
 import { Trouble } from "../parts/dialog.js";
 import { useAnswer, useNowAndThen } from "../parts/hooks.js";
+import { titleOfCodon } from "../standing.js";
 import { Changes } from "./changes.js";
 
 const OPEN = 4; // Files that show their differences at once.
@@ -62,6 +63,6 @@ function Side({ store, sha, title }) {
 
   const record = store.bySha.get(sha);
   if (record === undefined) return html`<b>${visible(title ?? brief(sha))}</b>`;
-  return html`<${Sign} kind=${record.kind} /> <b title=${kindOf(record.kind).title}>${visible(titleOf(record))}</b>
+  return html`<${Sign} kind=${record.kind} /> <b title=${kindOf(record.kind).title}>${visible(titleOf(record))}</b>${record.codonId && ` in ${visible(titleOfCodon(store.state, record.codonId))}`}
     <time datetime=${record.timestamp}> ${recently(record.timestamp)}</time>`;
 }

@@ -5,7 +5,7 @@
 import { html, useState } from "../dom.js";
 import { countsOf } from "../files.js";
 import { bytes, plural, price, roughly, visible } from "../format.js";
-import { Tag } from "../parts/basics.js";
+import { Delta, Tag } from "../parts/basics.js";
 import { Consequence } from "../parts/decision.js";
 import { Diff } from "../parts/diff.js";
 import { useAnswer } from "../parts/hooks.js";
@@ -63,7 +63,7 @@ export function Consequences({ session, preview, keepEdits, onKeepEdits }) {
         <input type="checkbox" checked=${keepEdits} onChange=${(event) => onKeepEdits(event.target.checked)} /> Keep edits made by people
       </label>
     </li>`}
-    <${Consequence} icon="again" role="ink" title=${again?.total === 1 ? "runs again" : "run again"} value=${againText(again)} isNone=${!again?.total}>
+    <${Consequence} icon="again" role="ink" title="run again" value=${againText(again)} isNone=${!again?.total}>
       <${StepList} session=${session} again=${again} />
     <//>
   </ul>`;
@@ -76,7 +76,7 @@ export function againText(again) {
   if (!again?.total) return "none";
 
   const { estimatedCost: cost, estimatedMs: ms } = again;
-  const about = [cost == null ? null : `~${price(cost)}`, ms == null ? null : `~${roughly(ms).replaceAll(" ", "\u00a0")}`];
+  const about = [cost == null ? null : `~${price(cost)}`, ms == null ? null : roughly(ms).replaceAll(" ", "\u00a0")];
   return [plural(again.total, "step"), ...about].filter(Boolean).join(", ");
 }
 
@@ -133,7 +133,7 @@ function Foreseen({ file, preview, isTicked, onTick }) {
   return html`<li class=${`what-${what}`}>
     ${onTick ? html`<label><input type="checkbox" checked=${isTicked} onChange=${() => onTick(path)} /> ${name}</label>` : html`<div>${name}</div>`}
     ${hasDiff && html`<button type="button" class="link" aria-expanded=${isOpen} onClick=${turn}>
-      ${isOpen ? "Hide" : "Show"}<span class="hidden"> the difference of ${visible(path)}</span> ${diff ? `+${diff.added} −${diff.removed}` : ""}
+      ${isOpen ? "Hide" : "Show"}<span class="hidden"> the difference of ${visible(path)}</span> ${diff && html`<${Delta} added=${diff.added} removed=${diff.removed} />`}
     </button>`}
     ${isOpen && (diff?.patch ? html`<${Diff} patch=${diff.patch} label=${`Changes to ${visible(path)}`} />` : preview.diffs === null && html`<p class="hint">Comparing …</p>`)}
   </li>`;

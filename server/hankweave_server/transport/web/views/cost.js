@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { compact, count, dollars, time, visible } from "../format.js";
 import { useNowAndThen, useOpen } from "../parts/hooks.js";
+import { titleOfCodon } from "../standing.js";
 import { attemptRuns, costOf, thread, tokensOf, totals, unusedCosts } from "../state.js";
 
 const PAGE = 1_000;
@@ -12,6 +13,7 @@ const FIELDS = [
   "seq",
   "type",
   "timestamp",
+  "runId",
   "data.codonId",
   "data.totalCost",
   "data.cost",
@@ -45,7 +47,7 @@ export function CostView({ session }) {
         <thead>
           <tr>
             <th scope="col">Step</th>
-            <th scope="col">Run</th>
+            <th scope="col" class="of-run">Run</th>
             <th scope="col">State</th>
             <th scope="col" class="number">Cost</th>
             <th scope="col" class="number">Tokens</th>
@@ -55,9 +57,9 @@ export function CostView({ session }) {
           ${codons.slice(0, shown).map(
             ({ codon, run }, at) => html`<tr key=${at}>
             <td>
-              ${visible(codon.codonId)}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
+              ${visible(titleOfCodon(store.state, codon.codonId))}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
             </td>
-            <td>${run.runId.slice(-6)}</td>
+            <td class="of-run">${run.runId.slice(-6)}</td>
             <td>${codon.status}${kept.has(codon) ? "" : tried.has(run.runId) ? ", attempt" : codon.status === "failed" ? "" : ", rolled back"}</td>
             <td class="number">
               ${dollars(costOf(codon))}
@@ -136,12 +138,12 @@ function useSeries(session) {
 
 function addUp(sums, row) {
   sums.seq = row.seq;
-  const codon = row["data.codonId"];
+  const codon = `${row.runId} ${row["data.codonId"]}`; // One that was stopped has no final figures.
   if (row.type === "sentinel.output") sums.cost += row["data.cost"] ?? 0;
   else {
     const spent = {
       cost: row["data.totalCost"] ?? 0,
-      tokens: FIELDS.slice(7).reduce((sum, key) => sum + (row[key] ?? 0), 0),
+      tokens: FIELDS.slice(-4).reduce((sum, key) => sum + (row[key] ?? 0), 0),
     };
     // The final figures of a codon are its totals: they replace what its messages came to.
     const open = sums.open.get(codon) ?? { cost: 0, tokens: 0 };

@@ -53,11 +53,11 @@ export function Dialogs({ session, dialog }) {
       return html`<${CheckpointDialog} session=${session} onClose=${close} />`;
     case "skip":
       return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Skip the step" verb="Skip it"
-        says="Its agent is stopped, the step ends as skipped, and the plan continues. A checkpoint keeps what it wrote."
+        says="its agent is stopped, the step ends as skipped, and the plan continues. A checkpoint keeps what it wrote."
         type="codon.skip" done="The step was skipped." />`;
     default:
       return html`<${EndDialog} session=${session} codonId=${dialog.codonId} onClose=${close} title="Stop the step" verb="Stop it" hasReason=${true}
-        says="Its agent is killed, the step ends as failed, and the server waits. A checkpoint keeps what it wrote."
+        says="its agent is killed, the step ends as failed, and the server waits. A checkpoint keeps what it wrote."
         type="codon.forceStop" done="The step was stopped." />`;
   }
 }
@@ -124,7 +124,7 @@ function EndDialog({
       onDone=${finish}
       data=${() => (reason ? { reason } : {})}
     >
-      <p><strong>${visible(codonId)}</strong>: ${says}</p>
+      <p><strong>${visible(titleOfCodon(session.store.state, codonId))}</strong>: ${says}</p>
       ${hasReason && html`
         <label>
           Reason (optional) <input value=${reason} onInput=${(event) => setReason(event.target.value)} />

@@ -172,8 +172,7 @@ function Items({ of, session, tick, now, open, own }) {
 function Line({ row, now, open, own, isOpen }) {
   const { kind, word, text } = standing(row, now);
   const name = row.mapOf ? lastPart(row.path) : (row.hankName ?? lastPart(row.path));
-  const planned = row.codonsPlanned ?? 0;
-  const done = Math.min(row.codonsDone ?? 0, planned);
+  const { step = 0, steps = 0 } = row;
   return html`<li class=${`kind-${kind} r-${ROLES[kind]}${row.attemptOf || row.mapOf ? " attempt" : ""}`}>
     <button onClick=${() => open(row)} aria-expanded=${row.map ? String(isOpen) : undefined}>
       <span class="sign" title=${word}><${Icon} name=${ICONS[kind]} /></span>
@@ -184,8 +183,8 @@ function Line({ row, now, open, own, isOpen }) {
       </span>
       <span class="now">${visible(text)}</span>
       <span class="progress">
-        <small>${planned === 0 ? "no plan yet" : `${done} of ${planned}`}</small>
-        <${Progress} done=${done} total=${planned} role=${ROLES[kind]} label="Progress" />
+        <small>${steps === 0 ? "no plan yet" : `${step} of ${steps}`}</small>
+        <${Progress} done=${row.codonsDone ?? 0} total=${row.codonsPlanned ?? 0} role=${ROLES[kind]} label="Progress" />
       </span>
       <span class="cost">${cost(row)}</span>
       <${Last} row=${row} now=${now} />
@@ -217,7 +216,7 @@ const ROLES = { asks: "wait", bad: "bad", runs: "accent", waits: "plain", good: 
  * @returns {{kind: "asks" | "bad" | "runs" | "waits" | "good" | "calm", word: string, text: string}}
  */
 export function standing(row, now) {
-  const step = row.lastCodon ?? "";
+  const step = row.lastCodonName ?? row.lastCodon ?? "";
   /** @param {string | null | undefined} what */
   const at = (what) => [step, what].filter(Boolean).join(" · ");
   if (row.problem) return { kind: "bad", word: "cannot be read", text: row.problem };

@@ -18,7 +18,7 @@ export function FileTree({ session, view, where, sha, first = null }) {
   const [path, setPath] = useState(first);
   const files = useMemo(() => [...view.tree, ...more.files], [view, more]);
   const rows = useMemo(() => unfolded(files, closed), [files, closed]);
-  const [at, setAt] = useState(() => Math.max(0, rows.findIndex((row) => row.path === first)));
+  const [at, setAt] = useState(() => rows.findIndex((row) => row.path === first));
   if (files.length === 0) return html`<p class="empty">There are no tracked files yet.</p>`;
 
   const open = (row) => {
@@ -47,7 +47,7 @@ export function FileTree({ session, view, where, sha, first = null }) {
         selected=${at}
         onSelect=${(row) => (rows[row].file ? open(row) : setAt(row))}
         onOpen=${open}
-        row=${(row) => drawn(rows[row], closed, () => open(row))}
+        row=${(row) => drawn(rows[row], closed)}
       />
       ${more.cursor && html`<button onClick=${goOn}>More files</button>`}
     </div>
@@ -77,13 +77,10 @@ function unfolded(files, closed) {
   return rows;
 }
 
-function drawn({ path, name, depth, file }, closed, toggle) {
+function drawn({ path, name, depth, file }, closed) {
   const style = { paddingLeft: `${0.5 + depth}rem` };
   if (file === null) {
-    return html`<span class="folder" style=${style} onClick=${(event) => {
-      event.stopPropagation();
-      toggle();
-    }}><span aria-hidden="true">${closed.has(path) ? "▸" : "▾"}</span> ${visible(name)}<span class="hidden">, folder, ${closed.has(path) ? "closed" : "open"}</span></span>`;
+    return html`<span class="folder" style=${style}><span aria-hidden="true">${closed.has(path) ? "▸" : "▾"}</span> ${visible(name)}<span class="hidden">, folder, ${closed.has(path) ? "closed" : "open"}</span></span>`;
   }
 
   const isLink = (file.mode & KIND) === LINK;

@@ -56,13 +56,12 @@ function Name({ store, runs }) {
 /** How far it is, and how long it has worked and will. */
 function Advance({ session, standing }) {
   const { store } = session;
-  const { active, number, done, total, condition } = standing;
+  const { active, at, done, total, condition } = standing;
   const now = useNow(1_000, active !== null);
   const { forecast } = store.figures;
   const left = isOpenEnded(standing) ? (forecast?.remainingMs ?? null) : null;
   if (total === 0) return html`<p class="advance"></p>`;
 
-  const at = active === null && standing.failed === null ? done : number;
   const worked = workedFor(standing, now);
   const tip = [
     `Worked for ${duration(worked)}, without waits.`,

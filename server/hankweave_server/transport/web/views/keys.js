@@ -10,9 +10,9 @@ const PRESSED =
   "button:not(.step[aria-current]:not([aria-expanded])), a, summary, input, [role=listbox], [role=slider]";
 
 const OTHERS = [
-  ["⌘K, Ctrl K", "all commands"],
-  ["↑ ↓, Page, Home, End", "in the steps and in any list; ← → fold a loop"],
-  ["← →, Page, Home, End, Enter", "on the time: choose a checkpoint; Shift Enter compares it"],
+  ["⌘K", "or Ctrl K: all commands"],
+  ["↑ ↓", "in the steps and in any list, as Page, Home and End; ← → fold a loop"],
+  ["← →", "on the time: choose a checkpoint, Enter shows it, Shift Enter compares it"],
   ["Esc", "close a dialog; back to the present"],
 ];
 

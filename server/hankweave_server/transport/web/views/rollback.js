@@ -53,13 +53,13 @@ export function RollbackCard({ session, target, isSheet, onClose }) {
     <${Trouble} error=${preview.error} />
     ${report === null && !preview.error && html`<p class="hint">Working out what would change …</p>`}
     ${report !== null && html`
-      <p class="hint">${asOf(store, report)} Everything is saved first; undo takes it back.</p>
+      <p class="hint">${asOf(store, report)} Everything is saved first; ${target.direction === "undo" ? "redo" : "undo"} takes it back.</p>
       ${isWhole
         ? html`<${Consequences} session=${session} preview=${preview} keepEdits=${keepEdits} onKeepEdits=${(/** @type {boolean} */ keep) => change({ keepEdits: keep })} />`
         : html`<p>Only the files that you tick; nothing else changes.</p>
           <${FileList} files=${allFilesOf(report)} all=${numberOf(report)} preview=${preview} ticked=${ticked} onTick=${tick} />`}
       <${Exceptions} report=${report} rewinds=${!isWhole || options.rewindMemory} />
-      ${active !== null && html`<${OfRunning} active=${active} options=${options} change=${change} />`}
+      ${active !== null && html`<${OfRunning} name=${titleOfCodon(store.state, active.codonId)} options=${options} change=${change} />`}
       <${More} options=${options} change=${change} has=${isWhole && !target.direction ? ["rewindMemory", "autoRestart"] : []} />`}
     <${Trouble} error=${sending.error} />
     <${Obstacle} session=${session} isBusy=${sending.isBusy} />
@@ -75,8 +75,8 @@ export function RollbackCard({ session, target, isSheet, onClose }) {
 }
 
 /** What becomes of the step that runs. */
-function OfRunning({ active, options, change }) {
-  return html`<label>${visible(active.codonId)} is running:
+function OfRunning({ name, options, change }) {
+  return html`<label>${visible(name)} is running:
     <select value=${options.onRunning} onChange=${(event) => change({ onRunning: event.target.value })}>
       <option value="stop">stop it first; it ends as failed</option>
       <option value="pause">pause it and let it continue afterwards</option>

@@ -139,6 +139,7 @@ function StepRow({ line, top, store, standing, now, isChosen, isReachable, isMen
   const codons = entries.map((each) => standing.ran.get(each.codonId)).filter(Boolean);
   const { time, cost } = figuresOf(entries, codons, store.figures.forecast, now);
   const note = noteOf(codons, store, now);
+  const until = codons.at(-1)?.wait?.until;
   return html`<li
     style=${{ transform: `translateY(${top}px)` }}
     onContextMenu=${(event) => {
@@ -164,7 +165,9 @@ function StepRow({ line, top, store, standing, now, isChosen, isReachable, isMen
       <span class="name">${visible(name)}</span>
       <span class="hidden">, ${SAID[status]}</span>
       ${note && html`<span class="note-of">${note}</span>`}
-      <span class="took">${time}</span>
+      ${until
+        ? html`<span class="took until" title="until it goes on">${clockSpan(Date.parse(until) - now)}</span>`
+        : html`<span class="took">${time}</span>`}
       <span class="cost">${cost}</span>
     </button>
     <button
@@ -205,7 +208,6 @@ function noteOf(codons, store, now) {
 
   const retry = store.retries.get(newest.codonId);
   if (newest.reused) return "reused";
-  if (newest.wait) return `${newest.wait.kind} limit, ${clockSpan(Date.parse(newest.wait.until) - now)}`;
   if (retry && retry.at > now) return `again in ${clockSpan(retry.at - now)}`;
   return newest.attempt > 1 ? `attempt ${newest.attempt}` : "";
 }
@@ -288,5 +290,5 @@ function reveal(element, at, rowHeight) {
   const top = at * rowHeight;
   if (top < element.scrollTop) element.scrollTop = top - rowHeight;
   else if (top + rowHeight > element.scrollTop + element.clientHeight)
-    element.scrollTop = top + 3 * rowHeight - element.clientHeight;
+    element.scrollTop = Math.ceil((top + 3 * rowHeight - element.clientHeight) / rowHeight) * rowHeight; // No half row at the top.
 }

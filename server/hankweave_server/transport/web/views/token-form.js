@@ -33,6 +33,6 @@ export function TokenForm({ session }) {
       />
       <button class="main" type="submit">Connect</button>
     </form>
-    <p>Or open the link that <code>hankweave run</code> printed.</p>
+    <p><span>Or open the link that <code>hankweave run</code> printed.</span></p>
   </main>`;
 }

@@ -9,6 +9,8 @@ import { titleOfCodon } from "../../standing.js";
 import { compare } from "../compare.js";
 
 const ROW = 28;
+/** What was chosen last: it holds when one comes back to the list. */
+const wanted = { all: false };
 
 /**
  * @param {import("../../store.js").Store} store @param {{run: any, codon: any}} attempt
@@ -29,7 +31,7 @@ export function checkpointsOf(store, { run, codon }) {
  */
 export function StepCheckpoints({ session, records, past }) {
   const { store, looks } = session;
-  const [isAll, setAll] = useState(records.length === 0);
+  const [isAll, setAll] = useState(records.length === 0 || wanted.all);
   const rows = isAll ? store.checkpoints : records;
   const of = (/** @type {number} */ row) => rows[rows.length - 1 - row];
   const isKept = useMemo(() => keptIn(store.state), [store.state.runs, store.checkpointsVersion]);
@@ -41,7 +43,7 @@ export function StepCheckpoints({ session, records, past }) {
     else compare(session, looks.pick, sha);
   };
   const part = (/** @type {boolean} */ all, /** @type {string} */ words) =>
-    html`<button type="button" aria-pressed=${isAll === all} onClick=${() => setAll(all)}>${words}</button>`;
+    html`<button type="button" aria-pressed=${isAll === all} onClick=${() => setAll((wanted.all = all))}>${words}</button>`;
   return html`
     <div class="bar">
       <span role="group" aria-label="Which checkpoints" class="which">${part(false, "This step")}${part(true, "All")}</span>
@@ -75,17 +77,19 @@ function Picking({ session, past }) {
 
 function drawn(session, record, { isAll, now, isKept }) {
   const { state } = session.store;
+  const title = titleOf(record);
+  const kind = kindOf(record.kind);
   const back = (/** @type {Event} */ event) => {
     event.stopPropagation();
     session.look({ dialog: { kind: "rollback", target: { sha: record.sha } } });
   };
   return html`<${Sign} kind=${record.kind} />
-    <span class="title">${visible(titleOf(record))}</span>
+    <span class="title">${visible(title)}</span>
     ${record.sha === now && html`<span class="tag now">now</span>`}
     ${record.pinned && html`<${Tag}>pinned<//>`}
     ${record.partial && html`<span class="tag bad">partial</span>`}
     ${!isKept(record) && html`<${Tag}>rolled back<//>`}
-    <span class="kind">${isAll && record.codonId ? `${visible(titleOfCodon(state, record.codonId))} · ` : ""}${kindOf(record.kind).title}</span>
+    <span class="kind">${[isAll && record.codonId && visible(titleOfCodon(state, record.codonId)), kind.title !== title && !kind.isStep && kind.title].filter(Boolean).join(" · ")}</span>
     <time datetime=${record.timestamp}>${time(record.timestamp)}</time>
     <span class="link" aria-hidden="true" onClick=${back}>back to here</span>`;
 }

@@ -3,12 +3,13 @@ import { html } from "../../dom.js";
 import { plural, visible } from "../../format.js";
 import { Dialog, Trouble } from "../../parts/dialog.js";
 import { useAnswer } from "../../parts/hooks.js";
+import { titleOfCodon } from "../../standing.js";
 import { Words } from "./words.js";
 
 /** @param {{session: import("../../session.js").Session, codonId: string, onClose: () => void}} props */
 export function PromptDialog({ session, codonId, onClose }) {
   const { data, error } = useAnswer(() => session.ask("codon.readPrompt", { codonId }), [codonId]);
-  return html`<${Dialog} title=${`Prompt of ${visible(codonId)}`} onClose=${onClose} wide=${true}>
+  return html`<${Dialog} title=${`Prompt of ${visible(titleOfCodon(session.store.state, codonId))}`} onClose=${onClose} wide=${true}>
     <${Trouble} error=${error} />
     ${data === null && !error && html`<p class="empty">Reading …</p>`}
     ${data && html`

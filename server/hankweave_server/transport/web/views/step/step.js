@@ -45,7 +45,7 @@ export function StepView({ session, looks, codonId, runId, past = null, over = {
 
   const titles = {
     transcript: "Transcript",
-    changes: numbered("Changes", diff.data?.stats.files),
+    changes: numbered("Changes", bounds === null ? undefined : diff.data?.stats.files),
     files: "Files",
     checkpoints: numbered("Checkpoints", records.length),
     events: "Events",
@@ -128,7 +128,7 @@ function Head({ session, entry, codonId, attempt, tries, choose, title }) {
   return html`<header class="of-step">
     <h2>${visible(plan?.name ?? codonId ?? title)}${round && html`<span class="quiet">${round}</span>`}</h2>
     <p class="facts">
-      ${facts.map((each, at) => html`${at > 0 ? " · " : ""}${each}`)}
+      ${facts.map((each, at) => html`${each}${at < facts.length - 1 ? "\u00a0· " : ""}`)}
     </p>
   </header>`;
 }
