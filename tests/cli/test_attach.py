@@ -163,7 +163,7 @@ async def test_a_request_of_an_agent_is_allowed_with_its_call_in_sight(tmp_path:
 
 
 async def test_a_refusal_is_shown_with_what_to_do(tmp_path: Path) -> None:
-    """What the server refuses is said in its words, and nothing is lost."""
+    """A refusal of the server is shown in its words, and nothing is lost."""
     with serving(tmp_path, codon("one", writes("a.txt", "a"))) as (_, execution):
         async with watching(execution) as pilot:
             await sees(pilot, "1 of 1")

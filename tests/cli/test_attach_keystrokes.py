@@ -1,4 +1,4 @@
-"""What a supervisor presses for ten tasks: with commands, and in `hankweave attach`.
+"""The keys that a supervisor presses for ten tasks: with commands, and in `hankweave attach`.
 
 The table in docs/how-to/terminal.md has the same numbers. Commands are counted as they are typed,
 with Enter and with the answers to their questions, but without completion.

@@ -110,7 +110,7 @@ def test_a_local_cluster_is_started_and_ended(tmp_path: Path) -> None:
 def test_all_inputs_are_done_once_when_a_node_dies(
     tmp_path: Path, cluster: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What ran there is resumed elsewhere from its last checkpoint; the time lost is printed."""
+    """Its items are resumed elsewhere from their last checkpoint; the time lost is printed."""
     gate, root = tmp_path / "gate", tmp_path / "map"
     hank = write_hank(tmp_path / "hank", codon("one", COUNTS), codon("two", waits_for(gate)))
     paths = inputs_in(tmp_path / "in", INPUTS)

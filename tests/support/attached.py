@@ -1,4 +1,4 @@
-"""What `attach` shows, without a terminal and without a server.
+"""The screen of `attach`, without a terminal and without a server.
 
 `FixedClient` answers from a journal in memory, with the server's own query engine, and from fixed
 replies. It is unrealistic in that a request changes nothing: it is recorded in `sent`, and a test

@@ -54,7 +54,7 @@ def pairs(seed: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def test_the_lines_are_those_of_a_whole_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cut off makes no difference, wherever equal lines lie; most pairs need no libgit2."""
+    """Cutting off equal ends makes no difference; most pairs need no libgit2."""
     asked: list[bytes] = []
 
     def counted(old: bytes, new: bytes, start: int = 0, whole: bytes = b"") -> object:

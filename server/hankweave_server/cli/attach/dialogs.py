@@ -199,7 +199,7 @@ Previewer = Callable[[bool], Awaitable[RollbackReport]]
 
 
 class AskRollback(Dialog[Journey | Redo]):
-    """What a rollback would do, and the question whether to do it."""
+    """The consequences of a rollback, and the question whether to do it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "go", "go back"),

@@ -1,4 +1,4 @@
-"""What a person asks of the server from `attach`, and what came of it, in words."""
+"""The requests of a person to the server from `attach`, and their outcomes in words.
 
 from __future__ import annotations
 

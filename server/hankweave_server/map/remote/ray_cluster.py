@@ -63,7 +63,7 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What an actor needs to begin on any machine."""
+    """Everything that an actor needs to begin on any machine."""
 
     item: RemoteItem
     map_id: str
