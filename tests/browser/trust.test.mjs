@@ -103,6 +103,7 @@ test(
     ]);
     await page.getByRole("button", { name: "Start the next step", disabled: false }).waitFor();
     await page.keyboard.press("c");
+    await page.getByRole("button", { name: "Take it" }).waitFor(); // Its module comes by the same wire.
     wire.hold();
     await page.getByRole("button", { name: "Take it" }).click();
     await page.getByRole("button", { name: "Working …" }).waitFor();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,8 +24,8 @@ QUICK = {
 
 
 @pytest.fixture(autouse=True)
-def _can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Skip without Ray; let Ray keep its token in a home of the test."""
+def _can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Skip without Ray; let Ray keep its token in a home of the test, and nothing in /tmp."""
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed; scripts/test --fleet installs it")
 
@@ -34,6 +35,10 @@ def _can_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in QUICK.items():
         monkeypatch.setenv(name, value)
+
+    yield
+    for left in ("/tmp/ray", f"/tmp/hankweave-{os.getuid()}"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The requests of a person to the server from `attach`, and their outcomes in words.
+"""The requests of a person to the server from `attach`, and their outcomes in words."""
 
 from __future__ import annotations
 
