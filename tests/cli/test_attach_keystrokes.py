@@ -80,7 +80,7 @@ TASKS = (
         "Which hank is it, and how far?",
         ["hankweave status"],
         [],
-        ["Orders to model · run 1 · 4 of 7 · running"],
+        ["Orders to model · run 1 · 3 of 5 · running"],
     ),
     Task(
         "Why did it fail?",

@@ -56,7 +56,7 @@ async def test_steps_files_and_transcript_are_on_80_by_24() -> None:
     async with attached_to(a_scene()) as pilot:
         shown = text_of(pilot)
 
-    assert "Orders to model · run 1 · 4 of 7 · running 90 s, about 4 min left · $4 of $25" in shown
+    assert "Orders to model · run 1 · 3 of 5 · running 90 s, about 4 min left · $4 of $25" in shown
     assert re.search(r"✓ Review ×3 +7:30", shown)
     assert "review" not in shown.splitlines()[3].lower()
     assert re.search(r"· Report +~2:10", shown)
@@ -96,7 +96,7 @@ async def test_a_failed_step_is_in_front_with_its_reason() -> None:
     """No key is needed to see which step has failed, and why."""
     async with attached_to(a_scene(failed("check"))) as pilot:
         shown = text_of(pilot)
-        assert "failed at step 5 of 7" in shown
+        assert "failed at step 3 of 5" in shown
         assert "✗ Check" in shown
         assert "✗ API request timed out — 30 s" in shown
 

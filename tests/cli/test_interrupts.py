@@ -216,7 +216,7 @@ def test_a_server_that_is_to_keep_running_outlives_its_terminal(
         base = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(plan.executions)}
         assert line in " ".join(hankweave("ls", code=0, **base).stdout.split())
         with screen(*shlex.split(line)) as another:
-            another.until(lambda text: "running    Codon one" in text)
+            another.until(lambda text: "▸ Codon one" in text)
 
         terminal.process.send_signal(signal.SIGHUP)
         plan.go.touch()
