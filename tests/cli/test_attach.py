@@ -282,10 +282,14 @@ class Tmux:
         self._run("-f", "/dev/null", *("new-session", "-d", "-x", "80", "-y", "24"), *words)
 
     def _run(self, *words: str) -> str:
+        done = self._try(*words)
+        done.check_returncode()
+        return done.stdout
+
+    def _try(self, *words: str) -> subprocess.CompletedProcess[str]:
         line = ("tmux", "-u", "-S", str(self._socket), *words)
         env = environment(TERM="xterm-256color", LC_ALL="C.UTF-8")
-        done = subprocess.run(line, env=env, capture_output=True, text=True, check=True)
-        return done.stdout
+        return subprocess.run(line, env=env, capture_output=True, text=True, check=False)
 
     def press(self, *keys: str) -> None:
         self._run("send-keys", *keys)
@@ -302,8 +306,12 @@ class Tmux:
     def screen(self) -> str:
         return self._run("capture-pane", "-p")
 
+    def has_ended(self) -> bool:
+        """Return whether the program has ended, and tmux with it."""
+        return self._try("has-session").returncode != 0
+
     def close(self) -> None:
-        self._run("kill-server")
+        self._try("kill-server")
 
 
 @in_tmux
@@ -319,6 +327,8 @@ def test_in_tmux_a_step_is_watched_and_stopped(tmp_path: Path) -> None:
             tmux.until("Stop Codon one by force?")
             tmux.press("y")
             tmux.until("✗ Codon one", "Stopped.")
+            tmux.press("q")
+            eventually_blocking(tmux.has_ended)
         finally:
             tmux.close()
 
