@@ -63,7 +63,7 @@ async def test_a_plan_is_left_running_and_found_done(tmp_path: Path) -> None:
             await client.until(CodonWaiting, timeout=LIMIT)
 
         shown = await hankweave(status)
-        assert re.search(r"0 of 2 · waits 2 h ([89]|10) min for the end of a usage limit", shown)
+        assert re.search(r"1 of 2 · waits 2 h ([89]|10) min for the end of a usage limit", shown)
         assert re.search("hankweave next .*continue now", shown)
         await hankweave(["next", "-e", place])
         assert await server.ended() == 0

@@ -25,26 +25,26 @@ class CheckpointManager:
         self._backend = _backend_of(Path(workspace_root), repository)
 
     def create(self, step: int, message: str = "") -> Checkpoint | None:
-        """Create a checkpoint. Return None if there are no changes."""
+        """Creates a checkpoint. Returns None if there are no changes."""
         return self._backend.create(step, message)
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        """List checkpoints (most recent first)."""
+        """Lists checkpoints (most recent first)."""
         return self._backend.list_checkpoints()
 
     def rollback(self, step: int | str | None = None, commit: str | None = None) -> bool:
-        """Roll back to a checkpoint; `commit` wins over `step`, which may be a step's name.
+        """Rolls back to a checkpoint; `commit` wins over `step`, which may be a step's name.
 
-        A safety commit is made first. Return False, with no file changed, when there is no target.
+        A safety commit is made first. Returns False, with no file changed, when there is no target.
         """
         return self._backend.rollback(step, commit or None)
 
     def get_latest(self) -> Checkpoint | None:
-        """Return the most recent checkpoint."""
+        """Gets the most recent checkpoint."""
         return self._backend.get_latest()
 
     def has_changes_since(self, commit_hash: str) -> bool:
-        """Return whether there are changes since a commit, new files among them."""
+        """Checks if there are changes since a commit, new files among them."""
         return self._backend.has_changes_since(commit_hash)
 
     def undo(self) -> bool:

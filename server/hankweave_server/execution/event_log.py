@@ -207,7 +207,7 @@ def _of_rollback(data: EventData) -> LogLine | None:
             name = data.exploration_id
             return _info(f"Exploration {name} ended; best attempt: {best or 'none'}")
         case events.BisectStarted(checkpoints=count):
-            return _info(f"Bisection {data.bisect_id} of {count} checkpoints started")
+            return _info(f"Bisection {data.bisect_id} of {counted(count, 'checkpoint')} started")
         case events.BisectEnded(checkpoint_sha=sha, message=why):
             return _info(f"Bisection {data.bisect_id} ended: {why or sha or 'several suspects'}")
         case _:

@@ -13,16 +13,16 @@ repeated in full after a start, after whatever shortens the thread, and once bot
 `BYTES_APART` have passed. A line of up to `SHORT_ENOUGH` is never changed.
 
 A `codon.keyed` has some sixty hashes, of which few differ between the codons of a loop. Its line
-has those that differ from an earlier one that is in full, null for those that only that one has:
+has those that differ from an earlier one that is in full, and the names that only that one has:
 
-    "data": {"sinceInputs": 120, "inputs": {"loop.iteration": "6b86b273ff34"}, ...}
+    "data": {"sinceInputs": 120, "without": [], "inputs": {"loop.iteration": "6b86b273ff34"}, ...}
 
 It is in full after a start, and if more than half of the inputs differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -45,6 +45,7 @@ _CODONS = "completedCodons"
 _TYPE = b'"type":"%s","data":{' % StateSnapshot.TYPE.encode()
 _SHORT = _TYPE + b'"%s":' % _SINCE.encode()
 _SINCE_INPUTS = "sinceInputs"
+_WITHOUT = "without"
 _INPUTS = "inputs"
 _KEYED = b'"type":"%s","data":{' % CodonKeyed.TYPE.encode()
 _SHORT_KEYED = _KEYED + b'"%s":' % _SINCE_INPUTS.encode()
@@ -54,7 +55,8 @@ _WITHIN = 400
 _Raws = dict[str, msgspec.Raw]
 _decode_raws = msgspec.json.Decoder(_Raws).decode
 _decode_codons = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_inputs = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_inputs = msgspec.json.Decoder(dict[str, str]).decode
+_decode_names = msgspec.json.Decoder(list[str]).decode
 
 
 class _Since(msgspec.Struct, frozen=True):
@@ -101,8 +103,10 @@ class _Keyed:
 
     event: _Raws
     data: _Raws
-    inputs: dict[str, str | None]
+    inputs: dict[str, str]
     since: int | None
+    without: list[str]
+    """Inputs of that event that this one lacks."""
 
     @classmethod
     def of(cls, line: bytes) -> _Keyed:
@@ -111,13 +115,19 @@ class _Keyed:
         data = _decode_raws(event["data"])
         since = data.pop(_SINCE_INPUTS, None)
         inputs = _decode_inputs(data[_INPUTS]) if _INPUTS in data else {}
-        return cls(event, data, inputs, None if since is None else msgspec.json.decode(since))
+        without = _decode_names(data.pop(_WITHOUT, b"[]"))
+        return cls(
+            event, data, inputs, None if since is None else msgspec.json.decode(since), without
+        )
 
-    def line(self, inputs: Mapping[str, str | None], since: int | None = None) -> bytes:
+    def line(
+        self, inputs: Mapping[str, str], since: int | None = None, without: Sequence[str] = ()
+    ) -> bytes:
         """Return the line with other inputs."""
         data = self.data | {_INPUTS: msgspec.Raw(codec.encode(inputs))}
         if since is not None:
-            data = {_SINCE_INPUTS: msgspec.Raw(codec.encode(since)), **data}
+            short = {_SINCE_INPUTS: since, _WITHOUT: without}
+            data = {name: msgspec.Raw(codec.encode(each)) for name, each in short.items()} | data
 
         return codec.encode(self.event | {"data": msgspec.Raw(codec.encode(data))})
 
@@ -133,7 +143,7 @@ class Shortening:
         self._whole_seq = 0
         """...the newest one in full, and the bytes since then."""
         self._bytes = 0
-        self._keyed: tuple[int, dict[str, str | None]] = (0, {})
+        self._keyed: tuple[int, dict[str, str]] = (0, {})
         """The newest `codon.keyed` in full, and its inputs."""
 
     def stored(self, seq: int, frame: bytes) -> bytes:
@@ -173,12 +183,12 @@ class Shortening:
         keyed, (since, former) = _Keyed.of(frame), self._keyed
         inputs = keyed.inputs
         new = {name: each for name, each in inputs.items() if former.get(name) != each}
-        new |= dict.fromkeys(former.keys() - inputs.keys())
-        if list(inputs) != sorted(inputs) or len(new) > len(inputs) / 2:
+        without = sorted(former.keys() - inputs.keys())
+        if list(inputs) != sorted(inputs) or len(new) + len(without) > len(inputs) / 2:
             self._keyed = seq, inputs
             return frame
 
-        return keyed.line(new, since) if inputs else frame
+        return keyed.line(new, since, without) if inputs else frame
 
 
 class Whole:
@@ -189,7 +199,7 @@ class Whole:
         self._stored = stored
         self._last: tuple[int, list[bytes]] = (0, [])
         """The last snapshot that was made whole: the next one to be read often continues it."""
-        self._keyed: tuple[int, dict[str, str | None]] = (0, {})
+        self._keyed: tuple[int, dict[str, str]] = (0, {})
         """The same for inputs of codons."""
 
     def line(self, seq: int, line: bytes) -> bytes:
@@ -223,8 +233,8 @@ class Whole:
 
             self._keyed = since, former
 
-        found = sorted({**former, **keyed.inputs}.items())
-        return keyed.line({name: each for name, each in found if each is not None})
+        found = {**former, **keyed.inputs}
+        return keyed.line({name: found[name] for name in sorted(found.keys() - keyed.without)})
 
     def _codons_of(self, snapshot: _Snapshot) -> list[bytes]:
         codons, since, count = list(snapshot.codons), snapshot.since, len(snapshot.codons)

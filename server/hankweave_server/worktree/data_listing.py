@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from hankweave_server.paths import Layout
+from hankweave_server.plain_text import counted
 from hankweave_server.worktree.data_source import read_meta
 from hankweave_server.worktree.inotify import (
     IN_ATTRIB,
@@ -155,7 +156,7 @@ class _Walk:
 
         self.count += len(found)
         if self.count > self._most:
-            raise TooManyFiles(f"the data has more than {self._most} files")
+            raise TooManyFiles(f"the data has more than {counted(self._most, 'file')}")
 
         for entry in found:
             name = os.fsencode(entry.name)

@@ -84,6 +84,7 @@ async def adopt(room: Room, *, merge: bool) -> None:
         looks=unused,
         store=unused,
         branches=unused,
+        bisections=unused,
         explorer=Explorer(room.ctx, room.runner, unused, rollbacks, unused),
         executions=unused,
         space=room.ctx.ledger.space,

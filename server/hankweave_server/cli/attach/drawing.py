@@ -17,7 +17,7 @@ from hankweave_protocol import codec
 from hankweave_server.cli.attach.transcript import Block, ToolCall, words_of_reads
 from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.pictures import patch_lines
-from hankweave_server.plain_text import harmless, one_line
+from hankweave_server.plain_text import counted, harmless, one_line
 
 LINES = 12
 """Lines of a difference that are shown while its block is closed."""
@@ -168,7 +168,7 @@ def _difference(lines: list[str], *, is_open: bool) -> Iterator[Text]:
         yield Text(f"  {harmless(line).expandtabs(4)}", style)
 
     if len(lines) > len(shown):
-        yield Text(f"  … {len(lines) - len(shown)} more lines", "dim")
+        yield Text(f"  … {counted(len(lines) - len(shown), 'more line')}", "dim")
 
 
 def _patch(block: Block, *, is_open: bool) -> Iterator[Text]:
@@ -183,7 +183,7 @@ def _patch(block: Block, *, is_open: bool) -> Iterator[Text]:
 def _tail(lines: list[str], *, is_open: bool, style: str = "dim") -> Iterator[Text]:
     shown = lines[-_MOST:] if is_open else lines[-_TAIL:]
     if len(lines) > len(shown):
-        yield Text(f"  … {len(lines) - len(shown)} lines before", "dim italic")
+        yield Text(f"  … {counted(len(lines) - len(shown), 'line')} before", "dim italic")
 
     yield from (Text(f"  {harmless(line).expandtabs(4)}", style) for line in shown)
 

@@ -251,7 +251,9 @@ def _of_checkpoints(data: EventData) -> EventLine | None:
         case events.ExplorationEnded(best=best):
             return EventLine(f"exploration ended; best attempt: {best or 'none'}")
         case events.BisectStarted(command=command, checkpoints=count):
-            return EventLine(f"searching {count} checkpoints for the first failure of: {command}")
+            return EventLine(
+                f"searching {counted(count, 'checkpoint')} for the first failure of: {command}"
+            )
         case events.BisectProgress(checkpoint_sha=sha, verdict=verdict):
             return EventLine(f"{sha[:12]} {verdict}")
         case events.BisectEnded(checkpoint_sha=found, message=why, suspects=suspects):
