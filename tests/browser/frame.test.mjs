@@ -44,6 +44,7 @@ test("the failed step is first: in the title, the icon, a banner with its ways o
   await page.getByRole("dialog", { name: "Retry Check every row" }).waitFor();
   assert.ok(existsSync(join(daemon.workTree, "half.txt")), "nothing starts without its dialog");
   await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
   await page.evaluate(() => document.activeElement?.blur());
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Check every row" }).waitFor();

@@ -214,6 +214,7 @@ test(
             .ask(type, {
               checkpointSha: "0000",
               codonId: "one",
+              command: "true",
               checkpointType: "end",
               requestId: "x",
               attemptId: "e-1",

@@ -269,6 +269,17 @@ def test_a_signal_leaves_the_terminal_as_it_was(tmp_path: Path, number: signal.S
         assert server.poll() is None
 
 
+def test_it_ends_when_its_terminal_is_gone(tmp_path: Path) -> None:
+    """No signal is needed: the first output that nobody can read ends it."""
+    with (
+        serving(tmp_path, codon("one", waits_for(tmp_path / "never"))) as (server, execution),
+        attached(execution) as shown,
+    ):
+        shown.close()
+        assert shown.left() == 128 + signal.SIGHUP
+        assert server.poll() is None
+
+
 # --- in tmux --------------------------------------------------------------------------------------
 
 in_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="There is no tmux.")

@@ -18,6 +18,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -623,6 +624,16 @@ class PendingChanges:
         """Last reported state of files that the last checkpoint may hold in another state."""
         self._basis: tuple[bytes | None, tuple[str, ...]] | None = None
         """The tree with which the last scan compared, and the patterns it used."""
+
+    @contextmanager
+    def unless_it_fails(self) -> Iterator[None]:
+        """Count nothing as reported that is yielded in the block if that raises."""
+        reported, basis = dict(self._reported), self._basis
+        try:
+            yield
+        except BaseException:
+            self._reported, self._basis = reported, basis
+            raise
 
     def look(
         self, last: bytes | None, patterns: tuple[str, ...], pending: Iterable[TrackedFile]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from hankweave_protocol.ids import RunId, Sha, branch_of
@@ -77,6 +78,7 @@ from hankweave_server.meter import UNWATCHED, Meter
 from hankweave_server.paths import Layout
 from hankweave_server.wal import StagedFile, WriteAheadLog
 from hankweave_server.worktree.obstacles import Obstacles
+from hankweave_server.worktree.stat_index import TrackedFile
 from hankweave_server.worktree.tree_outline import Outline, outline
 from hankweave_server.worktree.tree_writer import folder_for_spares
 from hankweave_server.worktree.watch import WatchState
@@ -336,11 +338,16 @@ class CheckpointEngine:
             if not trusts_stat_data:
                 pending = self._memory.with_held(pending)
 
-            if head is not None and not self.exists(head):
-                return ()  # Changes since a lost commit cannot be determined.
+            return self._unreported(head, wanted, pending)
 
-            tree = None if head is None else self._tree_of(head)
-            return tuple(self._pending_changes.look(tree, wanted, pending))
+    def _unreported(
+        self, head: Sha | None, patterns: tuple[str, ...], pending: list[TrackedFile]
+    ) -> tuple[WorkTreeChange, ...]:
+        if head is not None and not self.exists(head):
+            return ()  # Changes since a lost commit cannot be determined.
+
+        tree = None if head is None else self._tree_of(head)
+        return tuple(self._pending_changes.look(tree, patterns, pending))
 
     def fingerprint(self, patterns: Iterable[str]) -> Fingerprint | Incomparable:
         """Return what identifies the tracked files as they are now; store nothing."""
@@ -507,20 +514,29 @@ class CheckpointEngine:
         paths: frozenset[bytes] | None = None,
         meter: Meter = UNWATCHED,
         leftovers: frozenset[bytes] = frozenset(),
+        *,
+        reports: bool = False,
     ) -> RestorePlan:
         """Return exactly what a restore would do, without touching anything.
 
         `paths` are files or folders; None means all. Those of `leftovers` are removed with
-        everything in them, tracked or not, unless the target has it. Raises CheckpointNotFound,
+        everything in them, tracked or not, unless the target has it. A plan that `reports` has what
+        `scan_changes` would return, at the cost of one scan for both. Raises CheckpointNotFound,
         CheckpointDamaged, or InsufficientSpace: a restore would raise the same, but too late.
         """
         meter.begin("checking", "objects")
         snapshot = self._readable(target, meter)
         meter.begin("scanning", "files")
-        with self._remembering_nothing_false():
+        with self._remembering_nothing_false(), self._pending_changes.unless_it_fails():
             wanted = tuple(patterns)
-            pending = self._memory.with_held(self._memory.refresh(self.head(), wanted))
+            head = self.head()
+            pending = self._memory.with_held(self._memory.refresh(head, wanted))
+            unreported: tuple[WorkTreeChange, ...] = ()
             with self._memory.descent.fresh() as descent:
+                if reports:
+                    unreported = self._unreported(head, wanted, pending)
+                    pending = self._memory.unconfirmed(pending)
+
                 plan = Planning(
                     snapshot,
                     self._memory.table,
@@ -531,13 +547,14 @@ class CheckpointEngine:
                     head=self._memory.tree,
                     leftovers=leftovers,
                 ).plan()
+                need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
+                free = free_bytes(self.layout.work_tree)
+                if free < need:
+                    raise InsufficientSpace(need, free)
+
+                plan = replace(plan, unreported=unreported)
 
             self._memory.has_planned(plan, wanted, pending)
-
-        need = plan.bytes_to_write + BLOCK * len(plan.touched) + SPACE_RESERVE
-        free = free_bytes(self.layout.work_tree)
-        if free < need:
-            raise InsufficientSpace(need, free)
 
         return plan
 

@@ -144,6 +144,8 @@ class RestorePlan:
     or are not restored."""
     folders_differ: bool = False
     """True if no file differs, but permissions or empty folders may."""
+    unreported: tuple[WorkTreeChange, ...] = ()
+    """What the scan for the plan has found, if it was to report that."""
 
     @property
     def changes_nothing(self) -> bool:

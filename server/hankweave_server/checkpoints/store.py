@@ -302,15 +302,17 @@ class CheckpointStore:
         paths: frozenset[bytes] | None,
         meter: Meter,
         leftovers: frozenset[bytes],
+        *,
+        reports: bool = False,
     ) -> RestorePlan:
         """Return what a restore would do to the files that match `patterns`, and to `leftovers`.
 
-        Raises CheckpointNotFound, CheckpointDamaged or InsufficientSpace.
+        `reports` as for `CheckpointEngine.plan_restore`. Raises CheckpointNotFound, CheckpointDamaged or InsufficientSpace.
         """
 
         def plan(engine: CheckpointEngine) -> RestorePlan:
             self._require_known(sha)
-            return engine.plan_restore(sha, patterns(), paths, meter, leftovers)
+            return engine.plan_restore(sha, patterns(), paths, meter, leftovers, reports=reports)
 
         planned = await self.call(plan)
         for callback in self._on_planned:

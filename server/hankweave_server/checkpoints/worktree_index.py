@@ -301,6 +301,10 @@ class WorkTreeMemory:
         known = {file.slot for file in pending}
         return pending + [file for file in self.scan.held() if file.slot not in known]
 
+    def unconfirmed(self, pending: list[TrackedFile]) -> list[TrackedFile]:
+        """Return those of the files that must be read even after `confirm`."""
+        return self.with_held(self.scan.look_again(file.path for file in pending))
+
     def confirm(self, path: bytes, seen: CapturedFile) -> None:
         """Note that a file is as it was captured, so that the next checkpoint need not read it."""
         file = self.table.files.get(path)

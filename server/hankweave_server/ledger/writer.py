@@ -483,7 +483,7 @@ class Ledger:
             return False
 
         rest = None
-        if self._save_due is not None:
+        if self._save_due is not None and not self._pending:
             rest = max(0.0, self._save_due - anyio.current_time())
 
         with anyio.move_on_after(rest):

@@ -7,6 +7,7 @@ the bottom of each can be clicked.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar
@@ -69,9 +70,9 @@ class Dialog(ModalScreen[T | None], Generic[T]):
             yield from self.body()
             yield Footer(show_command_palette=False, compact=True)
 
+    @abstractmethod
     def body(self) -> ComposeResult:
         """Yield what is between the title and the keys."""
-        raise NotImplementedError
 
     async def action_dismiss(self, result: T | None = None) -> None:
         self.dismiss(result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -87,6 +88,7 @@ _DIFFERENCES = 200
 
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTED = 128 + signal.SIGINT
+_GONE = 128 + signal.SIGHUP
 
 
 class StepList(OptionList):
@@ -845,8 +847,10 @@ def _has_light_terminal() -> bool:
 async def watch(root: Path, access: Access) -> int:
     """Show a server on the terminal until the user leaves; return the exit code.
 
-    A lost connection is reopened, for as long as it takes. Raises the errors of the first one.
+    A lost connection is reopened, for as long as it takes. Raises the errors of the first one. Ends
+    the process at once when the terminal is gone.
     """
+    threading.excepthook = _end_without_terminal
     async with connect_to(root, mode=access, name=NAME, progress=True) as client:
         session = AttachSession(client)
         await session.begin()
@@ -863,3 +867,11 @@ async def _watch_signals(app: Attached) -> None:
     with anyio.open_signal_receiver(*_ENDS) as signals:
         async for number in signals:
             app.exit(128 + number)
+
+
+def _end_without_terminal(failure: threading.ExceptHookArgs) -> None:
+    """End the process: the thread that writes to the terminal has failed.
+
+    The event loop waits for that thread as soon as its queue is full, and would never end.
+    """
+    os._exit(_GONE)

@@ -93,7 +93,6 @@ class FileChangeReporter:
         run_id: RunId | None,
         codon_id: CodonId | None,
         *,
-        urgent: bool = True,
         first: tuple[Entry, ...] = (),
         by_people: ByPeople | None = None,
         is_frequent: bool = False,
@@ -101,8 +100,7 @@ class FileChangeReporter:
         """Post the changes and the owner of each; return what was found.
 
         `by_people` is called after a scan that found something, and returns which paths people
-        changed. `first` is posted before the changes. Unless `urgent`, the events are written with
-        the checkpoint that the caller takes next. A frequent scan leaves to a later one what only
+        changed. `first` is posted before the changes. A frequent scan leaves to a later one what only
         the content of files shows.
         """
         changes = await self._changes(trusts_stat_data=is_frequent)
@@ -118,7 +116,7 @@ class FileChangeReporter:
             *await self._entries(others, PERSON, None),
         )
         if entries:
-            await self._post(entries, run_id, codon_id, urgent=urgent)
+            await self._post(entries, run_id, codon_id)
 
         return News(
             any=bool(changes),
@@ -144,8 +142,21 @@ class FileChangeReporter:
 
     async def report_captured(self, captured: CapturedChanges, run_id: RunId) -> None:
         """Post the edits of people that a checkpoint has found; they are written with it."""
-        entries = await self._entries(captured.changes, PERSON, None, captured.digests)
-        await self._post(entries, run_id, None, urgent=False)
+        await self.report_edits(captured.changes, run_id, captured.digests)
+
+    async def report_edits(
+        self,
+        changes: tuple[WorkTreeChange, ...],
+        run_id: RunId | None,
+        digests: Mapping[bytes, str] = MappingProxyType({}),
+    ) -> None:
+        """Post edits of people, written with the checkpoint that comes next.
+
+        `digests` are those of some of the files.
+        """
+        if changes:
+            entries = await self._entries(changes, PERSON, None, digests)
+            await self._post(entries, run_id, None, urgent=False)
 
     async def _changes(self, *, trusts_stat_data: bool = False) -> tuple[WorkTreeChange, ...]:
         """Return what changed in the tracked files since the last scan (`scan_changes`)."""

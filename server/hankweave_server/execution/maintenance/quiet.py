@@ -83,6 +83,11 @@ class Quiet:
         self.hurries = True
         self.hurried.set()
 
+    @property
+    def is_serving(self) -> bool:
+        """Return whether a command or a checkpoint is under way; may be asked in any thread."""
+        return self._serving > 0
+
     def remaining(self, now: float) -> float:
         """Return after how many seconds to look again; 0.0 if it is quiet."""
         return _SERVING_SECONDS if self._serving else max(0.0, self._quiet_from - now)

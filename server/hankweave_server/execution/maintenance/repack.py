@@ -122,7 +122,7 @@ class Repacker:
             if not await self._checkpointer.needs_consolidation():
                 return
 
-            rests = _Rests(self._must_end, self.is_patient, lambda: self._checkpointer.is_in_use)
+            rests = _Rests(self._must_end, self.is_patient, self._is_in_the_way)
             with self._quiet.work("packing", within=PACKED_WITHIN):
                 packed = await self._pack(Pace(self._must_end, rests.rest, fresh=FRESH_PACKS), ())
 
@@ -131,6 +131,9 @@ class Repacker:
 
     def _must_end(self) -> bool:
         return self.is_stopping or self.alone.statistics().tasks_waiting > 0
+
+    def _is_in_the_way(self) -> bool:
+        return self._quiet.is_serving or self._checkpointer.is_in_use
 
     def is_patient(self) -> bool:
         """Return whether background work waits for others: the one place that decides it."""

@@ -252,8 +252,10 @@ class RollbackPlanner:
         paths: frozenset[bytes] | None,
         leftovers: tuple[str, ...] = (),
         causes: tuple[int | str, ...] = (),
+        *,
+        reports: bool = False,
     ) -> RestorePlan:
-        """Compute what will change.
+        """Compute what will change; if it `reports`, with what has changed since the last scan.
 
         Raises Refused for a checkpoint that is gone or damaged, and for a disk without enough
         space.
@@ -262,8 +264,9 @@ class RollbackPlanner:
         try:
             with self._ctx.progress.watching("restore", causes) as meter:
                 rigs = frozenset(map(os.fsencode, leftovers))
-                return await checkpointer.plan_restore(sha, self._ctx.patterns, paths, meter, rigs)
-
+                return await checkpointer.plan_restore(
+                    sha, self._ctx.patterns, paths, meter, rigs, reports=reports
+                )
         except CheckpointNotFound:
             raise Refused(
                 ErrorCode.CHECKPOINT_NOT_FOUND,

@@ -116,8 +116,8 @@ class Restoration:
         )
         with self._ctx.guard.rolling_back(), self.watching():
             try:
-                await self.note_edits()
-                plan = await self._planner.plan(request.sha, None)
+                plan = await self._planner.plan(request.sha, None, reports=True)
+                await self.note_edits(plan)
                 if not plan.changes_nothing or request.rewinds:
                     intent = await self.prepare(request, plan)
                     report = await self.perform(intent, plan, is_automatic=True)
@@ -133,14 +133,14 @@ class Restoration:
         """Report progress to all clients; a whole rollback counts as one operation."""
         return self._ctx.checkpointer.progress.watching("restore", causes)
 
-    async def note_edits(self) -> None:
-        """Journal user edits before the safety checkpoint makes them part of history.
+    async def note_edits(self, plan: RestorePlan) -> None:
+        """Journal the edits that a plan reports, before the safety checkpoint has them as history.
 
         They are written with what comes next, so the caller ends with `Ledger.write_now`.
         """
         run = newest_run(self._ctx.state)
         run_id = None if run is None else run.run_id
-        await FileChangeReporter(self._ctx).scan_and_report(PERSON, run_id, None, urgent=False)
+        await FileChangeReporter(self._ctx).report_edits(plan.unreported, run_id)
 
     async def edits_since(self, intent: RollbackIntent) -> frozenset[bytes]:
         """Journal the user edits since a rollback was cut short, and return their paths.

@@ -155,7 +155,11 @@ class Rollback:
                 await self._plan(request, beside_codon=self._runner.active is not None)
 
             async with self._stillness(request) as beside_codon:
-                leftovers, plan = await self._plan(request, beside_codon=beside_codon)
+                is_still = not (beside_codon or request.after_crash)
+                leftovers, plan = await self._plan(
+                    request, beside_codon=beside_codon, reports=is_still
+                )
+                await self._restoration.note_edits(plan)
                 if not beside_codon and self._planner.is_there_already(request, plan):
                     intent, report = await self._stay(request, plan, causes)
                     has_idled = False
@@ -202,11 +206,12 @@ class Rollback:
                 self._ctx.ledger.write_now()
 
     async def _plan(
-        self, request: RollbackRequest, *, beside_codon: bool
+        self, request: RollbackRequest, *, beside_codon: bool, reports: bool = False
     ) -> tuple[tuple[str, ...], RestorePlan]:
         """Return what rigs have left behind, and what will change."""
         leftovers = self._planner.leftovers(request, beside_codon=beside_codon)
-        return leftovers, await self._planner.plan(request.sha, request.paths, leftovers)
+        plan = await self._planner.plan(request.sha, request.paths, leftovers, reports=reports)
+        return leftovers, plan
 
     async def _stay(
         self, request: RollbackRequest, plan: RestorePlan, causes: Causes
@@ -271,9 +276,6 @@ class Rollback:
 
         why = f"Rolled back to {request.sha[:12]} while it was running."
         await self._runner.quiesce(Halt(why))
-        if not request.after_crash:
-            await self._restoration.note_edits()
-
         yield False
 
     def _keeps(self, active: CodonRun, request: RollbackRequest) -> bool:
