@@ -307,7 +307,8 @@ class CheckpointStore:
     ) -> RestorePlan:
         """Return what a restore would do to the files that match `patterns`, and to `leftovers`.
 
-        `reports` as for `CheckpointEngine.plan_restore`. Raises CheckpointNotFound, CheckpointDamaged or InsufficientSpace.
+        `reports` as for `CheckpointEngine.plan_restore`. Raises CheckpointNotFound,
+        CheckpointDamaged or InsufficientSpace.
         """
 
         def plan(engine: CheckpointEngine) -> RestorePlan:

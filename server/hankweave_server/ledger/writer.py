@@ -483,7 +483,7 @@ class Ledger:
             return False
 
         rest = None
-        if self._save_due is not None and not self._pending:
+        if self._save_due is not None:
             rest = max(0.0, self._save_due - anyio.current_time())
 
         with anyio.move_on_after(rest):
@@ -533,9 +533,13 @@ class Ledger:
         """Take whole batches from the queue, about EVENTS_AT_ONCE events at most.
 
         All of them are published in one stretch, which holds the event loop: a burst of thousands
-        is written and published in parts, so that other tasks run in between.
+        is written and published in parts, so that other tasks run in between. Batches that are not
+        urgent stay until one is, also while state.json is written.
         """
         taken: list[_Batch] = []
+        if not any(each.urgent for each in self._pending):
+            return taken
+
         events = 0
         for batch in self._pending:
             if taken and events + len(batch.published) > EVENTS_AT_ONCE:

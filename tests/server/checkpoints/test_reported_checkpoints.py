@@ -6,9 +6,11 @@ import hashlib
 
 import pytest
 
+from hankweave_server.checkpoints import engine as engine_module
 from hankweave_server.checkpoints.capture import CapturedChanges
 from hankweave_server.checkpoints.file_reader import FileReader
 from hankweave_server.checkpoints.model import CheckpointMade
+from hankweave_server.git.errors import InsufficientSpace
 from server.checkpoints.conftest import EVERYTHING, Lab
 from support.git_facts import GitWitness
 
@@ -104,3 +106,33 @@ def test_an_abandoned_checkpoint_leaves_nothing(lab: Lab) -> None:
     assert git.run("show", f"{made.sha}:a") == "2"
     assert git.run("rev-parse", f"{made.sha}^").strip() == first.sha
     git.assert_sound()
+
+
+def test_a_plan_reports_what_has_changed_once(lab: Lab) -> None:
+    """It returns what a scan would have, which therefore returns nothing of it afterwards."""
+    lab.write("changed", "before")
+    target = lab.checkpoint()
+    lab.engine.scan_changes(EVERYTHING)
+    lab.write("changed", "after")
+    lab.write("new", "new")
+    plan = lab.engine.plan_restore(target.sha, EVERYTHING, reports=True)
+    assert [(each.path, each.kind) for each in plan.unreported] == [
+        (b"changed", "modified"),
+        (b"new", "created"),
+    ]
+    assert plan.touched == {b"changed", b"new"}
+    assert lab.engine.scan_changes(EVERYTHING) == ()
+
+
+def test_a_plan_that_is_refused_leaves_the_changes_to_the_next_scan(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write("changed", "before")
+    target = lab.checkpoint()
+    lab.engine.scan_changes(EVERYTHING)
+    lab.write("changed", "after")
+    monkeypatch.setattr(engine_module, "free_bytes", lambda _path: 0)
+    with pytest.raises(InsufficientSpace):
+        lab.engine.plan_restore(target.sha, EVERYTHING, reports=True)
+
+    assert [each.path for each in lab.engine.scan_changes(EVERYTHING)] == [b"changed"]

@@ -427,6 +427,20 @@ async def test_what_does_not_hurry_is_written_with_what_comes_next(layout: Layou
         assert [codec.decode_event(line).seq for line in journal_in(layout)] == [1, 2]
 
 
+async def test_what_does_not_hurry_is_not_written_with_the_state(layout: Layout, monkeypatch):
+    """When state.json is due, an act may be under way whose outcome shares the flush."""
+    monkeypatch.setattr(ledger_module, "SAVE_SECONDS", 0.0)
+    async with open_ledger(layout) as ledger:
+        await ledger.record(RunStarted(run=a_run()))
+        recorded = ledger.state
+        ledger.leave(info("the beginning"), urgent=False)
+        await eventually(lambda: state_in(layout.state) == recorded)
+        await anyio.wait_all_tasks_blocked()
+        assert len(journal_in(layout)) == 1
+        await ledger.record(info("the end"))
+        assert len(journal_in(layout)) == 3
+
+
 async def test_a_flush_leaves_nothing_to_replay(layout: Layout):
     """After a flush, state.json is at the journal's last event."""
     async with open_ledger(layout) as ledger:

@@ -66,6 +66,14 @@ async def test_a_client_without_protocol_version_gets_hankweaves_behaviour(tmp_p
         assert [command.type for command in server.rest.handled] == ["codon.next"]
 
 
+async def test_no_answer_waits_for_an_acknowledgement(tmp_path: Path) -> None:
+    """Each write is sent at once: a reply may follow an event that was not acknowledged yet."""
+    async with small_server(tmp_path) as server, server.raw(mode="readonly"):
+        (served,) = server.listener._sockets
+        opened = served.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 async def test_the_role_comes_from_the_token(tmp_path: Path) -> None:
     """A viewer that asks for readandwrite is granted readonly and cannot shut down the server."""
     async with (

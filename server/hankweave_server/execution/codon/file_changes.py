@@ -100,8 +100,8 @@ class FileChangeReporter:
         """Post the changes and the owner of each; return what was found.
 
         `by_people` is called after a scan that found something, and returns which paths people
-        changed. `first` is posted before the changes. A frequent scan leaves to a later one what only
-        the content of files shows.
+        changed. `first` is posted before the changes. A frequent scan leaves to a later one what
+        only the content of files shows.
         """
         changes = await self._changes(trusts_stat_data=is_frequent)
         people = frozenset[bytes]()

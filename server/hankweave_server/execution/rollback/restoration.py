@@ -32,7 +32,7 @@ from hankweave_server.domain.targets import RollbackTarget
 from hankweave_server.domain.timelines import BEFORE_ROLLBACK
 from hankweave_server.domain.undo import leftovers
 from hankweave_server.execution.archive import ArchiveReturn
-from hankweave_server.execution.codon.file_changes import PERSON, FileChangeReporter
+from hankweave_server.execution.codon.file_changes import FileChangeReporter
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.execution.rollback import user_edits, warnings
 from hankweave_server.execution.rollback.events import RollbackStory, place_of, report_of
