@@ -345,7 +345,7 @@ async def test_what_the_plan_finds_is_refused_before_anything_moves(
     """No file changes, no intent or safety checkpoint remains, and the next codon may run."""
     async with a_room(tmp_path) as room:
 
-        def plan_restore(*_: Any) -> Any:
+        def plan_restore(*_: Any, **__: Any) -> Any:
             raise fault
 
         monkeypatch.setattr(room.engine, "plan_restore", plan_restore)
