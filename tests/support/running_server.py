@@ -219,5 +219,5 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 async def appears(path: Path) -> None:
-    """Wait until a file that another process creates exists."""
+    """Wait until a file that another process creates, or moves there with its content, exists."""
     await eventually(path.exists)

@@ -113,7 +113,8 @@ async def test_a_check_that_takes_too_long_is_ended_with_all_it_started(tmp_path
 async def test_a_codon_can_be_ended_in_its_checks(tmp_path: Path) -> None:
     """forceStop ends the check's processes; the codon fails as stopped."""
     hank = write_hank(
-        tmp_path / "hank", codon("one", checks=checks("echo $$ > pid.txt; sleep 600 & wait"))
+        tmp_path / "hank",
+        codon("one", checks=checks("echo $$ > new; mv new pid.txt; sleep 600 & wait")),
     )
     execution = tmp_path / "execution"
     async with (

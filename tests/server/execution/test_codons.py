@@ -86,7 +86,7 @@ async def test_a_codon_can_be_ended_in_its_rig(tmp_path: Path, command: Any) -> 
     """skip and forceStop end the rig's processes; the codon ends in `preparing`."""
     hank = write_hank(
         tmp_path / "hank",
-        codon("one", rigSetup=[runs("echo $$ > pid.txt; sleep 600 & wait")]),
+        codon("one", rigSetup=[runs("echo $$ > new; mv new pid.txt; sleep 600 & wait")]),
         codon("two"),
     )
     execution = tmp_path / "execution"
