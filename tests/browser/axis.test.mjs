@@ -117,7 +117,7 @@ test("the axis is a slider: arrows go from checkpoint to checkpoint, pages from 
   assert.deepEqual(faults, []);
 });
 
-test("any two checkpoints are compared: on the axis with Shift, in the list, and with now; Back returns", async (context) => {
+test("any two checkpoints are compared: on the axis, in the list, and with now; Back returns", async (context) => {
   const { page, faults, end } = await running(context);
   end();
   await ended(page);
@@ -131,6 +131,7 @@ test("any two checkpoints are compared: on the axis with Shift, in the list, and
   await page.locator(".comparison .change", { hasText: "b.txt" }).waitFor();
   assert.deepEqual(await page.locator(".comparison .change .path").allInnerTexts(), ["a.txt", "b.txt", "y.txt", "z.txt"]);
   assert.match(await addressOf(page), /&compare=[0-9a-f]{40}\.\.[0-9a-f]{40}$/);
+  assert.equal(await page.getByRole("complementary").count(), 0, "the files of a step are beside no comparison");
   const url = await addressOf(page);
   await isAccessible(page, "a comparison");
   await button(page, "With now").click();
@@ -147,15 +148,38 @@ test("any two checkpoints are compared: on the axis with Shift, in the list, and
   await page.keyboard.press("Escape");
   await title.waitFor({ state: "detached" });
 
+  // From one to the other, with the button of the mouse down.
+  const { x, y } = await strip(page).boundingBox();
+  await page.mouse.move(x + first.x, y + first.y);
+  await page.mouse.down();
+  await page.mouse.move(x + second.x, y + second.y);
+  await page.mouse.up();
+  await title.waitFor();
+  assert.equal(await addressOf(page), url);
+  await page.keyboard.press("Escape");
+
+  // With a button, and then by a click in the list.
   await page.keyboard.press("4");
   await button(page, "All").click();
-  await page.getByRole("option", { name: /codon completed.*First/ }).click();
-  await button(page, "Compare with…").click();
+  const ended_ = (/** @type {string} */ step) => page.getByRole("option", { name: new RegExp(`codon completed.*${step}`) });
+  await ended_("First").click();
+  await button(page, /^Compare with…/).click();
+  await banner(page).getByText("Choose the checkpoint to compare").waitFor();
   await isAccessible(page, "the choice of the other one");
-  await page.getByRole("option", { name: /codon completed.*Second/ }).click();
+  await ended_("Second").click();
   await title.waitFor();
   await page.locator(".comparison .change", { hasText: "b.txt" }).waitFor();
   assert.equal(await page.locator(".comparison .change").count(), 2);
+
+  // With the link of its row; and the two are found by their words.
+  const { hash } = new URL(await addressOf(page));
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("/");
+  await page.keyboard.type("completed sec");
+  await page.locator("#of-step .counted", { hasText: /^1 of / }).waitFor();
+  await ended_("Second").getByText("compare", { exact: true }).click();
+  await title.waitFor();
+  assert.match(await addressOf(page), new RegExp(`${/** @type {RegExpMatchArray} */ (hash.match(/compare=[0-9a-f.]+/))[0]}$`));
   assert.deepEqual(faults, []);
 });
 

@@ -78,6 +78,11 @@ test("the index shows first who needs a person, a map as one row that opens, and
   await page.getByText("4 here · 3 need you").waitFor();
   await page.getByText("Check every row · waits for you: Write out/summary.md").waitFor();
   await page.getByText("today $1.75").waitFor();
+  const rows = await page.locator(".executions .progress").all();
+  for (const each of rows) {
+    const { value, max } = await each.getByRole("progressbar").evaluate((/** @type {any} */ { value, max }) => ({ value, max }));
+    assert.equal(await each.locator(".so-far").innerText(), `${value} of ${max}`, "a bar is as long as its number");
+  }
   assert.match(await row(page, /Orders to model/).innerText(), /4:\d\d left/);
   await isAccessible(page, "the index");
   await page.keyboard.press("n");

@@ -32,6 +32,17 @@ export class Hand {
     this.done.clicks += 1;
   }
 
+  /** Draws from one place of it to another, with the button down: as much as a click. @param {{from: number, to: number, down: number}} where */
+  async drag(locator, { from, to, down }) {
+    await this.sees(locator);
+    const { x, y, width, height } = await locator.boundingBox();
+    await this.page.mouse.move(x + width * from, y + height * down);
+    await this.page.mouse.down();
+    await this.page.mouse.move(x + width * to, y + height * down);
+    await this.page.mouse.up();
+    this.done.clicks += 1;
+  }
+
   async press(key) {
     await this.page.keyboard.press(key);
     this.done.keys += 1;

@@ -163,6 +163,29 @@ describe("after a failure", () => {
     assert.match(await addressOf(hand.page), /&compare=[0-9a-f]+\.\.[0-9a-f]+/);
   });
 
+  task("compare two checkpoints without a key", TWO_CLICKS, async (hand, { enough }) => {
+    const axis = hand.page.getByRole("slider", { name: "Time" });
+    await hand.drag(axis, { from: 0.2, to: 0.6, down: 0.4 });
+    await hand.sees(heading(hand, "Comparison"));
+    enough("by a stretch of time");
+    await hand.page.keyboard.press("l");
+    await hand.click(axis, { across: 0.2, down: 0.4 });
+    await hand.sees(hand.page.getByText(/^You see /).first());
+    hand.done.clicks = 0; // From a moment that one looks at.
+    await hand.click(hand.page.getByRole("button", { name: /^Compare with…/ }));
+    await hand.click(axis, { across: 0.6, down: 0.4 });
+    await hand.sees(heading(hand, "Comparison"));
+  });
+
+  task("find a call among all of the run by its words", { clicks: 1, keys: 2, texts: 1 }, async (hand) => {
+    await hand.press("4");
+    await hand.page.getByRole("option").first().waitFor();
+    await hand.press("/");
+    await hand.type("edit parse");
+    await hand.click(hand.page.getByRole("option", { name: /src\/parse\.py/ }).first());
+    await hand.sees(hand.page.getByText(/^You see /).first());
+  });
+
   task("read what one step said, from its beginning", TWO_CLICKS, async (hand) => {
     await hand.click(step(hand, "Fill in the gaps"));
     await hand.sees(heading(hand, "Fill in the gaps"));

@@ -219,7 +219,15 @@ function travels(/** @type {import("./session.js").Session} */ session) {
       title: "Compare this moment with now",
       key: "v",
       why: nowhere,
-      run: () => session.look({ compare: { from: /** @type {string} */ (sha), to: null } }),
+      run: () => session.look({ compare: { from: /** @type {string} */ (sha), to: null }, pick: null }),
+    },
+    {
+      id: "pick",
+      group: "Time",
+      title: "Compare this moment with another…",
+      key: "V",
+      why: nowhere,
+      run: () => session.look({ pick: sha }),
     },
     {
       id: "state",

@@ -1,7 +1,7 @@
 /** Every component and view in every state, in both schemes: to look at before and after a change of one. */
 import { html, render, useState } from "./dom.js";
 import { Views } from "./gallery-views.js";
-import { Act, At, Button, Card, Delta, Empty, Kbd, Pill, Progress, Row, Since, Tag, Tip } from "./parts/basics.js";
+import { Act, At, Button, Card, Delta, Empty, Kbd, Pill, Progress, Row, Since, StepsSoFar, Tag, Tip } from "./parts/basics.js";
 import { Dialog, Obstacle, Trouble } from "./parts/dialog.js";
 import { Diff } from "./parts/diff.js";
 import { ICONS, Icon } from "./parts/icon.js";
@@ -84,6 +84,7 @@ function Scheme({ scheme }) {
       ${(/** @type {string} */ id) => html`<button aria-describedby=${id}>about 4 min left</button>`}
     <//>`)}
     ${sample("Progress", ROLES.map((role, at) => html`<${Progress} role=${role} done=${at + 1} total=${6} label=${`${role}, ${scheme}`} />`))}
+    ${sample("StepsSoFar", html`<${StepsSoFar} at=${9} total=${12} role="wait" />`)}
     ${sample("Row", html`
       <${Row} icon="done" title="Fetch the orders" figures=${["0:41", "$0.07"]} />
       <${Row} icon="running" title="Check every row" figures=${["0:52", "$0.18"]} isSelected=${true} />

@@ -93,6 +93,16 @@ export function Progress({ done, total, role = "accent", label }) {
 }
 
 /**
+ * How far a plan is: the step that runs or has failed, from 1, or else the number of those that are
+ * done. The bar is that number, too, wherever it is shown.
+ * @param {{at: number, total: number, role?: string}} props
+ */
+export function StepsSoFar({ at, total, role }) {
+  return html`<span class="so-far"><b>${at}</b> of ${total}</span>
+    <${Progress} done=${at} total=${total} role=${role} label="Steps" />`;
+}
+
+/**
  * What belongs together, with a head of its own; `isRaised` is for the one that asks for a decision.
  * @param {{title: any, aside?: any, children?: any, role?: string, isRaised?: boolean, label?: string}} props
  */

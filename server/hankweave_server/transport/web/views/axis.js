@@ -19,6 +19,7 @@ const BELOW = { top: 49, height: 22 };
 const APART = 4; // Pixels from one tick to the next.
 const LABELS = 140; // Pixels from one time to the next, at least.
 const LETTER = 6;
+const DRAWN = 6; // Pixels from which a click is a stretch that was drawn.
 const PERSONS = ["manual", "safety"];
 const RANKS = ["plain", "person", "bad"];
 const BY_PERSON = 1;
@@ -36,6 +37,8 @@ export function Axis({ session, looks }) {
   const answers = useAnswersOfPeople(session);
   /** The checkpoint under the pointer, or that the arrow keys are at; those after the last: now. */
   const [cursor, setCursor] = useState(/** @type {number | null} */ (null));
+  /** Where the button of the mouse went down. */
+  const [grip, setGrip] = useState(/** @type {{x: number, row: number} | null} */ (null));
   const rows = store.checkpoints;
   const times = useMemo(
     () => Float64Array.from(rows, (each) => Date.parse(each.timestamp)),
@@ -58,6 +61,13 @@ export function Axis({ session, looks }) {
     const sha = rows[row]?.sha ?? null;
     if (isSecond || looks.pick !== null) compare(session, looks.pick ?? past?.sha ?? null, sha);
     else session.look({ moment: sha === null ? null : { sha }, step: null, compare: null });
+  };
+  const click = (/** @type {MouseEvent} */ event) => {
+    const row = point(event);
+    setGrip(null);
+    if (grip === null || Math.abs(event.clientX - grip.x) < DRAWN) return go(row, event.shiftKey);
+    setCursor(null);
+    compare(session, rows[grip.row]?.sha ?? null, rows[row]?.sha ?? null);
   };
   const point = (/** @type {MouseEvent} */ event) => {
     const box = /** @type {Element} */ (event.currentTarget).getBoundingClientRect();
@@ -87,9 +97,13 @@ export function Axis({ session, looks }) {
     aria-valuemax=${rows.length + 1}
     aria-valuenow=${shown + 1}
     aria-valuetext=${wordsOf(store, shown)}
-    onClick=${(/** @type {MouseEvent} */ event) => go(point(event), event.shiftKey)}
+    onClick=${click}
+    onMouseDown=${(/** @type {MouseEvent} */ event) => setGrip({ x: event.clientX, row: point(event) })}
     onMouseMove=${(/** @type {MouseEvent} */ event) => setCursor(point(event))}
-    onMouseLeave=${() => setCursor(null)}
+    onMouseLeave=${() => {
+      setCursor(null);
+      setGrip(null);
+    }}
     onBlur=${() => setCursor(null)}
     onKeyDown=${press}
   >
@@ -98,6 +112,7 @@ export function Axis({ session, looks }) {
       ${picture.bars
         .filter(({ codon, lane }) => codon.codonId === chosen && lane === 0)
         .map((bar) => html`<path class=${`work is-chosen b-${bar.status}`} d=${outline(bar)} />`)}
+      ${hovered !== null && grip !== null && html`<path class="drawn" d=${stretch(placeOf(picture, grip.row), placeOf(picture, hovered))} />`}
       ${hovered !== null && html`<path class="cursor" d=${`M${placeOf(picture, hovered)} 18V71`} />`}
       <path class="playhead other" d=${others.map((each) => `M${each} 18V71`).join("")} />
       ${here !== null && html`<g class="playhead">
@@ -113,7 +128,7 @@ function Named({ store, row, x, width, isPicking }) {
   const record = store.checkpoints[row];
   const at = Math.min(Math.max(x, 8), width - 8);
   const side = x > width / 2 ? { right: `${width - at}px` } : { left: `${at}px` };
-  const does = isPicking ? "compare with it" : "Enter or click: see it · with Shift: compare";
+  const does = isPicking ? "compare with it" : "Click: see it · drag or Shift-click: compare";
   return html`<p class="axis-name" style=${side} aria-hidden="true">
     ${record === undefined
       ? html`<b>The present</b>`
@@ -131,6 +146,8 @@ function wordsOf(store, row) {
   const record = store.checkpoints[row];
   return record === undefined ? "the present" : `${visible(titleOf(record))}, ${placeWords(store, record)}`;
 }
+
+const stretch = (/** @type {number} */ one, /** @type {number} */ other) => `M${one} 18H${other}V71H${one}z`;
 
 const placeOf = ({ points, end }, row) => points.xs[row] ?? end;
 

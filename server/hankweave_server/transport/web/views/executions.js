@@ -1,7 +1,7 @@
 /** The index: all executions of the user, those first that need a person; a row leads to its page. */
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, clockSpan, daysBetween, dollars, moment, plural, price, time, visible } from "../format.js";
-import { Button, Kbd, Progress } from "../parts/basics.js";
+import { Button, Kbd, StepsSoFar } from "../parts/basics.js";
 import { useAnswer, useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { NewRun } from "./new-run.js";
@@ -183,8 +183,7 @@ function Line({ row, now, open, own, isOpen }) {
       </span>
       <span class="now">${visible(text)}</span>
       <span class="progress">
-        <small>${steps === 0 ? "no plan yet" : `${step} of ${steps}`}</small>
-        <${Progress} done=${row.codonsDone ?? 0} total=${row.codonsPlanned ?? 0} role=${ROLES[kind]} label="Progress" />
+        ${steps === 0 ? html`<small>no plan yet</small>` : html`<${StepsSoFar} at=${step} total=${steps} role=${ROLES[kind]} />`}
       </span>
       <span class="cost">${cost(row)}</span>
       <${Last} row=${row} now=${now} />

@@ -2,7 +2,7 @@
 import { html } from "../dom.js";
 import { commandOf } from "../commands.js";
 import { dollars, duration, price, roughly, time, visible } from "../format.js";
-import { Button, Pill, Progress, Tip } from "../parts/basics.js";
+import { Button, Pill, Progress, StepsSoFar, Tip } from "../parts/basics.js";
 import { useNow } from "../parts/hooks.js";
 import { Icon } from "../parts/icon.js";
 import { folderOf, nameOfExecution, standingOf, workedFor } from "../standing.js";
@@ -56,7 +56,7 @@ function Name({ store, runs }) {
 /** How far it is, and how long it has worked and will. */
 function Advance({ session, standing }) {
   const { store } = session;
-  const { active, at, done, total, condition } = standing;
+  const { active, at, total, condition } = standing;
   const now = useNow(1_000, active !== null);
   const { forecast } = store.figures;
   const left = isOpenEnded(standing) ? (forecast?.remainingMs ?? null) : null;
@@ -69,13 +69,7 @@ function Advance({ session, standing }) {
     basisOf(forecast, standing),
   ];
   return html`<p class="advance">
-    <span><b>${at}</b> of ${total}</span>
-    <${Progress}
-      done=${done}
-      total=${total}
-      role=${condition.role === "plain" ? "accent" : condition.role}
-      label="Steps that are done"
-    />
+    <${StepsSoFar} at=${at} total=${total} role=${condition.role === "plain" ? "accent" : condition.role} />
     <${Tip} text=${sentences(tip)}>
       ${(/** @type {string} */ id) => html`<span class="worked" tabindex="0" aria-describedby=${id}>
         ${roughly(worked)}${left !== null && `, about ${roughly(left)} left`}

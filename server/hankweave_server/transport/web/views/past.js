@@ -26,7 +26,8 @@ function Shown({ session, past }) {
     return html`<${Button} look=${look} hotkey=${look === "" ? key : undefined} why=${why} onWhy=${session.say} onClick=${run}>${words}<//>`;
   };
   const go = (/** @type {string} */ id, /** @type {string} */ label, /** @type {string} */ sign) =>
-    html`<${Button} look="quiet" label=${label} onClick=${commandOf(session, id).run}>${sign}<//>`;
+    html`<${Button} look="quiet" label=${label} hotkey=${commandOf(session, id).key} onClick=${commandOf(session, id).run}>${sign}<//>`;
+  if (session.looks.pick !== null && session.looks.pick === past.sha) return html`<${Picking} session=${session} past=${past} />`;
   return html`<section class="banner past r-accent" aria-label="The past">
     <span class="turn">
       ${go("earlier", "Previous checkpoint", "‹")}${go("later", "Next checkpoint", "›")}
@@ -40,9 +41,24 @@ function Shown({ session, past }) {
     </p>
     <span class="ways">
       ${act("compare", "Compare with now")}
+      ${act("pick", "Compare with…")}
       ${act("branch", "Branch from here")}
       ${act("here", "Back to here…")}
       ${act("live", "Live")}
+    </span>
+  </section>`;
+}
+
+/** The choice of the other one, that a moment is compared with. */
+function Picking({ session, past: { record } }) {
+  const { run } = commandOf(session, "compare");
+  return html`<section class="banner past r-accent" aria-label="The past">
+    <p role="status">
+      Choose the checkpoint to compare ${record === null ? "this one" : html`<${Sign} kind=${record.kind} /> <code>${visible(titleOf(record))}</code>`} with, on the time axis or in the list of checkpoints.
+    </p>
+    <span class="ways">
+      <${Button} hotkey="v" onClick=${run}>With now<//>
+      <${Button} hotkey="Esc" onClick=${() => session.look({ pick: null })}>Cancel<//>
     </span>
   </section>`;
 }

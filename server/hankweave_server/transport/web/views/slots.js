@@ -31,8 +31,10 @@ export function Middle({ session, looks }) {
   />`;
 }
 
-/** What lies beside the step. @param {Slot} props */
+/** What lies beside the step; a comparison has its own files, and takes the room. @param {Slot} props */
 export function Aside({ session, looks }) {
+  if (looks.compare !== null) return html`<${DecisionPlace} session=${session} looks=${looks} />`;
+
   return html`<${DecisionPlace} session=${session} looks=${looks} />
     <${FilesOfStep} session=${session} looks=${looks} />
     <${AttemptsLink} session=${session} />`;

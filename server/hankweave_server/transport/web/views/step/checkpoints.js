@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "../../dom.js";
 import { count, time, visible } from "../../format.js";
 import { Sign, kindOf, titleOf } from "../../kinds.js";
 import { keptIn, nowSha } from "../../moments.js";
-import { Button, Tag } from "../../parts/basics.js";
+import { Tag } from "../../parts/basics.js";
 import { VirtualList } from "../../parts/virtual-list.js";
 import { titleOfCodon } from "../../standing.js";
 import { compare } from "../compare.js";
@@ -32,7 +32,9 @@ export function checkpointsOf(store, { run, codon }) {
 export function StepCheckpoints({ session, records, past }) {
   const { store, looks } = session;
   const [isAll, setAll] = useState(records.length === 0 || wanted.all);
-  const rows = isAll ? store.checkpoints : records;
+  const [text, setText] = useState("");
+  const among = isAll ? store.checkpoints : records;
+  const rows = useMemo(() => found(store.state, among, text), [among.length, isAll, text, store.checkpointsVersion]);
   const of = (/** @type {number} */ row) => rows[rows.length - 1 - row];
   const isKept = useMemo(() => keptIn(store.state), [store.state.runs, store.checkpointsVersion]);
   const now = nowSha(store, store.checkpoints);
@@ -47,41 +49,47 @@ export function StepCheckpoints({ session, records, past }) {
   return html`
     <div class="bar">
       <span role="group" aria-label="Which checkpoints" class="which">${part(false, "This step")}${part(true, "All")}</span>
-      <span class="counted">${count(rows.length)} of ${count(store.checkpoints.length)} checkpoints${store.areAllCheckpoints ? "" : " so far"}</span>
-      <${Picking} session=${session} past=${past} />
+      <label>
+        <span class="hidden">Find a checkpoint</span>
+        <input id="find" type="search" placeholder="Find a call or file" maxlength="200" value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)} />
+      </label>
+      <span class="counted">${count(rows.length)} of ${count(store.checkpoints.length)}${store.areAllCheckpoints ? "" : " so far"}</span>
     </div>
     <${VirtualList}
-      key=${isAll}
+      key=${`${isAll} ${text}`}
       id="own-checkpoint"
       count=${rows.length}
       rowHeight=${ROW}
       label=${isAll ? "All checkpoints, newest first" : "Checkpoints of this step, newest first"}
       selected=${at < 0 ? -1 : rows.length - 1 - at}
       onSelect=${show}
-      empty="There is no checkpoint of this step yet."
-      row=${(/** @type {number} */ row) => drawn(session, of(row), { isAll, now, isKept })}
+      empty=${text ? "No checkpoint has these words." : "There is no checkpoint of this step yet."}
+      row=${(/** @type {number} */ row) => drawn(session, of(row), { isAll, now, isKept, past })}
     />`;
 }
 
-/** The choice of a second one, that the first is compared with. */
-function Picking({ session, past }) {
-  const { store, looks } = session;
-  if (looks.pick !== null) {
-    const record = store.bySha.get(looks.pick);
-    return html`<span class="hint" role="status">Choose the one to compare ${record ? html`<b>${visible(titleOf(record))}</b>` : "it"} with, here or on the time.</span>
-      <${Button} onClick=${() => session.look({ pick: null })}>Cancel<//>`;
-  }
-  const why = past?.record ? null : "Choose a checkpoint first.";
-  return html`<${Button} why=${why} onWhy=${session.say} onClick=${() => session.look({ pick: past.sha })}>Compare with…<//>`;
+/** Those whose name or step has all words. */
+function found(/** @type {any} */ state, /** @type {any[]} */ records, /** @type {string} */ text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return records;
+
+  return records.filter((record) => {
+    const own = `${titleOf(record)} ${kindOf(record.kind).title} ${record.codonId ? titleOfCodon(state, record.codonId) : ""}`.toLowerCase();
+    return words.every((word) => own.includes(word));
+  });
 }
 
-function drawn(session, record, { isAll, now, isKept }) {
+function drawn(session, record, { isAll, now, isKept, past }) {
   const { state } = session.store;
   const title = titleOf(record);
   const kind = kindOf(record.kind);
   const back = (/** @type {Event} */ event) => {
     event.stopPropagation();
     session.look({ dialog: { kind: "rollback", target: { sha: record.sha } } });
+  };
+  const beside = (/** @type {Event} */ event) => {
+    event.stopPropagation();
+    compare(session, past?.sha ?? null, record.sha);
   };
   return html`<${Sign} kind=${record.kind} />
     <span class="title">${visible(title)}</span>
@@ -91,5 +99,6 @@ function drawn(session, record, { isAll, now, isKept }) {
     ${!isKept(record) && html`<${Tag}>rolled back<//>`}
     <span class="kind">${[isAll && record.codonId && visible(titleOfCodon(state, record.codonId)), kind.title !== title && !kind.isStep && kind.title].filter(Boolean).join(" · ")}</span>
     <time datetime=${record.timestamp}>${time(record.timestamp)}</time>
+    ${record.sha !== (past?.sha ?? now) && html`<span class="link compare" aria-hidden="true" onClick=${beside}>compare</span>`}
     <span class="link" aria-hidden="true" onClick=${back}>back to here</span>`;
 }
