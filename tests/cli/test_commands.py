@@ -259,7 +259,7 @@ async def test_status_names_the_page_and_what_comes_after_the_codon_that_runs(
         assert "▸ Codon one" in said
         assert "· Codon two" in said
         token = (server.execution / ".hankweave" / "server.token").read_text().strip()
-        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}  " in said
+        assert f"page http://127.0.0.1:{client.ready.port}/#token={token}\n" in said
         go.touch()
 
 

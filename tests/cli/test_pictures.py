@@ -39,7 +39,9 @@ from hankweave_server.cli.events import EventTable
 from hankweave_server.cli.output import log_graph, pictures
 from hankweave_server.cli.output.rollback_report import draw_report
 from hankweave_server.cli.show import OutputLines
-from hankweave_server.cli.status import StatusFacts, print_summary
+from hankweave_server.cli.status.changes import NO_CHANGES, FileChanges
+from hankweave_server.cli.status.command import print_summary
+from hankweave_server.cli.status.standing import StatusFacts
 from hankweave_server.domain.timelines import RunLine
 from hankweave_server.local import server_session
 from support.attached import PUSH, a_scene, attached_to, press
@@ -171,11 +173,25 @@ def print_events() -> None:
         click.echo(line)
 
 
-def status_of(standing: str, *codons: CodonExecution) -> Callable[[], None]:
+STEP = DiffPage(
+    from_sha=RECORDS[3].sha,
+    to_sha=RECORDS[5].sha,
+    files=(
+        FileDifference(path="out/check.json", status="created", added=30, removed=0),
+        FileDifference(path="src/records.py", status="modified", added=4, removed=2),
+    ),
+    stats=DiffStats(files=2, added=34, removed=2),
+)
+
+
+def status_of(
+    standing: str, *codons: CodonExecution, changes: FileChanges = NO_CHANGES
+) -> Callable[[], None]:
     row = a_row(ROOT.name, "Orders to model", standing, max_dollars=25.0)
     state = state_of(*DONE, *codons, plan=PLAN)
     state = msgspec.structs.replace(state, edits={"notes.md": ""})
-    return lambda: print_summary(StatusFacts(ROOT, state, row, NOW + timedelta(hours=2)))
+    facts = StatusFacts(ROOT, state, row, NOW + timedelta(hours=2), changes=changes)
+    return lambda: print_summary(facts)
 
 
 def calls(*words: str) -> Callable[[], None]:
@@ -204,7 +220,7 @@ COMMANDS: dict[str, Callable[[], None]] = {
     "hankweave --help": calls("--help"),
     "hankweave help --all": calls("help", "--all"),
     "hankweave ls": lambda: ls.print_rows(ROWS, with_sizes=False),
-    "hankweave status": status_of("failed", failed("check")),
+    "hankweave status": status_of("failed", failed("check"), changes=FileChanges(STEP)),
     "hankweave status -e b81c": status_of("stopped"),
     "hankweave rollback --before check": lambda: draw_report(
         REPORT, foreseen=True, to="before check"

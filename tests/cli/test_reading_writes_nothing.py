@@ -71,6 +71,12 @@ def test_reading_commands_write_nothing(left: Path) -> None:
         assert listing(left) == before, words
 
 
+def test_status_names_what_has_changed_since_the_last_checkpoint(left: Path) -> None:
+    """The files are compared without a server."""
+    shown = hankweave("status", "-e", str(left), code=0).stdout
+    assert "  1 file changed since the last checkpoint: a.txt +1 −1\n" in shown
+
+
 def test_a_preview_of_the_files_is_that_of_a_server(left: Path) -> None:
     """The rollback does exactly what the files have foretold."""
     here = ("-e", str(left))

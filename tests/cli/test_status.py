@@ -5,18 +5,32 @@ from __future__ import annotations
 import shlex
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from hankweave_client.calls import Calls
 from hankweave_protocol.attempts import AttemptRecord, Exploration
+from hankweave_protocol.commands import AnsweredCommand, CheckpointDiff, CommandData, R
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.executions import ListedExecution
 from hankweave_protocol.executions import Standing as Listed
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission, RuntimeLock
-from hankweave_protocol.replies import Forecast, ServerStatus, StepForecast
-from hankweave_protocol.state import CodonWait, State
-from hankweave_server.cli.status import StatusFacts, standing_of, summary_of
+from hankweave_protocol.replies import (
+    DiffPage,
+    DiffStats,
+    FileDifference,
+    Forecast,
+    ServerStatus,
+    StepForecast,
+)
+from hankweave_protocol.state import EMPTY_STATE, CodonWait, State
+from hankweave_server.cli.status.changes import NO_CHANGES, FileChanges, changes_of
+from hankweave_server.cli.status.standing import StatusFacts, standing_of
+from hankweave_server.cli.status.summary import summary_of
+from hankweave_server.domain.execution_thread import end_checkpoint
 from support.documented_commands import calls, fault
 from support.histories import LATER, MOMENT, completed, failed, running, sha
 from support.showing import NOW, state_of
@@ -53,13 +67,18 @@ def server(state: State, **fields: object) -> ServerStatus:
 
 
 def facts(
-    state: State, seen: Listed = "running", told: ServerStatus | None = None, **fields: object
+    state: State,
+    seen: Listed = "running",
+    told: ServerStatus | None = None,
+    changes: FileChanges = NO_CHANGES,
+    **fields: object,
 ) -> StatusFacts:
     listed = ListedExecution(
         path=str(ROOT), state=seen, hank_name="Orders to model", last_activity=LATER
     )
     listed = msgspec.structs.replace(listed, **fields)
-    return StatusFacts(ROOT, state, listed, NOW + timedelta(hours=2), told)
+    now = NOW + timedelta(hours=2)
+    return StatusFacts(ROOT, state, listed, now, told, changes=changes)
 
 
 def text(seen: StatusFacts) -> str:
@@ -85,11 +104,115 @@ def test_a_running_plan_shows_its_progress_its_step_and_what_follows() -> None:
         "Orders to model · run 1 · 3 of 6 · running 2 h 1 min, about 4 min left"
     )
     assert heading.endswith(" of $25")
-    assert lines[0] == "  ✓ 1 before"
+    assert lines[0].startswith("  ✓ ")
     assert "×2" in lines[1]
     assert any(line.startswith("  ▸ ") and line.endswith("Edit src/records.py") for line in lines)
     assert any("~2:10" in line and "~$0.40" in line for line in lines)
-    assert "  · 1 more" in lines
+    assert lines[3:6] == [line for line in lines if line.startswith("  · ")]
+
+
+def test_steps_without_a_line_are_counted_in_one() -> None:
+    """A count takes the place of at least two steps."""
+    plan = ("a", "b", "c", "check", "d", "e", "f", "g")
+    state = state_of(*map(completed, plan[:3]), running("check"), plan=plan)
+    lines = text(facts(state, told=server(state, active_codon_id="check"))).split("\n")
+    assert "  ✓ 2 before" in lines
+    assert "  · 2 more" in lines
+    ended = state_of(*map(completed, plan), plan=plan)
+    lines = text(facts(ended, "completed")).split("\n")
+    assert "  ✓ 5 before" in lines
+    assert sum(line.startswith("  ✓ ") for line in lines) == 4
+
+
+def page(*files: FileDifference) -> DiffPage:
+    stats = DiffStats(files=len(files), added=0, removed=0)
+    return DiffPage(from_sha=sha(1), to_sha=None, files=files, stats=stats)
+
+
+def differs(path: str, status: str, added: int = 0, removed: int = 0) -> FileDifference:
+    return FileDifference(path=path, status=status, added=added, removed=removed)  # type: ignore[arg-type]
+
+
+CHANGED = page(
+    differs("notes.md", "modified", 2),
+    differs("out/check.json", "created", 30),
+    differs("src/records.py", "modified", 4, 2),
+)
+
+
+def test_changed_files_are_those_of_the_step_and_edits_of_a_person() -> None:
+    """Each file is told once, with its lines; a file that a person has edited is not the step's."""
+    state = msgspec.structs.replace(AT_WORK, edits={"notes.md": "", "old.md": ""})
+    told = server(state, active_codon_id="check")
+    shown = text(facts(state, told=told, changes=FileChanges(CHANGED)))
+    assert "  2 files changed in this step: out/check.json +30, src/records.py +4 −2\n" in shown
+    assert "  2 edits of yours: notes.md +2, old.md\n" in shown
+
+
+def test_what_has_changed_since_the_last_checkpoint_is_told_apart_from_the_step() -> None:
+    """After three files, the others are counted."""
+    since = page(*(differs(f"{name}.md", "deleted") for name in "abcde"))
+    shown = text(facts(FAILED, "failed", changes=FileChanges(CHANGED, since)))
+    assert "  3 files changed in this step: notes.md +2, " in shown
+    assert (
+        "  5 files changed since the last checkpoint: a.md deleted, b.md deleted, c.md deleted"
+        " and 2 more\n" in shown
+    )
+    assert "edit" not in shown
+
+
+def test_nothing_is_said_of_files_that_have_not_changed() -> None:
+    assert "changed" not in text(facts(ENDED, "completed", changes=FileChanges(None, page())))
+
+
+class Answers(Calls):
+    """Replies to comparisons; the arguments of each are noted."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self._refuses = refuses
+
+    async def send(self, command: CommandData) -> Any:
+        raise AssertionError("nothing else is asked")
+
+    async def ask(self, command: AnsweredCommand[R]) -> R:
+        assert isinstance(command, CheckpointDiff)
+        if self._refuses:
+            raise Refused(ErrorCode.CHECKPOINT_DAMAGED, "It cannot be read.")
+
+        self.asked.append((command.from_sha, command.to_sha))
+        return page()  # type: ignore[return-value]
+
+
+CUT_OFF = msgspec.structs.replace(failed("check"), error_checkpoint=sha(8))
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"),
+    [
+        (AT_WORK, [(end_checkpoint(DONE[-1]), None)]),
+        (
+            state_of(*DONE, CUT_OFF, plan=PLAN),
+            [(end_checkpoint(DONE[-1]), sha(8)), (sha(8), None)],
+        ),
+        (FAILED, [(end_checkpoint(DONE[-1]), None)]),
+        (ENDED, [(end_checkpoint(completed("fetch")), None)]),
+        (msgspec.structs.replace(state_of(plan=PLAN), initial_checkpoint=sha(9)), [(sha(9), None)]),
+        (EMPTY_STATE, []),
+    ],
+    ids=["running", "failed", "failed without a checkpoint", "completed", "not begun", "new"],
+)
+async def test_files_are_compared_with_the_beginning_and_the_end_of_the_step(
+    state: State, asked: list[tuple[str, str | None]]
+) -> None:
+    """While a step runs, everything since its beginning; afterwards, what its end leaves out."""
+    calls = Answers()
+    await changes_of(calls, state)
+    assert calls.asked == asked
+
+
+async def test_a_comparison_that_is_refused_hides_no_status() -> None:
+    assert await changes_of(Answers(refuses=True), AT_WORK) == NO_CHANGES
 
 
 def test_a_failed_step_says_why_and_what_to_do_next() -> None:

@@ -13,7 +13,7 @@ Modules, in reading order:
 - `live/`: the live view of `run`
 - `control`: `next`, `skip`, `stop` and `retry`
 - `permissions`: `permissions`, `allow` and `deny`
-- `status`: `status`: where a plan stands
+- `status/`: `status`: where a plan stands
 - `reports/`: `report` and `log`: what became of an execution, on one page or as lines
 - `notify`: `notify`: try out the destinations of notifications
 - `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now

@@ -30,7 +30,7 @@ PLACES = {
     "map": "map.command",
     "ls": "ls",
     "cleanup": "cleanup",
-    "status": "status",
+    "status": "status.command",
     "log": "reports.log",
     **dict.fromkeys(("checkpoints", "checkpoint"), "checkpoints"),
     **dict.fromkeys(("show", "diff", "replay", "runs"), "show"),

@@ -473,3 +473,22 @@ def now_coordinate(state: State, last_seq: int) -> Coordinate | None:
             )
 
     return None
+
+
+def span_of(state: State, codon_id: CodonId) -> tuple[Sha, Sha | None] | None:
+    """Return the checkpoints between which a codon has worked; None if there are none yet.
+
+    Without the second one, the files as they are now are its end.
+    """
+    line = thread(state)
+    at = next((i for i, each in enumerate(line) if each.codon.codon_id == codon_id), None)
+    if at is None:
+        return None
+
+    ends = (end_checkpoint(each.codon) for each in reversed(line[:at]))
+    before = next(filter(None, ends), state.initial_checkpoint)
+    begin = rig_checkpoint(line[at].codon) or before
+    if begin is None:
+        return None
+
+    return begin, None if at == len(line) - 1 else end_checkpoint(line[at].codon)

@@ -59,7 +59,6 @@ from hankweave_server.cli.attach.steps import (
     followed,
     place_of,
     reason_of_end,
-    span_of,
     step_lines,
     title_of_step,
 )
@@ -72,7 +71,7 @@ from hankweave_server.cli.attach.transcript import (
 )
 from hankweave_server.cli.output.event_lines import call_text
 from hankweave_server.cli.output.text import clock
-from hankweave_server.domain.execution_thread import active_codon, next_codon, thread
+from hankweave_server.domain.execution_thread import active_codon, next_codon, span_of, thread
 from hankweave_server.plain_text import one_line
 
 LOOK_ONLY = "This connection is read-only."

@@ -24,7 +24,8 @@ from hankweave_protocol.state import EMPTY_STATE
 from hankweave_server.cli.live.model import NOTHING, hear
 from hankweave_server.cli.output.event_lines import RunLines, asking_line
 from hankweave_server.cli.output.progress_bar import line_of_progress
-from hankweave_server.cli.status import StatusFacts, heading_of
+from hankweave_server.cli.status.standing import StatusFacts
+from hankweave_server.cli.status.summary import heading_of
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.reducer import apply
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from hankweave_protocol.events import BudgetFigures
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import CodonId
 from hankweave_protocol.replies import Forecast
 from hankweave_protocol.state import (
     CodonExecution,
@@ -20,13 +20,11 @@ from hankweave_protocol.state import (
 from hankweave_server.cli.attach.session import AttachSession
 from hankweave_server.cli.live.model import StepRow, row_of
 from hankweave_server.cli.output.text import cut, dollars
-from hankweave_server.cli.status import step_time
+from hankweave_server.cli.status.steps import step_time
 from hankweave_server.domain.budget.estimates import forecast
 from hankweave_server.domain.execution_thread import (
     active_codon,
-    end_checkpoint,
     next_codon,
-    rig_checkpoint,
     thread,
 )
 from hankweave_server.domain.lifecycle import is_active, wait_of, was_stopped
@@ -127,25 +125,6 @@ def title_of_step(state: State, codon_id: CodonId) -> str:
     return one_line(codon_id) if entry is None else _name(entry)
 
 
-def span_of(state: State, codon_id: CodonId) -> tuple[Sha, Sha | None] | None:
-    """Return the checkpoints between which a codon has worked; None if there are none yet.
-
-    Without the second one, the files as they are now are its end.
-    """
-    line = thread(state)
-    at = next((i for i, each in enumerate(line) if each.codon.codon_id == codon_id), None)
-    if at is None:
-        return None
-
-    ends = (end_checkpoint(each.codon) for each in reversed(line[:at]))
-    before = next(filter(None, ends), state.initial_checkpoint)
-    begin = rig_checkpoint(line[at].codon) or before
-    if begin is None:
-        return None
-
-    return begin, None if at == len(line) - 1 else end_checkpoint(line[at].codon)
-
-
 def reason_of_end(codon: CodonExecution | None) -> str:
     """Return why a codon failed or was skipped; empty for others."""
     match codon:
@@ -240,14 +219,7 @@ def _loop(
 
 
 def _indented(line: StepLine) -> StepLine:
-    return StepLine(
-        *(line.key, line.codon_id, line.mark, f"  {line.name}"),
-        seconds=line.seconds,
-        cost=line.cost,
-        about=line.about,
-        note=line.note,
-        style=line.style,
-    )
+    return replace(line, name=f"  {line.name}")
 
 
 def place_of(lines: Sequence[StepLine], codon_id: CodonId | None, key: str | None) -> int | None:
