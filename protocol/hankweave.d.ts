@@ -75,6 +75,9 @@ export interface Commands {
   "store.fsck": StoreFsck;
   "checkpoint.diff": CheckpointDiff;
   "checkpoint.readFile": CheckpointReadFile;
+  "file.blame": FileBlame;
+  "file.why": FileWhy;
+  "file.pickaxe": FilePickaxe;
   "codon.readResult": CodonReadResult;
   "codon.readPrompt": CodonReadPrompt;
   "replay.view": ReplayView;
@@ -120,6 +123,9 @@ export interface Replies {
   "store.fsck": FsckReport;
   "checkpoint.diff": DiffPage;
   "checkpoint.readFile": FileRange;
+  "file.blame": BlamedFile;
+  "file.why": LineStory;
+  "file.pickaxe": TextHistory;
   "codon.readResult": ToolOutput;
   "codon.readPrompt": PromptText;
   "replay.view": PastView;
@@ -642,6 +648,54 @@ export interface BisectionBegun {
   checkpoints: number;
 }
 
+/** The reply to `file.blame`. */
+export interface BlamedFile {
+  /** The path, relative to the work tree. */
+  path: string;
+  /** The checkpoint whose file it is. */
+  checkpointSha: string;
+  /** The number of lines of the file. */
+  lines: number;
+  /** The requested lines, in their order. */
+  ranges: BlamedRange[];
+  /** The first line that did not fit into the reply; null if all did. */
+  nextLine?: number;
+}
+
+/** Neighbouring lines with the same author. */
+export interface BlamedRange {
+  /** `initial`: it was there at the start, or the rig of a codon made it. */
+  by: "agent" | "initial" | "person";
+  /** The codon; null if none was running. */
+  codonId?: string;
+  /** The id of the exploration's attempt in which it was done. */
+  attempt?: string;
+  /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
+  call?: string;
+  /** The checkpoint that has the change. */
+  checkpointSha: string;
+  /** The run. */
+  runId?: string;
+  /** Of the call, or of the checkpoint. */
+  timestamp: string;
+  /** US dollars: the share of the call in its message's cost; null if it is not known. */
+  cost?: number;
+  /** The type of the agent that the hank names; null for the one that runs the model. */
+  agent?: string;
+  /** The model. */
+  model?: string;
+  /** The `seq` of the call's event; or of the last event before the checkpoint. */
+  eventSeq?: number;
+  /** The id of the call. */
+  toolUseId?: string;
+  /** The first line, from 1. */
+  from: number;
+  /** The last line. */
+  to: number;
+  /** The path of the file when they were written. */
+  path: string;
+}
+
 /** `branch.intent`: durable before a branch is created, removed after the last event. */
 export interface BranchIntent {
   /** The directory in which it is built; a start that finds it removes it. */
@@ -728,6 +782,34 @@ export interface Captured {
   value: string;
   /** True if the answer was longer; the whole answer is in the codon's log. */
   truncated?: boolean;
+}
+
+/** The author of a change: an agent's call, a person, or the start. */
+export interface ChangeAuthor {
+  /** `initial`: it was there at the start, or the rig of a codon made it. */
+  by: "agent" | "initial" | "person";
+  /** The codon; null if none was running. */
+  codonId?: string;
+  /** The id of the exploration's attempt in which it was done. */
+  attempt?: string;
+  /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
+  call?: string;
+  /** The checkpoint that has the change. */
+  checkpointSha: string;
+  /** The run. */
+  runId?: string;
+  /** Of the call, or of the checkpoint. */
+  timestamp: string;
+  /** US dollars: the share of the call in its message's cost; null if it is not known. */
+  cost?: number;
+  /** The type of the agent that the hank names; null for the one that runs the model. */
+  agent?: string;
+  /** The model. */
+  model?: string;
+  /** The `seq` of the call's event; or of the last event before the checkpoint. */
+  eventSeq?: number;
+  /** The id of the call. */
+  toolUseId?: string;
 }
 
 /** A folder, and how many of its files changed. */
@@ -2345,6 +2427,23 @@ export interface FileAccess {
   timestamp: string;
 }
 
+/** Find who has written each line of a file: an agent's call, a person, or the start. */
+export interface FileBlame {
+  /** The path, relative to the work tree. */
+  path: string;
+  /**
+   * A checkpoint, by its sha or a unique prefix, or a codon, for the end of that; by default, the
+   * newest checkpoint.
+   */
+  at?: string;
+  /** The first line. */
+  first?: number;
+  /** The last line; by default, that of the file. */
+  last?: number;
+  /** Whether lines are also followed into files from which they were copied. */
+  copies?: boolean;
+}
+
 /** The difference of one file between two moments. */
 export interface FileDifference {
   /** The path, relative to the work tree. */
@@ -2371,6 +2470,18 @@ export interface FileNode {
   children: FileNode[];
   /** For files only. */
   lastModified?: string;
+}
+
+/** Find the changes that made a text more or less frequent in a file, as `git log -S` does. */
+export interface FilePickaxe {
+  /** The text to search for; it may have several lines. */
+  text: string;
+  /** The newest checkpoint to search, as in `file.blame`. */
+  at?: string;
+  /** Whether abandoned timelines are searched as well; excludes `at`. */
+  everywhere?: boolean;
+  /** Maximum number of changes. */
+  limit?: number;
 }
 
 /** The reply to `checkpoint.readFile`: the whole file, or a range of its bytes. */
@@ -2417,6 +2528,16 @@ export interface FileUpdated {
   source: FileSource;
   /** The codon, by the id of its plan entry: `review`, or `review#1` in a loop. */
   codonId?: string;
+}
+
+/** Tell how a line came to be: prompt, the model's words, call, change, and later changes. */
+export interface FileWhy {
+  /** The path, relative to the work tree. */
+  path: string;
+  /** The number of the line, from 1. */
+  line: number;
+  /** As in `file.blame`. */
+  at?: string;
 }
 
 /**
@@ -2768,6 +2889,26 @@ export interface KeptFile {
   path: string;
   /** Why it is kept. */
   reason: string;
+}
+
+/** The reply to `file.why`: how a line came to be. */
+export interface LineStory {
+  /** The path, relative to the work tree. */
+  path: string;
+  /** The line, without its end. */
+  line: number;
+  /** The line. */
+  text: string;
+  /** Who wrote it. */
+  author: ChangeAuthor;
+  /** Of the codon; the names of files if the hank has it in files. */
+  prompt: string | null;
+  /** The model's text before the call. */
+  words: string | null;
+  /** The part of the change that has the line. */
+  patch: string;
+  /** The changes of the file since, newest first. */
+  later: ChangeAuthor[];
 }
 
 /** List checkpoints, the newest first. */
@@ -4612,6 +4753,48 @@ export interface StoreRepaired {
 }
 
 export type TerminalCodon = CompletedCodon | FailedCodon | SkippedCodon;
+
+/** A change that made a text more or less frequent in a file. */
+export interface TextChange {
+  /** `initial`: it was there at the start, or the rig of a codon made it. */
+  by: "agent" | "initial" | "person";
+  /** The codon; null if none was running. */
+  codonId?: string;
+  /** The id of the exploration's attempt in which it was done. */
+  attempt?: string;
+  /** The tool and what it was called with, as `Edit records.py`; `rig` for a rig. */
+  call?: string;
+  /** The checkpoint that has the change. */
+  checkpointSha: string;
+  /** The run. */
+  runId?: string;
+  /** Of the call, or of the checkpoint. */
+  timestamp: string;
+  /** US dollars: the share of the call in its message's cost; null if it is not known. */
+  cost?: number;
+  /** The type of the agent that the hank names; null for the one that runs the model. */
+  agent?: string;
+  /** The model. */
+  model?: string;
+  /** The `seq` of the call's event; or of the last event before the checkpoint. */
+  eventSeq?: number;
+  /** The id of the call. */
+  toolUseId?: string;
+  /** The path, relative to the work tree. */
+  path: string;
+  /** How often the file had the text. */
+  before: number;
+  /** How often it has it. */
+  after: number;
+}
+
+/** The reply to `file.pickaxe`. */
+export interface TextHistory {
+  /** Newest first. */
+  changes: TextChange[];
+  /** Whether there are older ones, beyond the limit. */
+  hasMore?: boolean;
+}
 
 /** The files were restored: by a rollback, the undo of one, or a redo. */
 export interface TimeTravelled {

@@ -23,13 +23,14 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"confinement", "ledger", "runtime_lock", "wal", "worktree", "hank"}),
     frozenset({"git"}),
     frozenset({"checkpoints", "user_git", "agents", "sentinels"}),
+    frozenset({"answers"}),
     frozenset({"execution", "notify", "telemetry"}),
     frozenset({"api"}),
     frozenset({"transport", "local"}),
     frozenset({"map"}),
     frozenset({"app"}),
     frozenset({"daemon"}),
-    frozenset({"answers", "architect"}),
+    frozenset({"architect"}),
     frozenset({"cli"}),
 )
 """Packages and modules from the bottom up: a row imports only rows below it, and no sibling."""

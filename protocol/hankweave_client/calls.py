@@ -27,6 +27,9 @@ from hankweave_protocol.commands import (
     EventsQuery,
     ExecutionBranch,
     ExecutionsList,
+    FileBlame,
+    FilePickaxe,
+    FileWhy,
     GetExecutionAddress,
     GetServerStatus,
     GetState,
@@ -201,6 +204,10 @@ class Calls(ABC):
             checkpoint_sha=checkpoint_sha, path=path, offset=offset, length=length
         )
         return await self.ask(command)
+
+    blame = _call(FileBlame)
+    why = _call(FileWhy)
+    pickaxe = _call(FilePickaxe)
 
     async def read_result(
         self, seq: int, *, offset: int = 0, length: int = MAX_RANGE

@@ -24,6 +24,7 @@ from hankweave_protocol.records import (
 )
 from hankweave_protocol.replies import (
     BisectionBegun,
+    BlamedFile,
     BranchMade,
     CheckpointPage,
     CodonChosen,
@@ -32,9 +33,11 @@ from hankweave_protocol.replies import (
     FileRange,
     FsckReport,
     GcReport,
+    LineStory,
     PastView,
     PromptText,
     ServerStatus,
+    TextHistory,
     ToolOutput,
 )
 from hankweave_protocol.shapes import Registry, Typed, Value
@@ -46,6 +49,10 @@ MAX_ATTEMPTS = 100
 
 MAX_RANGE = 512 * 1024
 """Maximum bytes of a file in one reply."""
+
+
+MAX_CHANGES = 500
+"""Maximum changes in one reply to `file.pickaxe`."""
 
 
 class CommandData(Typed):
@@ -212,6 +219,47 @@ class CheckpointReadFile(LookCommand[FileRange], kw_only=True):
     """The first byte."""
     length: Annotated[int, Meta(ge=1, le=MAX_RANGE)] | None = None
     """By default, up to the end; an error if that is more than MAX_RANGE."""
+
+
+class FileBlame(LookCommand[BlamedFile], kw_only=True):
+    """Find who has written each line of a file: an agent's call, a person, or the start."""
+
+    TYPE: ClassVar[str] = "file.blame"
+    path: str
+    at: str | None = None
+    """A checkpoint, by its sha or a unique prefix, or a codon, for the end of that; by default, the
+    newest checkpoint."""
+    first: Annotated[int, Meta(ge=1)] = 1
+    """The first line."""
+    last: Annotated[int, Meta(ge=1)] | None = None
+    """The last line; by default, that of the file."""
+    copies: bool = False
+    """Whether lines are also followed into files from which they were copied."""
+
+
+class FileWhy(LookCommand[LineStory], kw_only=True):
+    """Tell how a line came to be: prompt, the model's words, call, change, and later changes."""
+
+    TYPE: ClassVar[str] = "file.why"
+    path: str
+    line: Annotated[int, Meta(ge=1)]
+    """The number of the line, from 1."""
+    at: str | None = None
+    """As in `file.blame`."""
+
+
+class FilePickaxe(LookCommand[TextHistory], kw_only=True):
+    """Find the changes that made a text more or less frequent in a file, as `git log -S` does."""
+
+    TYPE: ClassVar[str] = "file.pickaxe"
+    text: Annotated[str, Meta(min_length=1)]
+    """The text to search for; it may have several lines."""
+    at: str | None = None
+    """The newest checkpoint to search, as in `file.blame`."""
+    everywhere: bool = False
+    """Whether abandoned timelines are searched as well; excludes `at`."""
+    limit: Annotated[int, Meta(ge=1, le=MAX_CHANGES)] = MAX_CHANGES
+    """Maximum number of changes."""
 
 
 class CodonReadResult(LookCommand[ToolOutput]):
@@ -659,6 +707,9 @@ COMMANDS: Registry[CommandData] = Registry(
     StoreFsck,
     CheckpointDiff,
     CheckpointReadFile,
+    FileBlame,
+    FileWhy,
+    FilePickaxe,
     CodonReadResult,
     CodonReadPrompt,
     ReplayView,

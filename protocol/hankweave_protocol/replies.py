@@ -272,6 +272,95 @@ class BisectionBegun(Value):
     """How many there are from the good to the bad one, both included."""
 
 
+class ChangeAuthor(Value, kw_only=True, omit_defaults=False):
+    """The author of a change: an agent's call, a person, or the start."""
+
+    by: Literal["agent", "person", "initial"]
+    """`initial`: it was there at the start, or the rig of a codon made it."""
+    codon_id: CodonId | None = None
+    """The codon; null if none was running."""
+    attempt: str | None = None
+    """The id of the exploration's attempt in which it was done."""
+    call: str | None = None
+    """The tool and what it was called with, as `Edit records.py`; `rig` for a rig."""
+    checkpoint_sha: Sha
+    """The checkpoint that has the change."""
+    run_id: RunId | None = None
+    timestamp: str
+    """Of the call, or of the checkpoint."""
+    cost: float | None = None
+    """US dollars: the share of the call in its message's cost; null if it is not known."""
+    agent: str | None = None
+    """The type of the agent that the hank names; null for the one that runs the model."""
+    model: str | None = None
+    event_seq: int | None = None
+    """The `seq` of the call's event; or of the last event before the checkpoint."""
+    tool_use_id: str | None = None
+
+
+class BlamedRange(ChangeAuthor, kw_only=True, omit_defaults=False):
+    """Neighbouring lines with the same author."""
+
+    from_line: int = msgspec.field(name="from")
+    """The first line, from 1."""
+    to_line: int = msgspec.field(name="to")
+    """The last line."""
+    path: str
+    """The path of the file when they were written."""
+
+
+class BlamedFile(Value, kw_only=True):
+    """The reply to `file.blame`."""
+
+    path: str
+    checkpoint_sha: Sha
+    """The checkpoint whose file it is."""
+    lines: int
+    """The number of lines of the file."""
+    ranges: tuple[BlamedRange, ...]
+    """The requested lines, in their order."""
+    next_line: int | None = None
+    """The first line that did not fit into the reply; null if all did."""
+
+
+class LineStory(Value, kw_only=True, omit_defaults=False):
+    """The reply to `file.why`: how a line came to be."""
+
+    path: str
+    line: int
+    text: str
+    """The line."""
+    author: ChangeAuthor
+    """Who wrote it."""
+    prompt: str | None
+    """Of the codon; the names of files if the hank has it in files."""
+    words: str | None
+    """The model's text before the call."""
+    patch: str
+    """The part of the change that has the line."""
+    later: tuple[ChangeAuthor, ...]
+    """The changes of the file since, newest first."""
+
+
+class TextChange(ChangeAuthor, kw_only=True, omit_defaults=False):
+    """A change that made a text more or less frequent in a file."""
+
+    path: str
+    before: int
+    """How often the file had the text."""
+    after: int
+    """How often it has it."""
+
+
+class TextHistory(Value, kw_only=True):
+    """The reply to `file.pickaxe`."""
+
+    changes: tuple[TextChange, ...]
+    """Newest first."""
+    has_more: bool = False
+    """Whether there are older ones, beyond the limit."""
+
+
 class ExplorationPage(Value):
     """The explorations of an execution."""
 

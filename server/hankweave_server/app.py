@@ -30,6 +30,7 @@ from hankweave_server.agents.preflight import AgentIdentities
 from hankweave_server.agents.process import peers
 from hankweave_server.agents.process.process_table import containment
 from hankweave_server.agents.registry import Roster
+from hankweave_server.api.answers import Answers
 from hankweave_server.api.caller import Caller
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.dispatch import Dispatch
@@ -233,7 +234,8 @@ class App:
 
     def _dispatcher(self, stop: Callable[[str], None], kill: Callable[[str], None]) -> Dispatch:
         opened, ledger = self._opened, self._opened.ledger
-        rollbacks, looks = Rollbacks(self.ctx, self.rollback), self._looks()
+        sources = self._sources()
+        rollbacks, looks = Rollbacks(self.ctx, self.rollback), Looks(sources)
         return Dispatch(
             self.ctx,
             control=Control(self.ctx, self.runner, stop=stop, kill=kill),
@@ -241,6 +243,7 @@ class App:
             inspect=Inspect(self.ctx, self.status),
             queries=Queries(ledger, opened.clock),
             looks=looks,
+            answers=Answers(opened.layout, sources),
             store=Store(opened.layout, ledger, self.checkpointer, self.housekeeper, self.packing),
             branches=Branches(self.ctx, self.branching),
             bisections=self.bisections,
@@ -264,18 +267,16 @@ class App:
             tells_tokens=is_local,
         )
 
-    def _looks(self) -> Looks:
+    def _sources(self) -> Sources:
         ledger, checkpointer = self._opened.ledger, self.checkpointer
-        return Looks(
-            Sources(
-                store=checkpointer,
-                known=lambda: checkpointer.known,
-                missing=lambda: checkpointer.missing,
-                state=lambda: ledger.durable_state,
-                last_seq=lambda: ledger.last_seq,
-                moment_at=ledger.moment_at,
-                patterns=self.ctx.patterns,
-            )
+        return Sources(
+            store=checkpointer,
+            known=lambda: checkpointer.known,
+            missing=lambda: checkpointer.missing,
+            state=lambda: ledger.durable_state,
+            last_seq=lambda: ledger.last_seq,
+            moment_at=ledger.moment_at,
+            patterns=self.ctx.patterns,
         )
 
     def _branch_home(self) -> Path:

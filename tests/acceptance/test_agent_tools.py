@@ -38,7 +38,7 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from support.agent_door import AgentDoor, agent_door
 
-LOOKING = ["checkpoint_list", "checkpoint_diff", "replay_view"]
+LOOKING = ["checkpoint_list", "checkpoint_diff", "replay_view", "blame", "why"]
 ALLOWED = {"agentTools": {"rollbackPaths": True}}
 TESTS = str(Path(__file__).resolve().parents[1])
 MOST = 64_000
@@ -111,6 +111,28 @@ async def test_an_agent_takes_looks_at_and_compares_checkpoints(tmp_path: Path) 
         again = await door.call("replay_view", seq=made["event_seq"], paths=["d"])
         assert [each["path"] for each in again["files"]] == ["d/b.txt"]
         assert (tree / "a.txt").read_text() == "three\n"
+
+
+async def test_an_agent_learns_who_wrote_a_line(tmp_path: Path) -> None:
+    """It gets step, call and checkpoint of each line, and the story of one, without any prompt."""
+    async with (
+        at_work(tmp_path, writes("a.txt", "one\ntwo\n")) as (server, tree),
+        agent_door(server.execution, "one") as door,
+    ):
+        (tree / "a.txt").write_text("one\n2\n")
+        made = await door.call("checkpoint_create")
+        found = await door.call("blame", path="a.txt")
+        assert (found["sha"], found["lines"], found["next_line"]) == (made["sha"], 2, None)
+        first, second = found["ranges"]
+        assert (first["text"], second["text"]) == ("one", "2")
+        assert (first["author"]["codon"], first["author"]["call"]) == ("one", "Write a.txt")
+        (found,) = (await door.call("blame", path="a.txt", first=2, last=2))["ranges"]
+        assert found == second
+
+        story = await door.call("why", path="a.txt", line=1)
+        assert (story["text"], story["author"]) == ("one", first["author"])
+        assert "+one" in story["patch"]
+        assert (len(story["later"]), "prompt" in story) == (1, False)
 
 
 async def test_the_tools_are_described_for_agents(tmp_path: Path) -> None:
@@ -313,6 +335,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("replay_view", {"seq": 10**9}, "INVALID_COMMAND"),
     ("replay_view", {"sha": "SHA", "read": ".hankweave/server.token"}, "INVALID_PATH"),
     ("replay_view", {"seq": 1, "read": "a.txt"}, "CHECKPOINT_NOT_FOUND"),
+    ("blame", {"path": "no/such"}, "INVALID_PATH"),
+    ("blame", {"path": "../../etc/passwd"}, "INVALID_PATH"),
+    ("blame", {"path": "a.txt", "first": 3, "last": 2}, "INVALID_COMMAND"),
+    ("why", {"path": "a.txt", "line": 99}, "has only 1 line"),
     ("rollback_paths", {"sha": "SHA", "paths": [], "reason": ""}, "at least 1"),
     ("rollback_paths", {"sha": "SHA", "paths": ["."], "reason": ""}, "INVALID_PATH"),
     ("rollback_paths", {"sha": "SHA", "paths": [".git"], "reason": ""}, "INVALID_PATH"),

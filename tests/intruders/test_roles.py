@@ -32,6 +32,9 @@ LOOKS = {
     "exploration.compare",
     "exploration.list",
     "exploration.show",
+    "file.blame",
+    "file.pickaxe",
+    "file.why",
     "history.sync",
     "ping",
     "replay.view",
@@ -46,6 +49,8 @@ OF_NOTHING = {
     "codon.readResult": "INVALID_COMMAND",
     "exploration.compare": "INVALID_COMMAND",
     "exploration.show": "INVALID_COMMAND",
+    "file.blame": "INVALID_PATH",
+    "file.why": "INVALID_PATH",
 }
 """Those that are refused here, because what they name does not exist; never for the viewer's role.
 """
@@ -127,6 +132,8 @@ TOOLS = {
     "checkpoint.diff",
     "checkpoint.list",
     "checkpoint.readFile",
+    "file.blame",
+    "file.why",
     "replay.view",
 }
 """The commands behind the tools that every agent is offered."""

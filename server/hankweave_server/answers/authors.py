@@ -21,7 +21,7 @@ import msgspec
 from hankweave_protocol import instants
 from hankweave_protocol.events import AssistantAction, FilesChanged, FileUpdated, TokenUsage
 from hankweave_protocol.ids import CodonId, RunId, Sha
-from hankweave_protocol.shapes import Value
+from hankweave_protocol.replies import ChangeAuthor
 from hankweave_protocol.state import State
 from hankweave_server.answers.history import ReadHistory
 from hankweave_server.domain.checkpoints.titles import OF_STEPS
@@ -44,31 +44,6 @@ RIG = "rig"
 
 _ENDS = frozenset({"completed", "error", "skipped", "exit"})
 _LONGEST_CALL = 72
-
-
-class ChangeAuthor(Value, kw_only=True, omit_defaults=False):
-    """The author of a change, as `--json` prints it."""
-
-    by: By
-    """`agent`, `person`, or `initial`: it was there at the start, or the rig of a step made it."""
-    codon_id: CodonId | None = None
-    """The step; null if none was running."""
-    attempt: str | None = None
-    """The id of the exploration's attempt in which it was done."""
-    call: str | None = None
-    """The tool and what it was called with, as: `Edit records.py`."""
-    checkpoint_sha: Sha
-    run_id: RunId | None = None
-    timestamp: str
-    """Of the call, or of the checkpoint."""
-    cost: float | None = None
-    """US dollars: the share of the call in its message's cost; null if it is not known."""
-    agent: str | None = None
-    """The type of the agent that the hank names; null for the one that runs the model."""
-    model: str | None = None
-    event_seq: int | None = None
-    """The event of the call; or the last one before the checkpoint."""
-    tool_use_id: str | None = None
 
 
 class _Source(msgspec.Struct, rename="camel"):

@@ -24,25 +24,18 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from hankweave_protocol import codec
-from hankweave_protocol.errors import Refused
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointRollback
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import State
 from hankweave_server.answers.blame import FileVersion
 from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
-from hankweave_server.checkpoints.records import all_records
-from hankweave_server.domain import targets
 from hankweave_server.domain.retention import CommitFacts
-from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.git.errors import ShadowRepositoryError, disk_faults
 from hankweave_server.git.line_changes import ChangedLines, changed_lines
 from hankweave_server.git.repo import RawCommit, ShadowRepo
 from hankweave_server.git.trees import FOLDER, LINK, Entry, differences, entry_named, files_below
-from hankweave_server.ledger.moments import saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal, of_types
-from hankweave_server.local.journals import searching_journal
-from hankweave_server.local.reader import reading_store, stopping_at_damage
-from hankweave_server.local.server_session import for_a_person
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.names import is_within, meant_by, shown
 
@@ -112,13 +105,14 @@ class FileHistory:
         return None if entry is None else FileVersion(sha, path, entry.digest)
 
     def file_at(self, sha: Sha, path: bytes) -> FileVersion:
-        """Return a file of a checkpoint; raise Stop if it has none of that name."""
+        """Return a file of a checkpoint; raise Refused if it has none of that name."""
         version = self.version(sha, path)
         if version is None:
-            raise Stop(
+            raise Refused(
+                ErrorCode.INVALID_PATH,
                 f"Checkpoint {sha[:12]} has no file {shown(path)}.",
-                ExitCode.NO_INPUT,
-                hint=f"`hankweave replay {sha[:12]} --tree` lists its files.",
+                path="$.data.path",
+                hint="replay.view lists the files of a checkpoint.",
             )
 
         return version
@@ -439,66 +433,33 @@ def _text(content: bytes) -> bytes:
 # --- opening --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadHistory:
-    """The past of an execution, opened for reading next to its server."""
+    """The past of an execution, opened for reading next to its server; for one thread."""
 
     layout: Layout
     files: FileHistory
     journal: SearchedJournal
     state: State
 
-    def named(self, text: str | None) -> Sha:
-        """Return the checkpoint of a SHA or of the end of a step; the newest one without a name.
-
-        Raises Stop.
-        """
-        if text is None:
-            newest = self.files.newest()
-            if newest is None:
-                raise Stop(
-                    "There is no checkpoint yet.",
-                    ExitCode.NO_INPUT,
-                    hint="`hankweave checkpoint` takes one; a server takes them by itself.",
-                )
-
-            return newest
-
-        with reading_store(self.layout) as engine:
-            known = all_records(engine)
-
-        steps = {codon.codon_id for run in self.state.runs for codon in run.codons}
-        try:
-            if text in steps:
-                target = targets.of_codon(self.state, known, CodonId(text), "end")
-            else:
-                target = targets.of_prefix(self.state, known, text)
-        except Refused as refused:
-            hint = for_a_person(refused.hint)
-            raise Stop(refused.message, ExitCode.FAILED, hint=hint, code=refused.code) from None
-
-        return target.checkpoint.sha
-
 
 @contextmanager
-def reading_history(layout: Layout, *, copies: bool = False) -> Iterator[ReadHistory]:
-    """Open the past of an execution; raise Stop if there is none, or if it is damaged."""
-    saved = saved_state(layout)
-    with searching_journal(layout) as journal, stopping_at_damage():
-        with disk_faults(layout.root):
-            repo = ShadowRepo(layout.shadow_repository)
+def file_history(
+    layout: Layout, journal: SearchedJournal, state: State, *, copies: bool = False
+) -> Iterator[FileHistory]:
+    """Open the versions of the files; raise ShadowRepositoryError for damage."""
+    with disk_faults(layout.root):
+        repo = ShadowRepo(layout.shadow_repository)
 
-        with closing(repo):
-            state = state_at_end(journal, saved)
-            attempts = (each for known in state.explorations for each in known.attempts)
-            results = {each.attempt_id: each.checkpoint_sha for each in attempts}
-            files = FileHistory(
-                repo,
-                restores=tuple(_restores_in(journal)),
-                results={name: sha for name, sha in results.items() if sha is not None},
-                copies=copies,
-            )
-            yield ReadHistory(layout, files, journal, state)
+    with closing(repo):
+        attempts = (each for known in state.explorations for each in known.attempts)
+        results = {each.attempt_id: each.checkpoint_sha for each in attempts}
+        yield FileHistory(
+            repo,
+            restores=tuple(_restores_in(journal)),
+            results={name: sha for name, sha in results.items() if sha is not None},
+            copies=copies,
+        )
 
 
 def _restores_in(journal: SearchedJournal) -> Iterator[PathRestore]:

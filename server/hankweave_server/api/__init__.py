@@ -13,6 +13,7 @@ Modules, in reading order:
 - `inspect`: state, status and `events.query`
 - `agent_texts`: whole results of tools, from the logs of agents
 - `past`: `checkpoint.diff`, `checkpoint.readFile` and `replay.view`
+- `answers`: `file.blame`, `file.why` and `file.pickaxe`
 - `lookup`: checkpoints and paths that clients name, in a server or in the files it left
 - `checkpoint_list`: `checkpoint.list` and other lists, one page at a time
 - `maintenance`: pins, gc and fsck

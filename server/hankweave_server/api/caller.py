@@ -10,6 +10,8 @@ from hankweave_protocol.commands import (
     CheckpointDiff,
     CheckpointReadFile,
     CommandData,
+    FileBlame,
+    FileWhy,
     GetServerStatus,
     ListCheckpoints,
     Ping,
@@ -22,7 +24,15 @@ from hankweave_protocol.ids import ClientId
 from hankweave_protocol.replies import AgentToolsGranted, Mode
 
 _ALWAYS = (GetServerStatus, Ping)
-_TOOLS = (CheckpointCreate, CheckpointDiff, CheckpointReadFile, ListCheckpoints, ReplayView)
+_TOOLS = (
+    CheckpointCreate,
+    CheckpointDiff,
+    CheckpointReadFile,
+    FileBlame,
+    FileWhy,
+    ListCheckpoints,
+    ReplayView,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ from hankweave_protocol.commands import (
     ExplorationList,
     ExplorationShow,
     ExplorationStart,
+    FileBlame,
+    FilePickaxe,
+    FileWhy,
     GetExecutionAddress,
     GetServerStatus,
     GetState,
@@ -60,7 +63,8 @@ from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EventData, Pong
 from hankweave_protocol.ids import ClientId, CommandId, RunId
 from hankweave_protocol.reference import LISTED_KINDS
-from hankweave_protocol.replies import CodonChosen, PastView
+from hankweave_protocol.replies import CodonChosen, LineStory, PastView
+from hankweave_server.api.answers import Answers
 from hankweave_server.api.caller import Caller, CommandAnswer, refuse_agent
 from hankweave_server.api.control import Branches, Control
 from hankweave_server.api.executions import Executions
@@ -109,6 +113,7 @@ class Dispatch:
         inspect: Inspect,
         queries: Queries,
         looks: Looks,
+        answers: Answers,
         store: Store,
         branches: Branches,
         explorer: Explorer,
@@ -126,6 +131,7 @@ class Dispatch:
         self._inspect = inspect
         self._queries = queries
         self._looks = looks
+        self._answers = answers
         self._store = store
         self._branches = branches
         self._explorer = explorer
@@ -233,6 +239,13 @@ class Dispatch:
                 return CommandAnswer(await self._looks.diff(command))
             case CheckpointReadFile():
                 return CommandAnswer(await self._looks.read_file(command))
+            case FileBlame():
+                return CommandAnswer(await self._answers.blame(command))
+            case FileWhy():
+                story = await self._answers.why(command)
+                return CommandAnswer(_without_prompt(story) if caller.is_agent else story)
+            case FilePickaxe():
+                return CommandAnswer(await self._answers.pickaxe(command))
             case CodonReadResult():
                 return CommandAnswer(await self._inspect.result(command))
             case CodonReadPrompt():
@@ -294,6 +307,11 @@ def _without_plan(past: PastView) -> PastView:
 
     state = msgspec.structs.replace(past.state, execution_plan=())
     return msgspec.structs.replace(past, state=state)
+
+
+def _without_prompt(story: LineStory) -> LineStory:
+    """Remove the prompt, which may be that of another codon."""
+    return msgspec.structs.replace(story, prompt=None)
 
 
 def _no_room() -> Refused:

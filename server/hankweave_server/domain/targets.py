@@ -175,6 +175,14 @@ def _no_codon_checkpoint(
     )
 
 
+def named(state: State, known: Checkpoints, text: str) -> CheckpointRecord:
+    """Return the checkpoint of a SHA, of its prefix, or of the end of a codon; raise Refused."""
+    if any(codon.codon_id == text for run in state.runs for codon in run.codons):
+        return of_codon(state, known, CodonId(text), "end").checkpoint
+
+    return of_prefix(state, known, text).checkpoint
+
+
 def of_prefix(
     state: State,
     known: Checkpoints,

@@ -24,11 +24,12 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId, RunId, Sha
 from hankweave_protocol.records import Coordinate
-from hankweave_server.answers.authors import ChangeAuthor, authors_of, words_before
+from hankweave_protocol.replies import ChangeAuthor
+from hankweave_server.answers.authors import authors_of, words_before
 from hankweave_server.answers.blame import blame
-from hankweave_server.answers.history import ReadHistory, reading_history
 from hankweave_server.checkpoints import commit_message
 from hankweave_server.errors import Stop
+from hankweave_server.local.past import LocalHistory, reading_history
 from hankweave_server.paths import Layout
 from support.checkpointing import a_request
 
@@ -146,7 +147,7 @@ def _started() -> EventData:
     return AssistantAction(codon_id=BUILD, action="thinking", content="")
 
 
-def lines_by(past: ReadHistory, path: str, at: str | None = None) -> list[ChangeAuthor]:
+def lines_by(past: LocalHistory, path: str, at: str | None = None) -> list[ChangeAuthor]:
     """Return the author of each line of a file."""
     version = past.files.file_at(past.named(at), path.encode())
     count = past.files.content(version.blob).count(b"\n")
@@ -281,5 +282,5 @@ def test_a_missing_file_is_named_with_what_to_do(execution: WrittenExecution) ->
         past.named(None)
 
     execution.checkpoint({"f": b"a\n"}, kind="initial", codon=None)
-    with reading_history(execution.layout) as past, pytest.raises(Stop, match="has no file g"):
+    with pytest.raises(Stop, match="has no file g"), reading_history(execution.layout) as past:
         lines_by(past, "g")

@@ -29,6 +29,9 @@ from hankweave_protocol.commands import (
     ExplorationAdopt,
     ExplorationCompare,
     ExplorationDiscard,
+    FileBlame,
+    FilePickaxe,
+    FileWhy,
     GetExecutionAddress,
     HistorySync,
     ListCheckpoints,
@@ -161,6 +164,15 @@ class Rooms:
         self.asked.append("read_file")
         return "a file"
 
+    async def blame(self, command: CommandData) -> str:
+        return await self.diff(command)
+
+    async def why(self, command: CommandData) -> str:
+        return await self.diff(command)
+
+    async def pickaxe(self, command: CommandData) -> str:
+        return await self.diff(command)
+
     async def result(self, command: CommandData) -> str:
         self.asked.append("result")
         return "a result"
@@ -280,6 +292,7 @@ class Desk:
             inspect=room,
             queries=room,
             looks=room,
+            answers=room,
             store=room,
             branches=room,
             explorer=cast("Any", Explorations(self.rooms)),
@@ -321,6 +334,12 @@ def an_example(kind: type[CommandData]) -> CommandData:
             return CheckpointDiff(from_sha="abcdef")
         case CheckpointReadFile.TYPE:
             return CheckpointReadFile(checkpoint_sha="abcdef", path="a.txt")
+        case FileBlame.TYPE:
+            return FileBlame(path="a.txt")
+        case FileWhy.TYPE:
+            return FileWhy(path="a.txt", line=1)
+        case FilePickaxe.TYPE:
+            return FilePickaxe(text="a")
         case GetExecutionAddress.TYPE:
             return GetExecutionAddress(execution_path="/an/execution")
         case CodonReadResult.TYPE:
@@ -374,6 +393,9 @@ def test_what_is_done_during_a_rollback_is_hankweaves_list_and_our_own_looks() -
         "exploration.compare",
         "exploration.list",
         "exploration.show",
+        "file.blame",
+        "file.pickaxe",
+        "file.why",
         "replay.view",
         "ping",
         "history.sync",

@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from hankweave_protocol.ids import Sha
-from hankweave_server.answers.authors import ChangeAuthor, authors_of
-from hankweave_server.answers.history import ReadHistory, reading_history
+from hankweave_protocol.replies import ChangeAuthor
+from hankweave_server.answers.stories import author_of
 from hankweave_server.cli.answers.blame import described
 from hankweave_server.cli.output.pictures import print_patch
 from hankweave_server.cli.output.text import encodable, moment
@@ -27,6 +27,7 @@ from hankweave_server.execution.bisection.search import (
     Verdict,
 )
 from hankweave_server.execution.bisection.trials import Trials, candidates_between, trial_folder
+from hankweave_server.local.past import LocalHistory, reading_history
 from hankweave_server.local.server_session import command as command_line
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, one_line
@@ -95,7 +96,7 @@ def bisect(
             raise Stop(failed.message, ExitCode.FAILED, hint=failed.hint) from None
 
         first = suspects[0]
-        author = _author_of(past, first.sha)
+        author = author_of(past, first.sha)
         found = FirstFailureFound(
             checkpoint_sha=first.sha if len(suspects) == 1 else None,
             codon_id=author.codon_id if len(suspects) == 1 else None,
@@ -110,7 +111,7 @@ def bisect(
             _tell(past, author, found, layout)
         else:
             for each in suspects:
-                who = encodable(described(_author_of(past, each.sha)))
+                who = encodable(described(author_of(past, each.sha)))
                 click.echo(f"{each.sha[:8]}  {who}")
 
         if len(suspects) > 1:
@@ -136,7 +137,7 @@ class FirstFailureFound(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """The checkpoints of which one is the first; a single one if nothing was skipped."""
 
 
-def _between(past: ReadHistory, good: str | None, bad: str | None) -> list[Candidate]:
+def _between(past: LocalHistory, good: str | None, bad: str | None) -> list[Candidate]:
     """Return the checkpoints from a good to a bad one, oldest first; raise Stop."""
     until = past.named(bad)
     try:
@@ -146,7 +147,7 @@ def _between(past: ReadHistory, good: str | None, bad: str | None) -> list[Candi
         raise Stop(failed.message, ExitCode.USAGE, hint=failed.hint) from None
 
 
-async def _shown(trials: Trials, past: ReadHistory, count: int, candidate: Candidate) -> Verdict:
+async def _shown(trials: Trials, past: LocalHistory, count: int, candidate: Candidate) -> Verdict:
     """Judge a candidate, and print the result on stderr."""
     verdict = await trials.attempt(candidate)
     facts = past.files.facts(candidate.sha)
@@ -156,16 +157,8 @@ async def _shown(trials: Trials, past: ReadHistory, count: int, candidate: Candi
     return verdict
 
 
-def _author_of(past: ReadHistory, sha: Sha) -> ChangeAuthor:
-    """Return who made a checkpoint's change: the first call, if several have changed files."""
-    paths = past.files.changed_paths(sha)
-    authors = authors_of(past, [(sha, path) for path in paths] or [(sha, b"")])
-    called = (author for author in authors.values() if author.call is not None)
-    return next(called, next(iter(authors.values())))
-
-
 def _tell(
-    past: ReadHistory, author: ChangeAuthor, found: FirstFailureFound, layout: Layout
+    past: LocalHistory, author: ChangeAuthor, found: FirstFailureFound, layout: Layout
 ) -> None:
     sha = author.checkpoint_sha
     click.echo(f"\nThe first failure is {sha[:12]}: {encodable(described(author))}")

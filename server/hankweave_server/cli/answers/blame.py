@@ -9,17 +9,17 @@ from pathlib import Path
 import click
 import msgspec
 
-from hankweave_server.answers.authors import RIG, ChangeAuthor, authors_of
-from hankweave_server.answers.blame import BlamedLines, blame
-from hankweave_server.answers.history import reading_history
+from hankweave_protocol.replies import BlamedRange, ChangeAuthor
+from hankweave_server.answers.authors import RIG
+from hankweave_server.answers.stories import blame_of, lines_of
 from hankweave_server.cli.output.text import encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
 from hankweave_server.errors import ExitCode, Stop
+from hankweave_server.local.past import reading_history
 from hankweave_server.paths import Layout
-from hankweave_server.plain_text import counted, harmless, one_line
+from hankweave_server.plain_text import harmless, one_line
 from hankweave_server.worktree.data_source import layout_of
-from hankweave_server.worktree.names import shown
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:,(?:(\+)?([0-9]{1,9}))?)?", re.ASCII)
 _LONGEST_AUTHOR = 44
@@ -73,39 +73,34 @@ def blame_command(
     """
     layout = layout_of(root_of(execution))
     with reading_history(layout, copies=copies) as past:
-        name = path_in(layout, path)
-        version = past.files.file_at(past.named(at), name)
-        content = past.files.content(version.blob)
-        texts = lines_of(content)
-        start, end = within(name, len(texts), *(lines or (1, None)))
-        found = blame(version, len(texts), [(start, end)], past.files)
-        authors = authors_of(past, ((each.version.sha, each.version.path) for each in found))
+        name, sha = path_in(layout, path), past.named(at)
+        found = blame_of(past, sha, name, *(lines or (1, None)))
+        texts = lines_of(past.files.content(past.files.file_at(sha, name).blob))
 
-    rows = [(each, authors[each.version.sha, each.version.path]) for each in found]
     if as_json:
-        print_json([_as_json(each, author) for each, author in rows])
+        print_json([_as_json(each) for each in found.ranges])
         return
 
-    for each, author in rows:
-        _draw(each, author, texts)
+    for each in found.ranges:
+        _draw(each, texts)
 
 
-def _as_json(blamed: BlamedLines, author: ChangeAuthor) -> dict[str, object]:
-    numbers = {"from": blamed.start + 1, "to": blamed.end}
-    return {**numbers, **msgspec.to_builtins(author), "path": shown(blamed.version.path)}
+def _as_json(blamed: BlamedRange) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.to_builtins(blamed)
+    return {"from": fields.pop("from"), "to": fields.pop("to"), **fields}
 
 
-def _draw(blamed: BlamedLines, author: ChangeAuthor, texts: list[bytes]) -> None:
-    who = encodable(described(author))
+def _draw(blamed: BlamedRange, texts: list[bytes]) -> None:
+    who = encodable(described(blamed))
     if len(who) > _LONGEST_AUTHOR:
         who = f"{who[: _LONGEST_AUTHOR - 3]}..."
 
-    cost = "" if author.cost is None else f"${author.cost:.4f}"
-    when = moment(author.timestamp)
-    margin = f"{author.checkpoint_sha[:8]}  {who:<{_LONGEST_AUTHOR}}  {cost:>8}  {when}"
-    for number in range(blamed.start, blamed.end):
-        text = harmless(texts[number].decode("utf-8", "backslashreplace"))
-        click.echo(f"{margin} {number + 1:>5}  {text}".rstrip())
+    cost = "" if blamed.cost is None else f"${blamed.cost:.4f}"
+    when = moment(blamed.timestamp)
+    margin = f"{blamed.checkpoint_sha[:8]}  {who:<{_LONGEST_AUTHOR}}  {cost:>8}  {when}"
+    for number in range(blamed.from_line, blamed.to_line + 1):
+        text = harmless(texts[number - 1].decode("utf-8", "backslashreplace"))
+        click.echo(f"{margin} {number:>5}  {text}".rstrip())
         margin = " " * len(margin)
 
 
@@ -137,25 +132,6 @@ def path_in(layout: Layout, path: Path) -> bytes:
         )
 
     return os.fsencode(os.path.normpath(path))
-
-
-def lines_of(content: bytes) -> list[bytes]:
-    """Return the lines of a content, as git counts them, without their ends."""
-    lines = content.split(b"\n")
-    return lines if lines[-1] else lines[:-1]
-
-
-def within(path: bytes, count: int, first: int, last: int | None) -> tuple[int, int]:
-    """Return numbered lines as a half-open range from 0; raise Stop if the file is shorter."""
-    end = count if last is None else last
-    if first > max(count, 1) or (last is not None and last > count):
-        raise Stop(
-            f"{shown(path)} has only {counted(count, 'line')}.",
-            ExitCode.NO_INPUT,
-            hint="Name lines from 1 to that number, as in `-L 10,20`.",
-        )
-
-    return first - 1, end
 
 
 COMMANDS = (blame_command,)

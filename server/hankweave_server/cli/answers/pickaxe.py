@@ -6,17 +6,15 @@ import os
 from pathlib import Path
 
 import click
-import msgspec
 
-from hankweave_server.answers.authors import authors_of
-from hankweave_server.answers.history import reading_history
+from hankweave_server.answers.stories import changes_of
 from hankweave_server.cli.answers.blame import described
 from hankweave_server.cli.output.text import encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
+from hankweave_server.local.past import reading_history
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.worktree.data_source import layout_of
-from hankweave_server.worktree.names import shown
 
 
 @click.command()
@@ -49,35 +47,24 @@ def pickaxe(
     with reading_history(layout_of(root_of(execution))) as past:
         files = past.files
         commits = files.every_commit() if everywhere else files.line(past.named(at))
-        found = list(files.occurrences(commits, os.fsencode(text)))
-        authors = authors_of(past, ((each.sha, each.path) for each in found))
+        found = changes_of(past, commits, os.fsencode(text)).changes
 
-    rows = [(each, authors[each.sha, each.path]) for each in found]
     if as_json:
-        print_json(
-            [
-                {
-                    "path": shown(each.path),
-                    "before": each.before,
-                    "after": each.after,
-                    **msgspec.to_builtins(author),
-                }
-                for each, author in rows
-            ]
-        )
+        print_json(found)
         return
 
-    for each, author in rows:
+    for each in found:
         sign = "+" if each.after > each.before else "-"
         change = f"{sign}{abs(each.after - each.before)}"
-        path, who = one_line(shown(each.path)), encodable(described(author))
-        click.echo(f"{each.sha[:8]}  {moment(author.timestamp)}  {change:>4}  {path}  {who}")
+        path, who = one_line(each.path), encodable(described(each))
+        sha, when = each.checkpoint_sha[:8], moment(each.timestamp)
+        click.echo(f"{sha}  {when}  {change:>4}  {path}  {who}")
 
-    if not rows:
+    if not found:
         where = "any timeline" if everywhere else "this timeline"
         click.echo(f"No checkpoint of {where} has added or removed this text.")
     else:
-        click.echo(f"{counted(len(rows), 'change')}; `hankweave show SHA` shows one.", err=True)
+        click.echo(f"{counted(len(found), 'change')}; `hankweave show SHA` shows one.", err=True)
 
 
 COMMANDS = (pickaxe,)

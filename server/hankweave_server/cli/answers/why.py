@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import msgspec
 
 from hankweave_client.calls import Calls
 from hankweave_protocol import codec
 from hankweave_protocol.events import CodonCompletedEvent, CodonKeyed, Event
 from hankweave_protocol.ids import CodonId
+from hankweave_protocol.replies import LineStory
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.state import ReusedResult
-from hankweave_server.answers.authors import ChangeAuthor, authors_of, prompt_of, words_before
-from hankweave_server.answers.blame import blame
-from hankweave_server.answers.history import reading_history
-from hankweave_server.cli.answers.blame import described, lines_of, path_in, within
+from hankweave_server.answers.stories import story_of
+from hankweave_server.cli.answers.blame import described, path_in
 from hankweave_server.cli.output.text import encodable, moment
 from hankweave_server.cli.remote import execution_option, json_option, print_json, root_of
 from hankweave_server.cli.shared import completions
@@ -30,14 +28,13 @@ from hankweave_server.domain.reuse.key import differences
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.searched_journal import of_types
 from hankweave_server.local.journals import searching_journal
+from hankweave_server.local.past import reading_history
 from hankweave_server.local.server_session import command, look
 from hankweave_server.paths import Layout
 from hankweave_server.plain_text import counted, harmless, one_line
 from hankweave_server.worktree.data_source import layout_of
-from hankweave_server.worktree.names import shown
 
 _PLACE = re.compile(r"(.+):([0-9]{1,9})", re.ASCII | re.DOTALL)
-_HUNK = re.compile(rb"^@@ -\S+ \+([0-9]+)(?:,([0-9]+))? @@", re.MULTILINE)
 _MOST_LINES = 12
 """Lines of a prompt or a message that a terminal shows."""
 
@@ -96,60 +93,12 @@ def _why_line(root: Path, place: str, at: str | None, as_json: bool) -> None:
 
     layout, number = layout_of(root), int(found[2])
     with reading_history(layout) as past:
-        files, path = past.files, path_in(layout, Path(found[1]))
-        newest = files.file_at(past.named(at), path)
-        texts = lines_of(files.content(newest.blob))
-        line = within(path, len(texts), number, number)
-        (blamed,) = blame(newest, len(texts), [line], files)
-        later = list(files.later(blamed.version, newest))
-        authors = authors_of(past, ((each.sha, each.path) for each in (blamed.version, *later)))
-        author = authors[blamed.version.sha, blamed.version.path]
-        story = LineStory(
-            path=shown(path),
-            line=number,
-            text=texts[line[0]].decode("utf-8", "backslashreplace"),
-            author=author,
-            prompt=prompt_of(past, author),
-            words=words_before(past, author),
-            patch=hunk_with(files.patch(blamed.version), blamed.origin + 1).decode(
-                "utf-8", "backslashreplace"
-            ),
-            later=tuple(authors[each.sha, each.path] for each in later),
-        )
+        story = story_of(past, past.named(at), path_in(layout, Path(found[1])), number)
 
     if as_json:
         print_json(story)
     else:
         _tell(story, layout)
-
-
-class LineStory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a line came to be, as `hankweave why --json` prints it."""
-
-    path: str
-    line: int
-    text: str
-    author: ChangeAuthor
-    prompt: str | None
-    """Of the step; the names of files if the hank has it in files."""
-    words: str | None
-    """What the model wrote before the call."""
-    patch: str
-    """The part of the change that has the line."""
-    later: tuple[ChangeAuthor, ...]
-    """The changes of the file since, newest first."""
-
-
-def hunk_with(patch: bytes, line: int) -> bytes:
-    """Return the hunk of a diff that has a line of the new file; the diff if there is none."""
-    hunks = list(_HUNK.finditer(patch))
-    ends = [each.start() for each in hunks[1:]] + [len(patch)]
-    for hunk, end in zip(hunks, ends, strict=True):
-        first, count = int(hunk[1]), int(hunk[2] or 1)
-        if first <= line < first + count:
-            return patch[hunk.start() : end]
-
-    return patch
 
 
 def _tell(story: LineStory, layout: Layout) -> None:

@@ -16,7 +16,8 @@ from hankweave_server.domain.effects.tools import PATH_KEYS, ToolKind, kind_of
 
 _ELSEWHERE = "mcp__"
 _OUR_READERS = frozenset(
-    f"mcp__hankweave__{name}" for name in ("checkpoint_list", "checkpoint_diff", "replay_view")
+    f"mcp__hankweave__{name}"
+    for name in ("checkpoint_list", "checkpoint_diff", "replay_view", "blame", "why")
 )
 
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.M)

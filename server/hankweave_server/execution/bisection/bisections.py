@@ -19,7 +19,7 @@ import anyio.to_thread
 from hankweave_protocol.commands import BisectStart
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import BisectEnded, BisectProgress, BisectStarted, EventData
-from hankweave_protocol.ids import CodonId, Sha
+from hankweave_protocol.ids import Sha
 from hankweave_protocol.replies import BisectionBegun
 from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
 from hankweave_server.confinement.policy import Level
@@ -130,12 +130,8 @@ class Bisections:
 
     def _named(self, text: str, place: str) -> Sha:
         """Return the checkpoint of a SHA or of the end of a step."""
-        state, known = self._ctx.state, self._ctx.checkpointer.known
         try:
-            if any(codon.codon_id == text for run in state.runs for codon in run.codons):
-                return targets.of_codon(state, known, CodonId(text), "end").checkpoint.sha
-
-            return targets.of_prefix(state, known, text).checkpoint.sha
+            return targets.named(self._ctx.state, self._ctx.checkpointer.known, text).sha
         except Refused as refused:
             raise Refused(refused.code, refused.message, path=place, hint=refused.hint) from None
 

@@ -1,0 +1,125 @@
+"""Handle `file.blame`, `file.why` and `file.pickaxe`: who wrote a line, and when a text came.
+
+They read the repository and the journal beside the server's own readers, in one thread at a time.
+Viewers may send them, also during a rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from hankweave_protocol.commands import FileBlame, FilePickaxe, FileWhy
+from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.ids import Sha
+from hankweave_protocol.replies import BlamedFile, LineStory, TextHistory
+from hankweave_server.answers.history import ReadHistory, file_history
+from hankweave_server.answers.stories import blame_of, changes_of, story_of
+from hankweave_server.api.lookup import CheckpointLookup, Sources, the_path
+from hankweave_server.domain import targets
+from hankweave_server.ledger.moments import open_for_search
+from hankweave_server.paths import Layout
+
+T = TypeVar("T")
+
+MOST_RANGES = 1_000
+"""Ranges of lines in one reply to `file.blame`."""
+
+
+class Answers:
+    """The answers of one execution."""
+
+    def __init__(self, layout: Layout, sources: Sources) -> None:
+        self._layout = layout
+        self._past = CheckpointLookup(sources)
+        self._turn = anyio.Lock()
+
+    async def blame(self, command: FileBlame) -> BlamedFile:
+        """Return who has written the lines of a file."""
+        path, last = the_path(command.path, at="$.data.path"), command.last
+        if last is not None and last < command.first:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                f"The last line, {last}, comes before the first one, {command.first}.",
+                path="$.data.last",
+                hint="Name a range such as first 10, last 20.",
+            )
+
+        def answer(past: ReadHistory) -> BlamedFile:
+            sha = self._named(past, command.at)
+            name = _of_file(past, sha, path)
+            return blame_of(past, sha, name, command.first, last, most=MOST_RANGES)
+
+        return await self._answer(answer, copies=command.copies)
+
+    async def why(self, command: FileWhy) -> LineStory:
+        """Return how a line came to be."""
+        path = the_path(command.path, at="$.data.path")
+
+        def answer(past: ReadHistory) -> LineStory:
+            sha = self._named(past, command.at)
+            return story_of(past, sha, _of_file(past, sha, path), command.line)
+
+        return await self._answer(answer)
+
+    async def pickaxe(self, command: FilePickaxe) -> TextHistory:
+        """Return the changes that made a text more or less frequent."""
+        if command.everywhere and command.at is not None:
+            raise Refused(
+                ErrorCode.INVALID_COMMAND,
+                "`everywhere` and `at` exclude each other.",
+                path="$.data.at",
+                hint="Leave one of them out.",
+            )
+
+        def answer(past: ReadHistory) -> TextHistory:
+            if command.everywhere:
+                commits = past.files.every_commit()
+            else:
+                commits = past.files.line(self._named(past, command.at))
+
+            return changes_of(past, commits, command.text.encode(), command.limit)
+
+        return await self._answer(answer)
+
+    async def _answer(self, answer: Callable[[ReadHistory], T], *, copies: bool = False) -> T:
+        def answered() -> T:
+            state = self._past.sources.state()
+            with (
+                closing(open_for_search(self._layout)) as journal,
+                file_history(self._layout, journal, state, copies=copies) as files,
+            ):
+                return answer(ReadHistory(self._layout, files, journal, state))
+
+        async with self._turn:
+            return await anyio.to_thread.run_sync(answered)
+
+    def _named(self, past: ReadHistory, text: str | None) -> Sha:
+        if text is not None:
+            try:
+                return targets.named(past.state, self._past.sources.known(), text).sha
+            except Refused as refused:
+                raise Refused(
+                    refused.code, refused.message, path="$.data.at", hint=refused.hint
+                ) from None
+
+        newest = past.files.newest()
+        if newest is None:
+            raise Refused(
+                ErrorCode.CHECKPOINT_NOT_FOUND,
+                "There is no checkpoint yet.",
+                path="$.data.at",
+                hint="Take one first.",
+            )
+
+        return newest
+
+
+def _of_file(past: ReadHistory, sha: Sha, meanings: tuple[bytes, ...]) -> bytes:
+    """Return which of the meanings of a path the checkpoint has; the first one if none."""
+    has = (path for path in meanings if past.files.version(sha, path) is not None)
+    return next(has, meanings[0])

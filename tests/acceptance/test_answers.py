@@ -1,0 +1,68 @@
+"""Claims about `file.blame`, `file.why` and `file.pickaxe` on a running server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hankweave_client.errors import CommandRefused
+from support.git_facts import GitWitness
+from support.running_server import running_server
+from support.scripted_hank import codon, write_hank, writes
+from support.watching import idle
+
+
+async def test_clients_learn_who_wrote_a_line_and_when_a_text_came(tmp_path: Path) -> None:
+    """The answers name codon, call and checkpoint; what does not exist is refused at its place."""
+    hank = write_hank(
+        tmp_path / "hank",
+        codon("one", writes("a.txt", "one\ntwo\n")),
+        codon("two", writes("a.txt", "one\nsecond\n")),
+    )
+    async with (
+        running_server(hank, None, tmp_path / "execution") as server,
+        server.client() as client,
+    ):
+        await idle(client)
+        found = await client.blame(path="a.txt")
+        assert (found.path, found.lines, found.next_line) == ("a.txt", 2, None)
+        assert [(each.from_line, each.to_line, each.codon_id) for each in found.ranges] == [
+            (1, 1, "one"),
+            (2, 2, "two"),
+        ]
+        assert {(each.by, each.call) for each in found.ranges} == {("agent", "Write a.txt")}
+        (part,) = (await client.blame(path="a.txt", first=2, last=2)).ranges
+        assert part == found.ranges[1]
+        (before,) = (await client.blame(path="a.txt", at="one")).ranges
+        assert (before.to_line, before.codon_id) == (2, "one")
+
+        story = await client.why(path="a.txt", line=1)
+        assert (story.text, story.author.codon_id) == ("one", "one")
+        assert "+one" in story.patch
+        assert [each.codon_id for each in story.later] == ["two"]
+
+        history = await client.pickaxe(text="second")
+        (change,) = history.changes
+        assert (change.before, change.after, change.codon_id) == (0, 1, "two")
+        assert (await client.pickaxe(text="two", limit=1)).has_more
+        everywhere = await client.pickaxe(text="two", everywhere=True)
+        assert [each.after for each in everywhere.changes] == [0, 1]
+
+        for wrong, code, place in (
+            ({"path": "none"}, "INVALID_PATH", "$.data.path"),
+            ({"path": "../a"}, "INVALID_PATH", "$.data.path"),
+            ({"path": "a.txt", "at": "ffffffff"}, "CHECKPOINT_NOT_FOUND", "$.data.at"),
+            ({"path": "a.txt", "first": 3}, "INVALID_COMMAND", "$.data"),
+        ):
+            with pytest.raises(CommandRefused) as refused:
+                await client.blame(**wrong)
+
+            assert (refused.value.code, refused.value.path) == (code, place)
+
+        await server.stop()
+
+    witness = GitWitness(server.execution)
+    lines = witness.run("blame", "-s", "HEAD", "--", "a.txt").splitlines()
+    ours = [each.checkpoint_sha[:8] for each in found.ranges]
+    assert [line.split()[0].lstrip("^")[:8] for line in lines] == ours
