@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -49,8 +50,9 @@ async def test_a_plan_is_stepped_stopped_retried_and_skipped(tmp_path: Path) -> 
         await steer(at, "next", "two")
         assert (await client.until(CodonStartedEvent)).codon_id == "two"
         refused = await steer(at, "next", code=1)
-        assert "run `hankweave skip" in refused.stderr
-        assert f"`hankweave stop -e {at}`" in refused.stderr
+        # A command that names no execution means this one, if no other server runs.
+        both = r"run `hankweave skip( -e {0})?` or `hankweave stop( -e {0})?` first"
+        assert re.search(both.format(re.escape(str(at))), refused.stderr)
 
         await steer(at, "stop", "--server", "--yes")
         assert await server.ended() == 0

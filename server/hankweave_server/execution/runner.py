@@ -240,7 +240,7 @@ class Runner:
             raise Refused(
                 ErrorCode.NOTHING_TO_RUN,
                 "All codons of the plan have run.",
-                hint="`hankweave retry` runs the last one again; a rollback goes back further.",
+                hint="codon.redo runs the last one again; a rollback goes back further.",
             )
 
         self.start(codon_id)

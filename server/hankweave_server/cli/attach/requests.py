@@ -15,6 +15,7 @@ from hankweave_protocol.records import CodonCheckpointType, RollbackReport
 from hankweave_protocol.state import State
 from hankweave_server.cli.attach.steps import title_of_step
 from hankweave_server.cli.output.text import section_on
+from hankweave_server.local.server_session import for_a_person
 from hankweave_server.plain_text import counted, one_line
 
 
@@ -110,7 +111,7 @@ async def outcome(request: Awaitable[object], done: str = "") -> Note:
         answer = await request
     except CommandRefused as refused:
         section = section_on(refused.code)
-        parts = (refused.message, refused.hint, section and f"See docs: {section}")
+        parts = (refused.message, for_a_person(refused.hint), section and f"See docs: {section}")
         return Note(one_line(" ".join(filter(None, parts))), is_complaint=True)
     except ConnectionError as lost:
         return Note(
