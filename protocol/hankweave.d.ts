@@ -1671,24 +1671,6 @@ export interface CompletingSentinelsCodon {
   wait?: CodonWait;
 }
 
-/** One of four forms: `field`, `op`, `value`; or `and`; or `or`; or `not`. */
-export interface Condition {
-  /** A dotted path: `type`, `seq`, `data.codonId`, `data.files.0.path`. */
-  field?: string;
-  /** The operator. */
-  op?: string;
-  /** Codebolt's name for `op`; use one of the two. */
-  operator?: string;
-  /** The value to compare with. */
-  value?: unknown;
-  /** All of these hold. */
-  and?: Condition[];
-  /** At least one of these holds. */
-  or?: Condition[];
-  /** This does not hold. */
-  not?: Condition;
-}
-
 /** The limits of an agent and of the rig, checks and output commands of its codon. */
 export interface Confinement {
   /** What they can reach without the fields below. */
@@ -1983,20 +1965,30 @@ export interface EventSlice {
   to: number;
 }
 
-/** The reply to `events.query`: `events`, or `rows` if it selects or reduces. */
+/** The reply to `events.query`: `events`, or `counts` if it counts. */
 export interface EventsPage {
   /** Journal lines, unchanged. */
   events?: AnyEvent[];
-  /** Objects with one key for each selected path, or for each group's path and the aggregate. */
-  rows?: Record<string, unknown>[];
+  /** The number of matching events of each type. */
+  counts?: Record<string, number>;
   /** Send it with the same query to get the next page; absent on the last one. */
   cursor?: string;
 }
 
-/** Query the journal by window, causes and conditions for events, columns or an aggregate. */
+/**
+ * Return the events of the journal that all given filters let pass, or how many there are.
+ *
+ * Unlike elsewhere, unknown keys are refused: with a misspelt filter, too much would match.
+ */
 export interface EventsQuery {
-  /** A condition, or a list of conditions that must all hold. */
-  where?: Condition[] | Condition;
+  /** Only events of these types. */
+  types?: string[];
+  /** Only events of this codon. */
+  codonId?: string;
+  /** Only events of this run. */
+  runId?: string;
+  /** Only events with this text in their type, codon or data, ignoring case. */
+  text?: string;
   /** Only events after this seq, or from this time on. */
   since?: number | string;
   /** Only events up to and including this seq or time. */
@@ -2007,12 +1999,10 @@ export interface EventsQuery {
   descendantsOf?: number | string;
   /** Only direct and indirect causes of this seq. */
   ancestorsOf?: number;
-  /** The fields of the rows to return; by default, whole events. */
-  select?: string[];
-  /** The order of the rows; by default, that of the journal. */
-  orderBy?: Order[] | Order;
-  /** An aggregate to return instead of events. */
-  reduce?: Reduction;
+  /** Return the newest event first; by default, the oldest. */
+  newestFirst?: boolean;
+  /** Return the number of events of each type in place of the events. */
+  count?: boolean;
   /** The maximum number of entries on a page. */
   limit?: number;
   /** Where the next page begins: send it with the same command. Absent on the last page. */
@@ -3104,14 +3094,6 @@ export interface Notice {
 
 export type OnRunning = "refuse" | "stop" | "pause";
 
-/** A field by which rows are ordered. */
-export interface Order {
-  /** A dotted path into the event. */
-  field: string;
-  /** `asc` or `desc`. */
-  direction?: string;
-}
-
 /** The execution that a branch was made from, and the moment in it. */
 export interface Origin {
   /** The execution directory. */
@@ -3409,16 +3391,6 @@ export interface RedactionRecord {
   checkpoints: number;
   /** The new sha of each checkpoint that has one. */
   renamed: Record<string, string>;
-}
-
-/** One aggregate over all matching events, or over each group of them. */
-export interface Reduction {
-  /** The aggregate: `count`, `sum`, `avg`, `min`, `max` or `collect`. */
-  type: string;
-  /** Required by every aggregate except `count`. */
-  field?: string;
-  /** One row for each combination of these fields. */
-  groupBy?: string[];
 }
 
 /** A file that a redaction exchanges for another. */

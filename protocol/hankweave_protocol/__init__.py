@@ -13,7 +13,7 @@ Modules, in reading order:
 - `state`, `transitions`: state.json, and the changes that it is the fold of
 - `events`: the events of the journal and the wire
 - `executions`: the list of a user's executions
-- `queries`, `replies`, `commands`: commands with their replies, and the handshake
+- `replies`, `commands`: commands with their replies, and the handshake
 - `codec`: encoding and decoding
 - `reference`, `reference_shapes`: events as clients of Hankweave 0.12 receive them
 - `schema`: JSON Schemas generated from these types

@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import re
 import threading
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +28,6 @@ from hankweave_protocol.commands import (
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import EVENTS, Event, EventData, StateTransition, TransitionBody
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId
-from hankweave_protocol.queries import Condition, Order, Reduction, Where
 from hankweave_protocol.replies import Handshake, HandshakeData
 from hankweave_protocol.shapes import Value
 from hankweave_protocol.transitions import TRANSITIONS, Transition
@@ -220,7 +218,7 @@ def _decode(decoder: msgspec.json.Decoder[T], text: str | bytes, *, prefix: str)
         return decoder.decode(text)
     except msgspec.ValidationError as error:
         message, path = _split(str(error), prefix)
-        hint = _key_meant(message, path, decoder.type)
+        hint = _key_meant(message, decoder.type)
         raise Refused(ErrorCode.INVALID_COMMAND, message, path=path, hint=hint) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
         raise Refused(ErrorCode.MALFORMED_JSON, f"This is not JSON: {error}", path=prefix) from None
@@ -269,39 +267,21 @@ def _nearest(name: str, names: tuple[str, ...]) -> str:
 
 
 _UNKNOWN_KEY = re.compile(r"unknown field `(?P<key>[^`]*)`")
-_QUERIES: Mapping[object, type[msgspec.Struct]] = {EventsQuery: EventsQuery, Where: Condition}
-_PARTS_OF_QUERIES: Mapping[str, type[msgspec.Struct]] = {
-    "where": Condition,
-    "orderBy": Order,
-    "reduce": Reduction,
-}
+_LANGUAGE_OF_QUERIES = frozenset({"where", "select", "orderBy", "reduce"})
+"""Keys of `events.query` that were removed."""
 
 
-def _key_meant(message: str, path: str, whole: object) -> str | None:
-    """Return a hint for an unknown key, if the type of the whole value is that of a query.
-
-    Only the keys of the object at `path` count: a key of another part of the query is no help.
-    """
+def _key_meant(message: str, shape: object) -> str | None:
+    """Return a hint for an unknown key of a command that refuses them."""
     found = _UNKNOWN_KEY.search(message)
-    if found is None or whole not in _QUERIES:
+    if found is None or shape is not EventsQuery:
         return None
 
-    steps = re.findall(r"\w+", path)
-    shapes = (_PARTS_OF_QUERIES[step] for step in steps if step in _PARTS_OF_QUERIES)
-    shape = next(shapes, _QUERIES[whole])
-    close = difflib.get_close_matches(found["key"], shape.__struct_encode_fields__, n=1)
-    if close:
-        return f"Did you mean {close[0]!r}?"
+    if found["key"] in _LANGUAGE_OF_QUERIES:
+        return "Filter with types, codonId, runId, text, since and until."
 
-    if shape is not Condition:
-        return None
-
-    name = found["key"]
-    own = name.partition(".")[0]
-    if own not in _EventEnvelope.__struct_encode_fields__:
-        name = "data.codonId"
-
-    return f'Write {{"field": "{name}", "op": "eq", "value": ...}}.'
+    close = difflib.get_close_matches(found["key"], EventsQuery.__struct_encode_fields__, n=1)
+    return f"Did you mean {close[0]!r}?" if close else None
 
 
 # --- what JSON cannot hold ------------------------------------------------------------------------

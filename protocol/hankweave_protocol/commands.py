@@ -7,7 +7,7 @@ executed even during a rollback) and `REPLY`, which an `AnsweredCommand[R]` take
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import Meta, field
 
@@ -15,7 +15,6 @@ from hankweave_protocol.attempts import Exploration
 from hankweave_protocol.executions import ExecutionAddress, ExecutionPage
 from hankweave_protocol.hank import Variant
 from hankweave_protocol.ids import CodonId, CommandId, RunId
-from hankweave_protocol.queries import EventsPage, Moment, Order, Reduction, Where
 from hankweave_protocol.records import (
     CheckpointKind,
     CheckpointRecord,
@@ -29,6 +28,7 @@ from hankweave_protocol.replies import (
     CheckpointPage,
     CodonChosen,
     DiffPage,
+    EventsPage,
     ExplorationPage,
     FileRange,
     FsckReport,
@@ -599,14 +599,27 @@ class HistorySync(CommandData):
     """Only events after this one."""
 
 
+Moment: TypeAlias = int | str
+"""A seq, or a timestamp."""
+
+
 class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
-    """Query the journal by window, causes and conditions for events, columns or an aggregate."""
+    """Return the events of the journal that all given filters let pass, or how many there are.
+
+    Unlike elsewhere, unknown keys are refused: with a misspelt filter, too much would match.
+    """
 
     TYPE: ClassVar[str] = "events.query"
     MUTATES: ClassVar[bool] = False
     DURING_ROLLBACK: ClassVar[bool] = True
-    where: Where | None = None
-    """A condition, or a list of conditions that must all hold."""
+    types: tuple[str, ...] | None = None
+    """Only events of these types."""
+    codon_id: CodonId | None = None
+    """Only events of this codon."""
+    run_id: RunId | None = None
+    """Only events of this run."""
+    text: str | None = None
+    """Only events with this text in their type, codon or data, ignoring case."""
     since: Moment | None = None
     """Only events after this seq, or from this time on."""
     until: Moment | None = None
@@ -617,12 +630,10 @@ class EventsQuery(AnsweredCommand[EventsPage], forbid_unknown_fields=True):
     """Only direct and indirect effects of this seq or command."""
     ancestors_of: int | None = None
     """Only direct and indirect causes of this seq."""
-    select: tuple[str, ...] | None = None
-    """The fields of the rows to return; by default, whole events."""
-    order_by: Order | tuple[Order, ...] | None = None
-    """The order of the rows; by default, that of the journal."""
-    reduce: Reduction | None = None
-    """An aggregate to return instead of events."""
+    newest_first: bool = False
+    """Return the newest event first; by default, the oldest."""
+    count: bool = False
+    """Return the number of events of each type in place of the events."""
     limit: Annotated[int, Meta(ge=1, le=1000)] | None = None
     cursor: str | None = None
 

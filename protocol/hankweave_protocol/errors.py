@@ -184,10 +184,9 @@ class ErrorCode(StrEnum):
     """
 
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
-    """The answer to a query would have more than 10,000 groups or collected values, or a row of
-    more than 4 MiB, or takes longer than 20 s.
+    """The answer to a query takes longer than 20 s.
 
-    Restrict the query with `since`, `until` or `where`.
+    Restrict the query with `since` and `until`.
     """
 
     SHUTTING_DOWN = "SHUTTING_DOWN"

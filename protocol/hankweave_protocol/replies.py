@@ -120,6 +120,17 @@ class CheckpointPage(Value):
     """Send it to get the next page; absent on the last one."""
 
 
+class EventsPage(Value):
+    """The reply to `events.query`: `events`, or `counts` if it counts."""
+
+    events: tuple[msgspec.Raw, ...] | None = None
+    """Journal lines, unchanged."""
+    counts: dict[str, int] | None = None
+    """The number of matching events of each type."""
+    cursor: str | None = None
+    """Send it with the same query to get the next page; absent on the last one."""
+
+
 class FileDifference(Value, gc=False):
     """The difference of one file between two moments."""
 

@@ -92,7 +92,7 @@ def test_it_is_listed(execution: TypescriptExecution) -> None:
 
 def test_file_contents_of_its_events_are_there(execution: TypescriptExecution) -> None:
     """`events` has `content` as it was written, and the fingerprint of later versions."""
-    (found,) = lines(execution, "events", "--where", "type=file.updated", "--format", "jsonl")
+    (found,) = lines(execution, "events", "--type", "file.updated", "--format", "jsonl")
     event = json.loads(found)
     assert event["data"]["content"] == BODY
     assert event["data"]["sha256"] == hashlib.sha256(BODY.encode()).hexdigest()

@@ -21,10 +21,8 @@ from bench.scale import Scale
 from bench.trees import make_tree
 from hankweave_client.client import Client
 from hankweave_protocol.commands import CheckpointCreate, CodonNext, EventsQuery, ReplayView
-from hankweave_protocol.queries import Condition, Order, Reduction
 from hankweave_server.architect import CheckpointManager
-from hankweave_server.domain.query.evaluate import answer
-from hankweave_server.domain.query.parse import checked
+from hankweave_server.domain.event_filter import events_page
 from hankweave_server.ledger.journal import Journal
 from hankweave_server.paths import Layout
 from support.running_server import running_server
@@ -36,18 +34,9 @@ QUERY_TARGET = AtMost(1_000)  # Milliseconds.
 CREATE_TARGET = AtMost(1_000)
 
 QUERIES: Mapping[str, EventsQuery] = {
-    "by data, sorted": EventsQuery(
-        where=(
-            Condition(field="data.codonId", op="in", value=["observe", "review#1"]),
-            Condition(field="data.usage.output", op="gte", value=50),
-        ),
-        order_by=Order(field="data.cost", direction="desc"),
-        limit=100,
-    ),
-    "sums of groups": EventsQuery(
-        reduce=Reduction(type="sum", field="data.cost", group_by=("data.codonId",))
-    ),
-    "what came of one": EventsQuery(descendants_of=1, reduce=Reduction(type="count")),
+    "by type": EventsQuery(types=("tool.result",), count=True),
+    "by text": EventsQuery(text="no such text"),
+    "what came of one": EventsQuery(descendants_of=1, count=True),
 }
 
 
@@ -71,8 +60,7 @@ async def _of_a_journal(folder: Path, scale: Scale) -> list[Figure]:
     journal = Journal.for_reading(layout.journal)
 
     async def ask(query: EventsQuery) -> float:
-        asked = checked(query)
-        return _milliseconds(lambda: answer(asked, journal.read, journal.last_seq))
+        return _milliseconds(lambda: events_page(query, journal.read, journal.last_seq))
 
     variants = {name: partial(ask, query) for name, query in QUERIES.items()}
     found = await medians({"read": read, **variants}, scale.rounds)

@@ -124,7 +124,7 @@ TASKS = (
     ),
     Task(
         "Find a word in what the step said",
-        ["hankweave events --where data.content~~needle"],
+        ["hankweave events --text needle"],
         ["slash", *"needle", "enter"],
         ["The needle."],
         told=((85.0, words("The needle.")), *LONG),

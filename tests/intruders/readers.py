@@ -28,9 +28,9 @@ COMMAND = (
     '{"id":"c","type":"%s","data":{"checkpointSha":"abcd","path":"a","paths":["a"],"limit":1}}'
 )
 QUERY = (
-    b'{"id":"q","type":"events.query","data":{"where":{"and":[{"field":"data.x","op":"eq",'
-    b'"value":1},{"not":{"field":"seq","op":"in","value":[1,2]}}]},"since":1,"limit":5,'
-    b'"orderBy":{"field":"seq"},"reduce":{"type":"count","groupBy":["type"]}}}'
+    b'{"id":"q","type":"events.query","data":{"types":["info","error"],"codonId":"one",'
+    b'"runId":"r","text":"x","since":1,"until":"2025-01-04T12:00:00.000Z","limit":5,'
+    b'"newestFirst":true,"count":false,"cursor":"9-3"}}'
 )
 HELLO = b'{"type":"handshake","data":{"mode":"readonly","protocolVersion":1,"sinceSeq":3}}'
 EVENT = (

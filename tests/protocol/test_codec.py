@@ -26,7 +26,6 @@ from hankweave_protocol.events import (
     TransitionBody,
 )
 from hankweave_protocol.ids import CodonId, CommandId, EventSeq, RunId, Sha
-from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import (
     CheckpointRecord,
     ExecutionMeta,
@@ -40,6 +39,7 @@ from hankweave_protocol.records import (
 from hankweave_protocol.replies import (
     CheckpointPage,
     CommandFailed,
+    EventsPage,
     Failure,
     Handshake,
     HandshakeData,

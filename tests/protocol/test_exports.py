@@ -21,7 +21,7 @@ from hankweave_protocol import codec
 from hankweave_protocol.commands import COMMANDS
 from hankweave_protocol.errors import ErrorCode
 from hankweave_protocol.events import EVENTS, EventData, HistoryBatch
-from hankweave_protocol.queries import EventsPage
+from hankweave_protocol.replies import EventsPage
 from hankweave_protocol.shapes import Typed
 from hankweave_protocol.transitions import TRANSITIONS
 from support.node_tools import node_modules

@@ -254,8 +254,8 @@ async def test_the_bench_of_questions_measures_every_row(tmp_path: Path) -> None
     figures = await BENCHES["questions"](tmp_path, SMALLEST)
 
     assert [figure.name for figure in figures] == [
-        "50 events asked, by data, sorted",
-        "50 events asked, sums of groups",
+        "50 events asked, by type",
+        "50 events asked, by text",
         "50 events asked, what came of one",
         "a moment of 20 files, again",
         "one change in a repository of 20 files",

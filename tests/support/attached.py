@@ -73,8 +73,7 @@ from hankweave_protocol.state import CodonExecution, RunningCodon, State
 from hankweave_server.cli.attach.screen import Attached
 from hankweave_server.cli.attach.session import AttachSession
 from hankweave_server.clock import Clock
-from hankweave_server.domain.query.evaluate import answer
-from hankweave_server.domain.query.parse import checked
+from hankweave_server.domain.event_filter import events_page
 from support.histories import completed, running, sha
 from support.showing import NOW, state_of
 from support.waiting import eventually
@@ -158,9 +157,7 @@ class FixedClient(Client):
         match command:
             case EventsQuery():
                 lines = self._journal
-                page = answer(
-                    checked(command), lambda since, n: lines[since : since + n], len(lines)
-                )
+                page = events_page(command, lambda since, n: lines[since : since + n], len(lines))
                 reply = msgspec.json.decode(codec.encode(page), type=type(page))
             case GetState():
                 reply = msgspec.structs.replace(self.state_now, last_event_seq=len(self._journal))

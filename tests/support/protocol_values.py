@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from hankweave_protocol import codec
 from hankweave_protocol.events import FileNode, TransitionBody
-from hankweave_protocol.queries import Condition
 from hankweave_protocol.transitions import TRANSITIONS
 
 often_enough = settings(max_examples=25)
@@ -46,16 +45,6 @@ file_trees = st.recursive(
     max_leaves=4,
 )
 
-conditions = st.recursive(
-    st.builds(Condition, field=texts, op=texts, value=json_values),
-    lambda inner: (
-        st.builds(Condition, none_of=inner)
-        | st.builds(Condition, all_of=st.lists(inner, max_size=3).map(tuple))
-        | st.builds(Condition, any_of=st.lists(inner, max_size=3).map(tuple))
-    ),
-    max_leaves=4,
-)
-
 
 @cache
 def values_of(kind: type) -> st.SearchStrategy[Any]:
@@ -71,8 +60,6 @@ def _of(kind: shapes.Type) -> st.SearchStrategy[Any]:
             return transition_bodies
         case shapes.StructType(cls=cls) if cls is FileNode:
             return file_trees
-        case shapes.StructType(cls=cls) if cls is Condition:
-            return conditions
         case shapes.StructType():
             return _structs(kind)
         case shapes.UnionType(types=types):

@@ -169,9 +169,7 @@ def _fill_in(found: dict[str, Schema]) -> None:
     found["Command"]["required"].remove("data")
     page = found["EventsPage"]["properties"]
     page["events"] = {**page["events"], "type": "array", "items": any_event}
-    page["rows"] = {**page["rows"], "type": "array", "items": {"type": "object"}}
-    for several in (page["events"], page["rows"]):
-        several.pop("anyOf")
+    page["events"].pop("anyOf")
 
 
 def _without_sources(schema: Any) -> None:

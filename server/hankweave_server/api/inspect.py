@@ -22,17 +22,21 @@ from hankweave_protocol.commands import (
 )
 from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.events import CheckpointList, ListedCheckpoint
-from hankweave_protocol.queries import EventsPage
 from hankweave_protocol.records import CheckpointRecord
-from hankweave_protocol.replies import CheckpointPage, PromptText, ServerStatus, ToolOutput
+from hankweave_protocol.replies import (
+    CheckpointPage,
+    EventsPage,
+    PromptText,
+    ServerStatus,
+    ToolOutput,
+)
 from hankweave_protocol.state import State
 from hankweave_server.api.agent_texts import whole_result
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.clock import Clock
 from hankweave_server.domain.budget.estimates import forecast
+from hankweave_server.domain.event_filter import events_page
 from hankweave_server.domain.execution_thread import newest_run, run_named
-from hankweave_server.domain.query.evaluate import answer
-from hankweave_server.domain.query.parse import Query, checked
 from hankweave_server.execution.codon import confinement
 from hankweave_server.execution.context import ExecutionContext
 from hankweave_server.ledger.writer import Ledger
@@ -154,11 +158,10 @@ class Queries:
 
     async def answer(self, command: EventsQuery) -> EventsPage:
         """Return one page of the events recorded until now; raise Refused."""
-        query = checked(command)
-        work = functools.partial(self._answer, query, self._ledger.last_seq)
+        work = functools.partial(self._answer, command, self._ledger.last_seq)
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
 
-    def _answer(self, query: Query, last: int) -> EventsPage:
+    def _answer(self, query: EventsQuery, last: int) -> EventsPage:
         deadline = self._clock.monotonic() + PATIENCE_SECONDS
 
         def read(since: int, limit: int) -> list[bytes]:
@@ -173,4 +176,4 @@ class Queries:
 
             return self._ledger.read(since, limit)
 
-        return answer(query, read, last)
+        return events_page(query, read, last)

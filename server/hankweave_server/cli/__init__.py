@@ -18,7 +18,7 @@ Modules, in reading order:
 - `notify`: `notify`: try out the destinations of notifications
 - `checkpoints`: `checkpoints` and `checkpoint`: list them, and take one now
 - `show`: `show`, `diff`, `replay` and `runs`
-- `events`: `events`: query the journal without a server
+- `events`: `events`: filter the journal without a server
 - `answers/`: `blame`, `why`, `pickaxe` and `bisect`: who wrote this, and which call broke it
 - `rollback`: `rollback`, `undo`, `redo` and `preview`
 - `explore`: `explore`, `attempts`, `compare`, `adopt`, `discard` and `branch`: new executions

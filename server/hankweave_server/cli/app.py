@@ -116,7 +116,7 @@ SUMMARIES = {
     "retry": "Run the last codon again, on the current files.",
     "completion": "Print the script that enables tab completion in SHELL.",
     "pipeline": "Run the steps of FILE, a pipeline in YAML.",
-    "events": "Print the events of the journal, newest last, or the result of a query.",
+    "events": "Print the events of the journal, newest last.",
     "agents": "List the known agents, and whether they are installed.",
     "attach": "Watch a running server live, and control it with single keys.",
     "open": "Show the page of a running server in a browser, and print its address.",

@@ -1,4 +1,4 @@
-"""`hankweave events`: query the journal file as `events.query` does, without a server.
+"""`hankweave events`: filter the journal file as `events.query` does, without a server.
 
 The options are turned into the same `EventsQuery` that a client sends, so both give the same
 answer. The result is printed as JSON lines, as CSV or as a table.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,105 +19,19 @@ import click
 import msgspec
 
 from hankweave_protocol import codec, instants
-from hankweave_protocol.commands import EventsQuery
-from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.commands import EventsQuery, Moment
+from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
-from hankweave_protocol.queries import Condition, Moment, Order, Reduction, Where
 from hankweave_server.cli.output.event_lines import journal_line
 from hankweave_server.cli.output.progress_bar import waiting
 from hankweave_server.cli.output.text import Days, fitted
 from hankweave_server.cli.remote import execution_option, follow_from, json_option, root_of
-from hankweave_server.domain.query.evaluate import Read, Scan, everything, forward, row_of
-from hankweave_server.domain.query.parse import Query, checked
+from hankweave_server.domain.event_filter import EventFilter, Read, search
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.ledger.journal import ReadableJournal
 from hankweave_server.local.journals import searching_journal
 from hankweave_server.local.progress import ReportProgress
 from hankweave_server.paths import Layout
-
-_SHORT = re.compile(r"(?P<field>[\w.]+) ?(?P<sign>!=|>=|<=|=|>|<|~~|~) ?(?P<value>.*)", re.DOTALL)
-_SIGNS = {
-    "=": "eq",
-    "!=": "neq",
-    ">": "gt",
-    ">=": "gte",
-    "<": "lt",
-    "<=": "lte",
-    "~": "contains",
-    "~~": "containsIgnoringCase",
-}
-
-
-def question_of(
-    *,
-    where: tuple[str, ...],
-    select: tuple[str, ...],
-    order_by: tuple[str, ...],
-    reduce: str | None,
-    group_by: tuple[str, ...],
-    **others: Any,
-) -> EventsQuery:
-    """Build the query of some options; `others` are fields of the query as they are.
-
-    Raises Refused for JSON that is not a condition, and UsageError.
-    """
-    if group_by and reduce is None:
-        raise click.UsageError("--group-by needs --reduce, for instance --reduce count.")
-
-    return EventsQuery(
-        where=tuple(part for text in where for part in _conditions(text)) or None,
-        select=select or None,
-        order_by=tuple(map(_order, order_by)) or None,
-        reduce=None if reduce is None else _reduction(reduce, group_by),
-        **others,
-    )
-
-
-def _conditions(text: str) -> tuple[Condition, ...]:
-    if text.lstrip()[:1] in ("{", "["):
-        where: Where = codec.decode_value(Where, text)  # type: ignore[arg-type]
-        return where if isinstance(where, tuple) else (where,)
-
-    found = _SHORT.fullmatch(text)
-    if found is None:
-        raise click.UsageError(
-            f"--where {text!r} is neither JSON nor of the form type=codon.started or data.cost>0.1."
-        )
-
-    return (_comparison(found["field"], found["sign"], found["value"]),)
-
-
-def _comparison(field: str, sign: str, text: str) -> Condition:
-    """Return the condition of a comparison in short form.
-
-    Text that is valid JSON stands for the JSON value; `=` and `!=` also match the text itself.
-    """
-    value = _value_of(text)
-    if isinstance(value, str) or sign not in ("=", "!="):
-        return Condition(field=field, op=_SIGNS[sign], value=value)
-
-    either = Condition(field=field, op="in", value=[value, text])
-    return either if sign == "=" else Condition(none_of=either)
-
-
-def _value_of(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-        return text
-
-
-def _order(text: str) -> Order:
-    field, _, direction = text.partition(":")
-    return Order(field=field, direction=direction or "asc")
-
-
-def _reduction(text: str, group_by: tuple[str, ...]) -> Reduction:
-    kind, _, field = text.partition(":")
-    return Reduction(type=kind, field=field or None, group_by=group_by)
-
-
-# --- types of options -----------------------------------------------------------------------------
 
 
 class _Seq(click.ParamType[Moment]):
@@ -151,62 +63,30 @@ def _is_moment(text: str) -> bool:
     return True
 
 
-class _Fields(click.ParamType[tuple[str, ...]]):
-    """Comma-separated fields."""
-
-    name = "fields"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
-
-        fields = tuple(part.strip() for part in str(value).split(","))
-        if not all(fields):
-            self.fail(f"{value!r} is not a list of fields like seq,data.codonId.", param, ctx)
-
-        return fields
-
-
 MOMENT = _Seq("seq or moment like 2025-01-04T12:00:00Z", _is_moment)
 CAUSE = _Seq("seq or command id", bool)
-FIELDS = _Fields()
-
 
 EVENT_COLUMNS = ("seq", "timestamp", "type", "runId", "codonId", "causes", "data", "id")
 
-CELL_LIMIT = 60
-"""Maximum characters of a table cell; JSON and CSV are never truncated."""
-
 
 class Format(Protocol):
-    """An output format for events or rows."""
+    """An output format for events."""
 
     def head(self) -> list[str]:
         """Return the header lines."""
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        """Format events or rows, given as JSON."""
+        """Format events, given as JSON."""
 
 
-def format_of(name: str, query: Query) -> Format:
-    columns = _columns_of(query)
+def format_of(name: str) -> Format:
     match name:
         case "jsonl":
             return JsonLines()
         case "csv":
-            return Csv(columns or EVENT_COLUMNS)
+            return Csv()
         case _:
-            return EventTable() if columns is None else RowTable(columns)
-
-
-def _columns_of(query: Query) -> Sequence[str] | None:
-    """Return the columns of rows; None if the query returns events."""
-    if query.reducing is not None:
-        return query.reducing.columns
-
-    return None if query.columns is None else [path.text for path in query.columns]
+            return EventTable()
 
 
 class JsonLines:
@@ -219,17 +99,29 @@ class JsonLines:
         return (item.decode(errors="backslashreplace") for item in items)
 
 
-@dataclass(frozen=True, slots=True)
 class Csv:
     """CSV as in RFC 4180; values other than text are written as JSON, null as an empty cell."""
 
-    columns: Sequence[str]
-
     def head(self) -> list[str]:
-        return [_csv(self.columns)]
+        return [_csv(EVENT_COLUMNS)]
 
     def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        return (_csv(_cells(item, self.columns, _cell)) for item in items)
+        for item in items:
+            values = msgspec.json.decode(item)
+            yield _csv(_cell(values.get(column)) for column in EVENT_COLUMNS)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _csv(cells: Iterable[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
 
 
 class EventTable:
@@ -255,70 +147,20 @@ class _Head(msgspec.Struct):
 
 _head_of = msgspec.json.Decoder(_Head).decode
 
-
-@dataclass(slots=True)
-class RowTable:
-    """Aligned columns; the first batch of rows determines their widths."""
-
-    columns: Sequence[str]
-    _widths: list[int] = field(default_factory=list)
-
-    def head(self) -> list[str]:
-        return []
-
-    def lines(self, items: Iterable[bytes]) -> Iterator[str]:
-        rows = [_cells(item, self.columns, _short) for item in items]
-        if not self._widths:
-            table = [self.columns, *rows]
-            self._widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-            yield self._line(self.columns)
-
-        yield from map(self._line, rows)
-
-    def _line(self, cells: Sequence[str]) -> str:
-        padded = (cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True))
-        return "  ".join(padded).rstrip()
-
-
-def _cells(item: bytes, columns: Sequence[str], cell: Callable[[Any], str]) -> list[str]:
-    values = msgspec.json.decode(item)
-    return [cell(values.get(column)) for column in columns]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _short(value: Any) -> str:
-    """Format a table cell, with unprintable characters escaped.
-
-    Text from an agent must not send control sequences to the terminal.
-    """
-    cell = _cell(value)
-    text = cell if len(cell) <= CELL_LIMIT else cell[: CELL_LIMIT - 1] + "…"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _csv(cells: Sequence[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
-    return line.getvalue()
-
-
 READING = "Reading the journal"
 
 
 @click.command()
 @execution_option
 @click.option(
-    "--where",
+    *("--type", "types"),
     multiple=True,
-    help="Condition: JSON, or FIELD=VALUE. Operators: = != > >= < <=, ~ (contains), ~~ (contains, "
-    "ignoring case). Repeatable.",
+    metavar="TYPE",
+    help="Only events of this type. Repeatable.",
 )
+@click.option(*("--codon", "codon_id"), metavar="CODON", help="Only events of this codon.")
+@click.option(*("--run", "run_id"), metavar="RUN", help="Only events of this run.")
+@click.option("--text", help="Only events that contain this text, ignoring case.")
 @click.option(
     "--since",
     type=MOMENT,
@@ -343,15 +185,6 @@ READING = "Reading the journal"
 @click.option(
     "--ancestors-of", type=click.IntRange(1), help="Only direct and indirect causes of this event."
 )
-@click.option("--select", type=FIELDS, default=(), help="Fields to print, separated by commas.")
-@click.option(
-    "--order-by",
-    type=FIELDS,
-    default=(),
-    help="Fields to sort by, separated by commas; FIELD:desc reverses the order.",
-)
-@click.option("--reduce", help="Aggregate: count, or sum, avg, min, max, collect as in sum:FIELD.")
-@click.option("--group-by", type=FIELDS, default=(), help="Fields to group by, with --reduce.")
 @click.option("--limit", type=click.IntRange(1), help="Print at most this many.")
 @click.option(
     *("--format", "form"),
@@ -367,66 +200,46 @@ def events(
     form: str,
     follow: bool,
     as_json: bool,
-    **asked: Any,
+    types: tuple[str, ...],
+    **filters: Any,
 ) -> None:
-    """Print the events of the journal, newest last, or the result of a query.
+    """Print the events of the journal, newest last.
 
     \b
-    hankweave events --where type=codon.completed --select seq,codonId,data.cost
-    hankweave events --reduce sum:data.cost --group-by codonId --order-by sum:desc
-    hankweave events --where '{"or": [{"field": "data.path", "op": "contains", "value": "src/"},
-                                      {"field": "seq", "op": "between", "value": [5, 9]}]}'
+    hankweave events --type codon.completed --since 2025-01-04
+    hankweave events --codon observe --text 'no such file'
+    hankweave events --json | jq 'select(.data.cost > 0.1)'
     hankweave events --descendants-of 17 --format csv > what-came-of-it.csv
     """
-    with _refusals():
-        query = checked(question_of(**asked))
+    query = EventsQuery(types=types or None, **filters)
+    if follow and (query.until is not None or limit is not None):
+        raise click.UsageError("--follow excludes --until and --limit.")
+
+    root = root_of(execution)
+    with _refusals(), searching_journal(Layout.of_execution(root)) as journal:
+        last = journal.last_seq
+        matching = EventFilter(query, journal.read, last)
+        if limit is None and not matching.begins_after and matching.ends_at(last) == last:
+            journal.check()
+
+        printed = format_of("jsonl" if as_json else form)
         if follow:
-            _require_followable(query, limit)
-
-        root = root_of(execution)
-        with searching_journal(Layout.of_execution(root)) as journal:
-            if not _is_of_a_part(query, limit):
-                journal.check()
-
-            printed = format_of("jsonl" if as_json else form, query)
-            if follow:
-                _follow(root, journal, query, printed)
-            elif sys.stdout.isatty():
-                _answer(query, journal, journal.read, printed, limit)
-            else:
-                with waiting(READING) as tell:
-                    _answer(query, journal, counted(journal, tell), printed, limit)
+            _print(printed, matching, journal.read, last)
+            _follow(root, matching, last, printed)
+        elif sys.stdout.isatty():
+            _print(printed, matching, journal.read, last, limit)
+        else:
+            with waiting(READING) as tell:
+                _print(printed, matching, counted(journal, tell), last, limit)
 
 
-def _require_followable(query: Query, limit: int | None) -> None:
-    ends = query.window.until_seq or query.window.until_moment or limit
-    if ends or query.sortings or query.reducing:
-        raise click.UsageError("--follow excludes --until, --limit, --order-by and --reduce.")
-
-
-def _is_of_a_part(query: Query, limit: int | None) -> bool:
-    window = query.window
-    return limit is not None or bool(window.after_seq or window.until_seq)
-
-
-def _follow(root: Path, journal: ReadableJournal, query: Query, printed: Format) -> None:
-    last = journal.last_seq
-    scan = Scan(query, journal.read, last)
-    _print(printed, (row_of(query, *found) for found in forward(scan, journal.read, last)))
-
+def _follow(root: Path, matching: EventFilter, last: int, printed: Format) -> None:
     def tell(event: Event) -> None:
         line = codec.encode(event)
-        seen = scan.take(line)
-        if seen is not None:
-            _say(printed.lines([row_of(query, line, seen)]))
+        if matching.take(line) is not None:
+            _say(printed.lines([line]))
 
     follow_from(root, last, tell)
-
-
-def _answer(
-    query: Query, journal: ReadableJournal, read: Read, printed: Format, limit: int | None
-) -> None:
-    _print(printed, islice(everything(query, read, journal.last_seq), limit))
 
 
 def counted(journal: ReadableJournal, tell: ReportProgress) -> Read:
@@ -439,9 +252,11 @@ def counted(journal: ReadableJournal, tell: ReportProgress) -> Read:
     return read
 
 
-def _print(printed: Format, items: Iterator[bytes]) -> None:
+def _print(
+    printed: Format, matching: EventFilter, read: Read, last: int, limit: int | None = None
+) -> None:
     _say(printed.head())
-    _say(printed.lines(items))
+    _say(printed.lines(line for line, _ in islice(search(matching, read, last), limit)))
 
 
 def _say(lines: Iterable[str]) -> None:
@@ -456,11 +271,9 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        is_too_large = refused.code is ErrorCode.RESULT_TOO_LARGE
-        code = ExitCode.FAILED if is_too_large else ExitCode.USAGE
         place = f" ({refused.path})" if refused.path else ""
         raise Stop(
-            f"{refused.message}{place}", code, hint=refused.hint, code=refused.code
+            f"{refused.message}{place}", ExitCode.USAGE, hint=refused.hint, code=refused.code
         ) from None
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as damage:
         raise Stop(

@@ -33,6 +33,6 @@ Modules, in reading order:
 - `liveness`: whether the server that a runtime.lock names is alive
 - `step_results`: results of a pipeline's steps
 - `reports/`: what became of an execution, and how long its plan still takes
-- `query/`: queries of the journal
+- `event_filter`: the events of a journal that a query means
 - `exploration/`: several attempts from one checkpoint, and which of them is the best
 """

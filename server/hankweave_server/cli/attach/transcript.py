@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -22,7 +22,6 @@ from hankweave_client.client import Client
 from hankweave_protocol import codec, events
 from hankweave_protocol.events import Event, EventData
 from hankweave_protocol.instants import from_text
-from hankweave_protocol.queries import Condition, Order
 from hankweave_protocol.replies import DiffPage
 from hankweave_protocol.state import CodonExecution, CompletedCodon, FailedCodon, SkippedCodon
 from hankweave_server.cli.output.event_lines import event_line
@@ -270,24 +269,23 @@ PAGE = 300
 MOST_FOUND = 1_000
 """Matches of a search; of more, the newest are shown."""
 
-_IS_SHOWN = Condition(field="type", op="in", value=[kind.TYPE for kind in SHOWN])
-_SEARCHED = (
-    "data.content",
-    "data.message",
-    "data.result",
-    "data.toolName",
-    "data.toolInput.command",
-    "data.toolInput.description",
-    "data.toolInput.file_path",
-    "data.toolInput.path",
-    "data.toolInput.pattern",
-    "data.toolInput.content",
-    "data.toolInput.old_string",
-    "data.toolInput.new_string",
-    "data.toolInput.url",
-    "data.toolInput.query",
-    "data.line",
+_SHOWN_TYPES = tuple(kind.TYPE for kind in SHOWN)
+_SEARCHED = ("content", "message", "result", "toolName", "line")
+"""Fields of the data that a search looks at, beside `_SEARCHED_INPUTS`."""
+
+_SEARCHED_INPUTS = (
+    "command",
+    "description",
+    "file_path",
+    "path",
+    "pattern",
+    "content",
+    "old_string",
+    "new_string",
+    "url",
+    "query",
 )
+"""Fields of `toolInput` that a search looks at."""
 
 
 class History:
@@ -324,10 +322,10 @@ class History:
 
     async def _read_page(self) -> None:
         page = await self._calls.query_events(
-            where=_IS_SHOWN,
+            types=_SHOWN_TYPES,
             since=self._since,
             until=self._first - 1,
-            order_by=Order(field="seq", direction="desc"),
+            newest_first=True,
             limit=PAGE,
         )
         older = [codec.decode_event(bytes(line)) for line in reversed(page.events or ())]
@@ -341,19 +339,22 @@ class History:
 
     async def find(self, text: str) -> list[int]:
         """Return the seqs of the events that have a text, in any case, the oldest first."""
-        fields = [
-            Condition(field=name, op="containsIgnoringCase", value=text) for name in _SEARCHED
-        ]
-        page = await self._calls.query_events(
-            where=(_IS_SHOWN, Condition(any_of=tuple(fields))),
-            since=self._since,
-            until=self._until,
-            select=("seq",),
-            order_by=Order(field="seq", direction="desc"),
-            limit=MOST_FOUND,
-        )
-        rows = (msgspec.json.decode(bytes(row)) for row in page.rows or ())
-        return [row["seq"] for row in rows][::-1]
+        found: list[int] = []
+        cursor: str | None = None
+        while True:
+            page = await self._calls.query_events(
+                types=_SHOWN_TYPES,
+                text=text,
+                since=self._since,
+                until=self._until,
+                newest_first=True,
+                cursor=cursor,
+            )
+            lines = (msgspec.json.decode(bytes(line)) for line in page.events or ())
+            found += [line["seq"] for line in lines if _shows(line["data"], text)]
+            cursor = page.cursor
+            if cursor is None or len(found) >= MOST_FOUND:
+                return found[:MOST_FOUND][::-1]
 
     async def read_to(self, seq: int) -> None:
         """Read back to an event."""
@@ -363,6 +364,17 @@ class History:
     def block_of(self, seq: int) -> Block | None:
         """Return the block that shows an event that has been read."""
         return next((block for block in self.blocks if seq in block.seqs), None)
+
+
+def _shows(data: dict[str, Any], text: str) -> bool:
+    """Return whether a text is in a field that a person sees, ignoring case."""
+    inputs = data.get("toolInput")
+    values = [data.get(name) for name in _SEARCHED]
+    if isinstance(inputs, dict):
+        values += [inputs.get(name) for name in _SEARCHED_INPUTS]
+
+    folded = text.casefold()
+    return any(isinstance(value, str) and folded in value.casefold() for value in values)
 
 
 async def history_of(client: Client, codon: CodonExecution) -> History:
@@ -385,10 +397,8 @@ async def _first_since(calls: Calls, time: str, last: int) -> int:
     low, high = 1, last + 1
     while low < high:
         middle = (low + high) // 2
-        page = await calls.query_events(
-            since=middle - 1, until=middle, select=("timestamp",), limit=1
-        )
-        rows = [msgspec.json.decode(bytes(row)) for row in page.rows or ()]
+        page = await calls.query_events(since=middle - 1, until=middle, limit=1)
+        rows = [msgspec.json.decode(bytes(line)) for line in page.events or ()]
         if rows and from_text(rows[0]["timestamp"]) < wanted:
             low = middle + 1
         else:

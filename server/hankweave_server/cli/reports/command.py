@@ -366,7 +366,7 @@ def _waits(found: ExecutionReport, linked: Linked) -> Section:
         )
         for each in found.waits
     )
-    note = _more(found, found.totals.waits, rows, "events --where type=codon.waiting")
+    note = _more(found, found.totals.waits, rows, "events --type codon.waiting")
     columns = ("since", "codon", "limit", "ended", "by", "message")
     return Section("Waits", Table(columns, rows), note)
 
@@ -381,7 +381,7 @@ def _retries(found: ExecutionReport, linked: Linked) -> Section:
         )
         for each in found.retries
     )
-    note = _more(found, found.totals.retries, rows, "events --where type=codon.retrying")
+    note = _more(found, found.totals.retries, rows, "events --type codon.retrying")
     return Section("Retries", Table(("when", "codon", "attempt", "because"), rows), note)
 
 
@@ -389,7 +389,7 @@ def _edits(found: ExecutionReport, linked: Linked) -> Section:
     rows = tuple(
         (_event(linked, each), each.action, each.path, each.codon_id or "") for each in found.edits
     )
-    where = "events --where data.source.kind=person"
+    where = "events --type file.updated --text person"
     note = _more(found, found.totals.edits, rows, where)
     return Section("Edits by people", Table(("when", "what", "path", "during"), rows), note)
 

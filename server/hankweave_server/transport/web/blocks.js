@@ -36,18 +36,8 @@ export const SHOWN = [
   "error",
 ];
 
-/** What the journal is asked for: those, and each file that a person changed. */
-export const WHERE = {
-  or: [
-    { field: "type", op: "in", value: SHOWN },
-    {
-      and: [
-        { field: "type", op: "eq", value: "file.updated" },
-        { field: "data.source.kind", op: "eq", value: "person" },
-      ],
-    },
-  ],
-};
+/** The types that the journal is asked for: those, and the changed files. */
+export const ASKED = [...SHOWN, "file.updated"];
 
 const TYPES = new Set(SHOWN);
 

@@ -173,11 +173,10 @@ export class Client {
   async #identify(seq) {
     if (seq === 0) return;
 
-    const query = { since: seq - 1, until: seq, select: ["id"] };
     try {
-      const { rows } = await this.ask("events.query", query);
-      const [row] = /** @type {any[]} */ (rows ?? []);
-      if (this.lastSeq === seq) this.lastId = row?.id ?? null;
+      const { events } = await this.ask("events.query", { since: seq - 1, until: seq });
+      const [event] = /** @type {any[]} */ (events ?? []);
+      if (this.lastSeq === seq) this.lastId = event?.id ?? null;
     } catch {
       // Then the next event tells.
     }
@@ -190,21 +189,23 @@ export class Client {
    * @param {string} id
    */
   #check(seq, id) {
-    const started = { field: "type", op: "eq", value: "server.started" };
-    const data = {
-      where: { or: [{ field: "seq", op: "eq", value: seq }, started] },
-      since: seq - 1,
-      select: ["seq", "id"],
-      limit: 2,
-    };
+    this.#first({ since: seq - 1, until: seq, limit: 1 }, (event) => {
+      if (event?.id !== id) return this.#leave();
+
+      const started = { types: ["server.started"], since: seq, limit: 1 };
+      this.#first(started, (start) => this.#goOn(start !== undefined));
+    });
+  }
+
+  /**
+   * Asks for the first event that a query finds, before all that waits.
+   * @param {object} data @param {(event: any) => void} then
+   */
+  #first(data, then) {
     this.checking = newId();
     const frame = JSON.stringify({ id: this.checking, type: "events.query", data });
-    /** @param {{rows?: any[]}} answer */
-    const resolve = ({ rows = [] }) => {
-      if (rows.find((row) => row.seq === seq)?.id !== id) return this.#leave();
-
-      this.#goOn(rows.some((row) => row.seq > seq));
-    };
+    /** @param {{events?: any[]}} answer */
+    const resolve = ({ events = [] }) => then(events[0]);
     this.waiting.set(this.checking, { resolve, reject: () => this.#goOn(), frame, isLook: true });
     this.#send(this.checking);
   }

@@ -4,10 +4,14 @@ const PAGE = 200;
 
 /** The events that a question finds, newest first, as far as they were scrolled to. */
 export class Found {
-  /** @param {import("./client.js").Ask} ask @param {object} query @param {() => void} changed */
-  constructor(ask, query, changed) {
+  /**
+   * @param {import("./client.js").Ask} ask @param {object} query @param {() => void} changed
+   * @param {(event: any) => boolean} isWanted
+   */
+  constructor(ask, query, changed, isWanted = () => true) {
     this.ask = ask;
-    this.query = { ...query, orderBy: { field: "seq", direction: "desc" }, limit: PAGE };
+    this.query = { ...query, newestFirst: true, limit: PAGE };
+    this.isWanted = isWanted;
     this.changed = changed;
     /** @type {any[]} */
     this.events = [];
@@ -33,10 +37,13 @@ export class Found {
 
     this.isAsking = true;
     try {
-      const answer = await this.ask("events.query", { ...this.query, cursor: this.cursor });
-      this.events.push(...(answer.events ?? []));
-      this.cursor = answer.cursor;
-      this.hasMore = answer.cursor !== undefined;
+      const enough = this.events.length + PAGE / 4;
+      do {
+        const answer = await this.ask("events.query", { ...this.query, cursor: this.cursor });
+        this.events.push(...(answer.events ?? []).filter(this.isWanted));
+        this.cursor = answer.cursor;
+        this.hasMore = answer.cursor !== undefined;
+      } while (this.hasMore && this.events.length < enough);
     } catch (error) {
       this.error = /** @type {Error} */ (error);
       this.hasMore = false;
@@ -44,47 +51,6 @@ export class Found {
     this.isAsking = false;
     this.changed();
   }
-}
-
-const SEARCHED = [
-  "type",
-  "codonId",
-  "data.content",
-  "data.message",
-  "data.path",
-  "data.result",
-  "data.toolName",
-  "data.toolInput.command",
-  "data.toolInput.file_path",
-  "data.toolInput.content",
-  "data.line",
-  "data.text",
-  "data.reason",
-  "data.command",
-  "data.label",
-  "data.transition.type",
-  "data.transition.data.checkpoint.label",
-  "data.transition.data.checkpoint.summary",
-];
-
-/**
- * A question to the journal from what a person has filled in; null where he asks for everything.
- * @param {{text: string, type: string, codonId: string, isExact?: boolean}} wanted
- */
-export function questionOf({ text, type, codonId, isExact = false }) {
-  /** @type {object[]} */
-  const where = [];
-  if (type) where.push({ field: "type", op: "eq", value: type });
-  if (codonId) {
-    where.push({
-      or: ["codonId", "data.codonId"].map((field) => ({ field, op: "eq", value: codonId })),
-    });
-  }
-  if (text.trim()) {
-    const op = isExact ? "contains" : "containsIgnoringCase";
-    where.push({ or: SEARCHED.map((field) => ({ field, op, value: text.trim() })) });
-  }
-  return where.length === 0 ? null : { where };
 }
 
 /** What an event says, in one line. @param {any} event */

@@ -64,17 +64,14 @@ export async function stateAtEnd(ask, record) {
   if (record === undefined || !ENDS.has(record.kind)) return null;
 
   const { events = [] } = await ask("events.query", {
-    where: [
-      { field: "type", op: "eq", value: "state.transition" },
-      { field: "data.transition.type", op: "eq", value: "CodonTransitioned" },
-      { field: "data.transition.data.codon.codonId", op: "eq", value: record.codonId },
-    ],
+    types: ["state.transition"],
+    codonId: record.codonId ?? undefined,
     since: record.seq,
     limit: PAGE,
   });
   const end = events.find((/** @type {any} */ event) => {
-    const { runId, codon } = event.data.transition.data;
-    return runId === record.runId && !isActive(codon);
+    const { type, data } = event.data.transition;
+    return type === "CodonTransitioned" && data.runId === record.runId && !isActive(data.codon);
   });
   if (end === undefined) return null;
 

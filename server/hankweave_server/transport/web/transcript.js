@@ -3,7 +3,7 @@
  * at the end what happens now. A page is asked for when somebody looks at it, so the beginning of a
  * step of a million events is as near as its end.
  */
-import { WHERE, blocksOf, isShown } from "./blocks.js";
+import { ASKED, blocksOf, isShown } from "./blocks.js";
 
 const SPAN = 400; // Seqs of one page.
 const PAGES_KEPT = 30;
@@ -11,6 +11,7 @@ const AT_ONCE = 2; // Questions on their way; who drags the scroll bar passes hu
 const NEWEST_KEPT = 2 * SPAN; // Events that are kept until the page they belong to is there.
 const SEARCHED_AT_ONCE = 50_000; // Seqs; between two such questions others are answered.
 const MOST_FOUND = 5_000;
+const SAYING = 5; // Events that are asked for where one is wanted: others may speak of it.
 const FAR = 5; // Pages without a block that are looked through for one.
 
 /**
@@ -152,7 +153,7 @@ export class Transcript {
     try {
       const since = this.since + number * SPAN;
       const upTo = this.#endOf(number);
-      const events = await this.#all({ where: WHERE, since, until: upTo });
+      const events = (await this.#all({ types: ASKED, since, until: upTo })).filter(isShown);
       /** @type {Page} */
       const page = { events, later: [], upTo, blocks: this.pages.get(number)?.blocks ?? [], isFolded: false };
       page.later = await this.#resultsOf(page);
@@ -176,17 +177,15 @@ export class Transcript {
 
   /** Results that stand on later pages. @param {Page} page */
   async #resultsOf(page) {
-    const ids = [...openCalls(page)];
-    if (ids.length === 0 || page.upTo >= this.until) return [];
+    if (page.upTo >= this.until) return [];
 
-    const where = [
-      { field: "type", op: "eq", value: "tool.result" },
-      { field: "data.toolUseId", op: "in", value: ids },
-    ];
     const until = Math.min(this.until, page.upTo + SEARCHED_AT_ONCE);
-    const query = { where, since: page.upTo, until, limit: ids.length };
-    const { events = [] } = await this.ask("events.query", query);
-    return events;
+    const results = [...openCalls(page)].map(async (text) => {
+      const query = { types: ["tool.result"], text, since: page.upTo, until, limit: SAYING };
+      const { events = [] } = await this.ask("events.query", query);
+      return events.filter((/** @type {any} */ { data }) => data.toolUseId === text);
+    });
+    return (await Promise.all(results)).flat();
   }
 
   async #all(query) {
@@ -209,17 +208,19 @@ export class Transcript {
   async find(text, onFound) {
     /** @type {number[]} */
     const found = [];
-    const where = [WHERE, { or: FIELDS.map((field) => ({ field, op: "containsIgnoringCase", value: text })) }];
+    const part = text.toLowerCase();
+    const has = (/** @type {any} */ value) => typeof value === "string" && value.toLowerCase().includes(part);
+    const says = (/** @type {any} */ event) =>
+      isShown(event) && (FIELDS.some((field) => has(event.data[field])) || INPUTS.some((field) => has(event.data.toolInput?.[field])));
     for (let since = this.since; since < this.until; since += SEARCHED_AT_ONCE) {
       const until = Math.min(since + SEARCHED_AT_ONCE, this.until);
       let cursor;
       do {
-        const select = ["seq", "type"];
-        const answer = await this.ask("events.query", { where, since, until, select, limit: 1_000, cursor });
-        found.push(...(answer.rows ?? []).map((/** @type {any} */ row) => row.seq));
+        const answer = await this.ask("events.query", { types: ASKED, text, since, until, cursor });
+        found.push(...(answer.events ?? []).filter(says).map((/** @type {any} */ event) => event.seq));
         cursor = answer.cursor;
-        const part = (until - this.since) / Math.max(1, this.until - this.since);
-        if (!onFound([...found], cursor ? part * 0.99 : part) || found.length > MOST_FOUND) return;
+        const share = (until - this.since) / Math.max(1, this.until - this.since);
+        if (!onFound([...found], cursor ? share * 0.99 : share) || found.length > MOST_FOUND) return;
       } while (cursor);
     }
     if (this.since >= this.until) onFound(found, 1);
@@ -242,18 +243,15 @@ export class Transcript {
     if (event?.type !== "tool.result") return null;
 
     const call = await this.ask("events.query", {
-      where: [
-        { field: "data.toolUseId", op: "eq", value: event.data.toolUseId },
-        { field: "type", op: "eq", value: "assistant.action" },
-      ],
+      types: ["assistant.action"],
+      text: event.data.toolUseId,
       since: this.since,
-      until: seq,
-      orderBy: { field: "seq", direction: "desc" },
-      select: ["seq"],
-      limit: 1,
+      until: seq - 1,
+      newestFirst: true,
+      limit: SAYING,
     });
-    const [row] = /** @type {any[]} */ (call.rows ?? []);
-    return row === undefined || row.seq === seq ? null : this.placeOf(row.seq);
+    const made = (call.events ?? []).find((/** @type {any} */ { data }) => data.toolUseId === event.data.toolUseId);
+    return made?.seq === undefined ? null : this.placeOf(made.seq);
   }
 
   /**
@@ -277,26 +275,19 @@ export class Transcript {
   }
 }
 
-const FIELDS = [
-  "data.content",
-  "data.message",
-  "data.result",
-  "data.toolName",
-  "data.toolInput.command",
-  "data.toolInput.description",
-  "data.toolInput.file_path",
-  "data.toolInput.path",
-  "data.toolInput.pattern",
-  "data.toolInput.content",
-  "data.toolInput.old_string",
-  "data.toolInput.new_string",
-  "data.toolInput.prompt",
-  "data.toolInput.url",
-  "data.toolInput.query",
-  "data.line",
-  "data.text",
-  "data.path",
-  "data.command",
+const FIELDS = ["content", "message", "result", "toolName", "line", "text", "path", "command"];
+const INPUTS = [
+  "command",
+  "description",
+  "file_path",
+  "path",
+  "pattern",
+  "content",
+  "old_string",
+  "new_string",
+  "prompt",
+  "url",
+  "query",
 ];
 
 /** The ids of calls whose result is not there yet. @param {Page} page */
@@ -320,17 +311,14 @@ export async function rangeOf(ask, codon, last) {
 
   const end = await firstSince(ask, codon.endTime, last);
   // What was said of its end follows in a moment.
-  const { rows = [] } = await ask("events.query", {
-    where: [
-      { field: "type", op: "eq", value: "codon.completed" },
-      { field: "data.codonId", op: "eq", value: codon.codonId },
-    ],
+  const { events = [] } = await ask("events.query", {
+    types: ["codon.completed"],
+    codonId: codon.codonId,
     since: Math.max(since, end - 2),
     until: end + SPAN,
-    select: ["seq"],
     limit: 1,
   });
-  const [told] = /** @type {any[]} */ (rows);
+  const [told] = /** @type {any[]} */ (events);
   return { since, until: Math.max(end - 1, told?.seq ?? 0), isOpen: false };
 }
 
@@ -340,14 +328,9 @@ async function firstSince(ask, time, last) {
   let [low, high] = [1, last + 1];
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
-    const { rows = [] } = await ask("events.query", {
-      since: middle - 1,
-      until: middle,
-      select: ["timestamp"],
-      limit: 1,
-    });
-    const [row] = /** @type {any[]} */ (rows);
-    if (row !== undefined && Date.parse(row.timestamp) < wanted) low = middle + 1;
+    const { events = [] } = await ask("events.query", { since: middle - 1, until: middle, limit: 1 });
+    const [event] = /** @type {any[]} */ (events);
+    if (event !== undefined && Date.parse(event.timestamp) < wanted) low = middle + 1;
     else high = middle;
   }
   return low;

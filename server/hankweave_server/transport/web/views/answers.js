@@ -6,6 +6,10 @@ const BY = ["client", "timeout"];
 
 /** @typedef {{at: number, decision: string, by: string}} Answer */
 
+/** @param {any} event @returns {Answer[]} none if a rule has answered */
+const answersOf = ({ timestamp, data }) =>
+  BY.includes(data.by) ? [{ at: Date.parse(timestamp), decision: data.decision, by: data.by }] : [];
+
 /** @param {import("../session.js").Session} session @returns {Answer[]} oldest first */
 export function useAnswersOfPeople(session) {
   const { store } = session;
@@ -15,28 +19,17 @@ export function useAnswersOfPeople(session) {
 
     let isCurrent = true;
     const add = (/** @type {Answer[]} */ more) => setAnswers((known) => [...known, ...more].slice(-KEPT));
-    const hear = (/** @type {any} */ { type, timestamp, data }) => {
-      if (type === "permission.resolved" && BY.includes(data.by))
-        add([{ at: Date.parse(timestamp), decision: data.decision, by: data.by }]);
+    const hear = (/** @type {any} */ event) => {
+      if (event.type === "permission.resolved") add(answersOf(event));
     };
     store.hearers.add(hear);
     const query = {
-      where: [
-        { field: "type", op: "eq", value: "permission.resolved" },
-        { field: "data.by", op: "in", value: BY },
-      ],
+      types: ["permission.resolved"],
       until: store.lastSeq,
-      select: ["timestamp", "data.decision", "data.by"],
-      orderBy: { field: "seq", direction: "desc" },
-      limit: KEPT,
+      newestFirst: true,
     };
     session.ask("events.query", query).then(
-      ({ rows = [] }) =>
-        isCurrent &&
-        setAnswers((known) => [
-          ...rows.map((/** @type {any} */ row) => ({ at: Date.parse(row.timestamp), decision: row["data.decision"], by: row["data.by"] })).reverse(),
-          ...known,
-        ]),
+      ({ events = [] }) => isCurrent && setAnswers((known) => [...events.flatMap(answersOf).slice(0, KEPT).reverse(), ...known]),
       (error) => isCurrent && session.say(error.message),
     );
     return () => {

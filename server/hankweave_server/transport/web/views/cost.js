@@ -9,20 +9,7 @@ const PAGE = 1_000;
 const POINTS = 2_000; // Kept; of more, every other one goes.
 const REST = 1_500;
 const TYPES = ["token.usage", "sentinel.output"];
-const FIELDS = [
-  "seq",
-  "type",
-  "timestamp",
-  "runId",
-  "data.codonId",
-  "data.totalCost",
-  "data.cost",
-  "data.final",
-  "data.inputTokens",
-  "data.outputTokens",
-  "data.cacheCreationTokens",
-  "data.cacheReadTokens",
-];
+const TOKENS = ["inputTokens", "outputTokens", "cacheCreationTokens", "cacheReadTokens"];
 
 /** @param {{session: import("../session.js").Session}} props */
 export function CostView({ session }) {
@@ -116,13 +103,12 @@ function useSeries(session) {
     try {
       do {
         const page = await session.ask("events.query", {
-          where: { field: "type", op: "in", value: TYPES },
+          types: TYPES,
           since,
-          select: FIELDS,
           limit: PAGE,
           cursor,
         });
-        for (const row of page.rows) if (row.seq > sums.current.seq) addUp(sums.current, row);
+        for (const event of page.events ?? []) if (event.seq > sums.current.seq) addUp(sums.current, event);
         cursor = page.cursor;
         if (isOpen.current) setPoints([...sums.current.points]);
       } while (cursor && isOpen.current);
@@ -136,26 +122,26 @@ function useSeries(session) {
   return points;
 }
 
-function addUp(sums, row) {
-  sums.seq = row.seq;
-  const codon = `${row.runId} ${row["data.codonId"]}`; // One that was stopped has no final figures.
-  if (row.type === "sentinel.output") sums.cost += row["data.cost"] ?? 0;
+function addUp(sums, { seq, type, timestamp, runId, data }) {
+  sums.seq = seq;
+  const codon = `${runId} ${data.codonId}`; // One that was stopped has no final figures.
+  if (type === "sentinel.output") sums.cost += data.cost ?? 0;
   else {
     const spent = {
-      cost: row["data.totalCost"] ?? 0,
-      tokens: FIELDS.slice(-4).reduce((sum, key) => sum + (row[key] ?? 0), 0),
+      cost: data.totalCost ?? 0,
+      tokens: TOKENS.reduce((sum, key) => sum + (data[key] ?? 0), 0),
     };
     // The final figures of a codon are its totals: they replace what its messages came to.
     const open = sums.open.get(codon) ?? { cost: 0, tokens: 0 };
-    const isFinal = row["data.final"];
+    const isFinal = data.final;
     sums.cost += isFinal ? spent.cost - open.cost : spent.cost;
     sums.tokens += isFinal ? spent.tokens - open.tokens : spent.tokens;
     if (isFinal) sums.open.delete(codon);
     else sums.open.set(codon, { cost: open.cost + spent.cost, tokens: open.tokens + spent.tokens });
   }
   sums.points.push({
-    at: Date.parse(row.timestamp),
-    timestamp: row.timestamp,
+    at: Date.parse(timestamp),
+    timestamp,
     cost: sums.cost,
     tokens: sums.tokens,
   });

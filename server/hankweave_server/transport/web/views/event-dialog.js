@@ -12,7 +12,7 @@ export function EventDialog({ session, event, onClose }) {
   const { seq, type, timestamp, causes = [] } = event;
   const query = (data) => session.ask("events.query", { ...data, limit: SHOWN });
   const before = useAnswer(
-    () => query({ ancestorsOf: seq, orderBy: { field: "seq", direction: "desc" } }),
+    () => query({ ancestorsOf: seq, newestFirst: true }),
     [seq],
   );
   const after = useAnswer(() => query({ descendantsOf: seq }), [seq]);

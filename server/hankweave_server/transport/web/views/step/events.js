@@ -1,7 +1,7 @@
 /** The events of a step, or of the whole run: newest first, in plain words, a call with its result. */
 import { html, useEffect, useMemo, useRef, useState } from "../../dom.js";
 import { count } from "../../format.js";
-import { Found, questionOf } from "../../journal.js";
+import { Found } from "../../journal.js";
 import { Icon } from "../../parts/icon.js";
 import { Trouble } from "../../parts/dialog.js";
 import { Since } from "../../parts/basics.js";
@@ -19,12 +19,6 @@ const COUNTS = ["filetree.updated", "state.snapshot"];
 const TICKS = ["CostsIncremented", "CostsUpdated", "SentinelStatesUpdated", "ExtensionCountUpdated"];
 
 // What a program counts, and what is told in other words beside it.
-const BOOKKEEPING = {
-  or: [
-    { field: "type", op: "in", value: COUNTS },
-    { field: "data.transition.type", op: "in", value: TICKS },
-  ],
-};
 const isBookkeeping = (/** @type {any} */ { type, data }) =>
   COUNTS.includes(type) || TICKS.includes(data.transition?.type);
 
@@ -58,10 +52,15 @@ export function StepEvents({ session, codonId, attempt, until: newest = null }) 
   const source = useMemo(() => {
     if (range.data === null) return null;
     const { since, until } = range.data;
-    const question = questionOf({ text: wanted, type, codonId: codonId ?? "" });
     live.current = [];
-    const where = [...(question?.where ?? []), ...(type === "" ? [{ not: BOOKKEEPING }] : [])];
-    return new Found(session.ask, { where, since, until }, () => draw((n) => n + 1));
+    const query = {
+      types: type ? [type] : undefined,
+      codonId: codonId ?? undefined,
+      text: wanted || undefined,
+      since,
+      until,
+    };
+    return new Found(session.ask, query, () => draw((n) => n + 1), (event) => type !== "" || !isBookkeeping(event));
   }, [range.data, wanted, type]);
   useEffect(() => {
     if (range.data === null || !range.data.isOpen || wanted !== "" || type !== "") return undefined;
@@ -77,7 +76,7 @@ export function StepEvents({ session, codonId, attempt, until: newest = null }) 
   }, [range.data, wanted, type]);
   const types = useAnswer(
     async () =>
-      store.lastSeq > COUNTED ? [] : (await session.ask("events.query", { reduce: { type: "count", groupBy: ["type"] } })).rows,
+      store.lastSeq > COUNTED ? {} : ((await session.ask("events.query", { count: true })).counts ?? {}),
     [store.isLoaded],
     REST,
   );
@@ -108,7 +107,7 @@ export function StepEvents({ session, codonId, attempt, until: newest = null }) 
         <span class="hidden">Type</span>
         <select value=${type} onChange=${(event) => setType(event.target.value)}>
           <option value="">all types</option>
-          ${(types.data ?? []).map((/** @type {any} */ row) => html`<option key=${row.type} value=${row.type}>${row.type} (${count(row.count)})</option>`)}
+          ${Object.entries(types.data ?? {}).sort().map(([name, number]) => html`<option key=${name} value=${name}>${name} (${count(number)})</option>`)}
         </select>
       </label>
       ${isChosen && html`<button type="button" class="link" onClick=${() => session.look({ step: null })}>of the whole run</button>`}

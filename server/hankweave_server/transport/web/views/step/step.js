@@ -141,16 +141,16 @@ function Tries({ tries, codon, choose }) {
   </label>`;
 }
 
-/** How many tools were called; null while, or where, nobody has counted. */
+/** How many calls of tools have ended; null while, or where, nobody has counted. */
 function useCalls(session, codon) {
   const { store } = session;
   const [, draw] = useState(0);
-  const heard = useRef(/** @type {number[]} */ ([])); // The seqs of calls, since this is shown.
+  const heard = useRef(/** @type {number[]} */ ([])); // The seqs of their results, since this is shown.
   const key = codon ? `${codon.codonId} ${codon.startTime}` : "";
   useEffect(() => {
     heard.current = [];
-    const hear = (/** @type {any} */ { seq, data }) => {
-      if (data.action !== "tool_use" || data.codonId !== codon?.codonId) return;
+    const hear = (/** @type {any} */ { seq, type, data }) => {
+      if (type !== "tool.result" || data.codonId !== codon?.codonId) return;
       heard.current.push(seq);
       draw(seq);
     };
@@ -162,13 +162,8 @@ function useCalls(session, codon) {
       if (codon === undefined) return null;
       const { since, until } = await rangeOf(session.ask, codon, store.lastSeq);
       if (until - since > COUNTED) return null;
-      const where = [
-        { field: "type", op: "eq", value: "assistant.action" },
-        { field: "data.action", op: "eq", value: "tool_use" },
-      ];
-      const { rows } = await session.ask("events.query", { where, since, until, reduce: { type: "count" } });
-      const [row] = /** @type {any[]} */ (rows ?? []);
-      return { count: row?.count ?? 0, until };
+      const { counts } = await session.ask("events.query", { types: ["tool.result"], since, until, count: true });
+      return { count: counts?.["tool.result"] ?? 0, until };
     },
     [key, store.isLoaded],
     300,
