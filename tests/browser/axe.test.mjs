@@ -89,6 +89,7 @@ const moment = async () => `&checkpoint=${await sha("tax")}`;
 describe("while an agent asks", () => {
   view("a question", "", text("out/summary.md"), { picture: "question" });
   view("the reason of a denial", "", dialog, { keys: ["d"] });
+  view("the rule of always", "", dialog, { press: ({ page }) => page.getByRole("button", { name: "change the rule" }) });
 });
 
 describe("while a step waits for a limit", () => {
@@ -116,10 +117,18 @@ describe("after a failure", () => {
   view("events of a step", ofStep("events"), row);
   view("events of the run", "&tab=events", row);
   view("the past", moment, text("tax"), { picture: "past" });
+  view("choosing what to compare", moment, text("Choose the checkpoint to compare"), { keys: ["V"] });
+  view("a comparison", async () => `&compare=${await sha("infer")}..${await sha("tax")}`, ({ page }) => page.locator(".comparison .d2h-ins").first());
+  view("a comparison with now", moment, ({ page }) => page.locator(".comparison .change").first(), { keys: ["v"] });
+  view("the state", moment, dialog, { press: ({ page }) => page.getByRole("button", { name: "state…" }) });
   view("a file of the past", async () => `${await moment()}&path=src/tax.py`, text("def tax_0"));
   view("an event", "&event=40", dialog);
   view("the prompt", ofStep(), dialog, { press: ({ page }) => page.getByRole("button", { name: "prompt" }) });
   view("going back", "", text("out/check.json"), { keys: ["z"], picture: "rollback" });
+  view("going back with some files", "", ({ page }) => page.getByRole("checkbox").nth(1), {
+    keys: ["z"],
+    press: ({ page }) => page.getByRole("button", { name: "Only some files…" }),
+  });
   view("retrying", "", dialog, { keys: ["r"] });
   view("the cost", "", ({ page }) => page.getByRole("img", { name: /Cost rose/ }), { keys: ["$"] });
   view("the commands", "", dialog, { keys: ["Control+k"] });
@@ -128,6 +137,7 @@ describe("after a failure", () => {
   view("a branch", moment, dialog, { keys: ["b"] });
   view("pinning", moment, dialog, { keys: ["p"] });
   view("the executions", "&view=executions", ({ page }) => page.locator(".executions li").first());
+  view("a new run", "&view=executions", dialog, { keys: ["n"] });
   view("a link that may only look", () => run.daemon.page("viewer"), text("This link is read-only."));
   view("a token that does not hold", () => `${run.daemon.page()}x`, ({ page }) => page.getByLabel(/Token/));
   view("the components", () => `${run.daemon.page().split("#")[0]}gallery.html`, text("Components"), { repeats: true });
@@ -135,7 +145,10 @@ describe("after a failure", () => {
 
 describe("after an exploration", () => {
   before(() => run.explore());
-  view("the attempts", "&step=check&tab=attempts", text("strip the blanks"));
+  const attempts = "&step=check&tab=attempts";
+  view("the attempts", attempts, text("strip the blanks"));
+  view("adopting", attempts, dialog, { press: ({ page }) => page.getByRole("button", { name: /^Adopt/ }) });
+  view("discarding", attempts, dialog, { press: ({ page }) => page.getByRole("button", { name: /^Discard/ }) });
 });
 
 describe("after going back", () => {

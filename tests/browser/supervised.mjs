@@ -191,12 +191,17 @@ export class Supervised {
     return this.hand.evaluate(([type, data]) => globalThis.client.ask(type, data), [type, data]);
   }
 
+  /** Waits for it; the limit guards against hanging, and begins anew with each step of the run. */
   async until(what, holds) {
-    for (const end = Date.now() + PATIENCE; Date.now() < end; await pause(100)) {
+    let seen = "";
+    for (let end = Date.now() + PATIENCE; Date.now() < end; await pause(100)) {
       const found = await holds();
       if (found) return found;
+      const { codonId, startTime } = await this.newest();
+      if (seen !== `${codonId} ${startTime}`) end = Date.now() + PATIENCE;
+      seen = `${codonId} ${startTime}`;
     }
-    throw new Error(`${what} did not come within ${PATIENCE} ms`);
+    throw new Error(`${what} did not come within ${PATIENCE} ms of the last step`);
   }
 
   /** The codon that was started last. */

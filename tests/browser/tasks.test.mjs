@@ -181,7 +181,7 @@ describe("after a failure", () => {
     await hand.press("4");
     await hand.page.getByRole("option").first().waitFor();
     await hand.press("/");
-    await hand.type("edit parse");
+    await hand.type("write parse");
     await hand.click(hand.page.getByRole("option", { name: /src\/parse\.py/ }).first());
     await hand.sees(hand.page.getByText(/^You see /).first());
   });

@@ -1,6 +1,6 @@
 /** What events say, in plain words and one line each; a call and its result are one. */
 import { answered, ending, travelled } from "./blocks.js";
-import { callText, dollars, visible } from "./format.js";
+import { bytes, callText, count, dollars, visible } from "./format.js";
 import { kindOf, titleOf } from "./kinds.js";
 
 const LONGEST = 240;
@@ -60,7 +60,7 @@ export function sentenceOf({ event, result }, root) {
       return changed(data.transition);
     case "token.usage":
       return say("Tokens", [
-        `${data.inputTokens ?? 0} read, ${data.outputTokens ?? 0} written`,
+        `${count(data.inputTokens ?? 0)} read, ${count(data.outputTokens ?? 0)} written`,
         data.totalCost === undefined ? "" : dollars(data.totalCost),
       ]);
     case "file.updated":
@@ -92,6 +92,8 @@ export function sentenceOf({ event, result }, root) {
     case "rollback.completed":
     case "checkpoint.rollback":
       return say("Rollback", [travelled(data, data.report)], "wait");
+    case "store.consolidated":
+      return say("Store", [`packed, ${bytes(data.bytesAfter)}`]);
     case "error":
     case "rollback.failed":
     case "rig.setup.failed":

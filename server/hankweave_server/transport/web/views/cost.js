@@ -23,6 +23,8 @@ export function CostView({ session }) {
   const codons = store.state.runs
     .flatMap((run) => run.codons.map((codon) => ({ codon, run })))
     .sort((a, b) => costOf(b.codon) - costOf(a.codon));
+  const runs = store.state.runs.filter(({ runId }) => !tried.has(runId)); // Newest first.
+  const numberOf = (/** @type {any} */ run) => (tried.has(run.runId) ? "—" : runs.length - runs.indexOf(run));
   return html`<section class="cost" aria-label="Cost and tokens">
     <p>${summary(session.store.figures, cost, unused)}</p>
     <div class="charts">
@@ -46,7 +48,7 @@ export function CostView({ session }) {
             <td>
               ${visible(titleOfCodon(store.state, codon.codonId))}${codon.attempt > 1 ? ` (attempt ${codon.attempt})` : ""}
             </td>
-            <td class="of-run">${run.runId.slice(-6)}</td>
+            <td class="of-run" title=${run.runId}>${numberOf(run)}</td>
             <td>${codon.status}${kept.has(codon) ? "" : tried.has(run.runId) ? ", attempt" : codon.status === "failed" ? "" : ", rolled back"}</td>
             <td class="number">
               ${dollars(costOf(codon))}

@@ -1,6 +1,7 @@
 /** The dialog that is open, if any. */
 import { html, useState } from "../dom.js";
 import { brief, visible } from "../format.js";
+import { titleOf } from "../kinds.js";
 import { Dialog, Obstacle, Trouble } from "../parts/dialog.js";
 import { useOpen } from "../parts/hooks.js";
 import { titleOfCodon } from "../standing.js";
@@ -208,6 +209,13 @@ function CheckpointDialog({ session, onClose }) {
   <//>`;
 }
 
+/** What a checkpoint is called, and in which step it is. */
+function nameOf(/** @type {import("../store.js").Store} */ { bySha, state }, /** @type {string} */ sha) {
+  const record = bySha.get(sha);
+  if (record === undefined) return brief(sha);
+  return visible(`${titleOf(record)}${record.codonId ? ` in ${titleOfCodon(state, record.codonId)}` : ""}`);
+}
+
 function PinDialog({ session, sha, onClose }) {
   const record = session.store.bySha.get(sha);
   const [isPinned, setPinned] = useState(true);
@@ -217,7 +225,7 @@ function PinDialog({ session, sha, onClose }) {
     pinned: isPinned,
     ...(isPinned && name ? { name } : {}),
   });
-  return html`<${Dialog} title=${`Pin ${brief(sha)}`} onClose=${onClose}>
+  return html`<${Dialog} title=${`Pin ${nameOf(session.store, sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="checkpoint.pin" verb="Save" onClose=${onClose} data=${data}
       onDone=${() => session.look({ dialog: null, note: isPinned ? "The checkpoint will be kept." : "The checkpoint can be pruned again." })}>
       <p>A pinned checkpoint is never pruned. Its name is shown wherever the checkpoint is.</p>
@@ -249,7 +257,7 @@ function BranchDialog({ session, sha, onClose }) {
       <footer><button class="main" onClick=${onClose}>Close</button></footer>
     <//>`;
   }
-  return html`<${Dialog} title=${`Branch from ${brief(sha)}`} onClose=${onClose}>
+  return html`<${Dialog} title=${`Branch from ${nameOf(session.store, sha)}`} onClose=${onClose}>
     <${Form} session=${session} type="execution.branch" verb="Create the branch" onClose=${onClose} onDone=${setMade}
       data=${() => ({ checkpointSha: sha, ...(path ? { path } : {}) })}>
       <p>

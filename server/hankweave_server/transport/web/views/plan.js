@@ -1,8 +1,8 @@
-/** The plan as it was at a moment: its codons in their order, with what had become of each. */
+/** The plan as it was at a moment: its steps in their order, with what had become of each. */
 import { html, useState } from "../dom.js";
 import { clockSpan, count, price, visible } from "../format.js";
 import { Icon } from "../parts/icon.js";
-import { nameOf, statusOf, took } from "../standing.js";
+import { statusOf, titleOfCodon, took } from "../standing.js";
 import { costOf, isActive, thread } from "../state.js";
 
 const AT_ONCE = 200;
@@ -15,7 +15,7 @@ export function Plan({ state, at }) {
   if (plan.length === 0)
     return html`<p class="empty">There was no plan: checkpoints are taken on request.</p>`;
 
-  return html`<ol class="codons" aria-label="Codons in order">
+  return html`<ol class="codons" aria-label="Steps in order">
     ${plan.slice(0, shown).map((entry) => {
       const codon = ran.get(entry.codonId);
       return html`<li
@@ -24,8 +24,8 @@ export function Plan({ state, at }) {
         aria-current=${codon && isActive(codon) ? "step" : undefined}
       >
         <${Icon} name=${statusOf(codon)} />
-        <span class="name">${visible(nameOf(entry))} <span class="id">${visible(entry.codonId)}</span></span>
-        <span class="status">${codon?.reused ? "reused" : (codon?.status ?? "waiting")}</span>
+        <span class="name" title=${entry.codonId}>${visible(titleOfCodon(state, entry.codonId))}</span>
+        <span class="status">${codon?.reused ? "reused" : (codon?.status ?? "not started")}</span>
         ${codon && html`
           <span class="figure">${clockSpan(took(codon, at))}</span>
           <span class="figure">${price(costOf(codon))}</span>`}

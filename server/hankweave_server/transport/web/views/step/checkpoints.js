@@ -31,10 +31,11 @@ export function checkpointsOf(store, { run, codon }) {
  */
 export function StepCheckpoints({ session, records, past }) {
   const { store, looks } = session;
-  const [isAll, setAll] = useState(records.length === 0 || wanted.all);
+  const [chosen, setAll] = useState(/** @type {boolean | null} */ (null));
+  const isAll = chosen ?? (wanted.all || records.length === 0); // Those of the step may come late.
   const [text, setText] = useState("");
   const among = isAll ? store.checkpoints : records;
-  const rows = useMemo(() => found(store.state, among, text), [among.length, isAll, text, store.checkpointsVersion]);
+  const rows = useMemo(() => found(store.state, among, text), [isAll ? store.checkpointsVersion : records, text]);
   const of = (/** @type {number} */ row) => rows[rows.length - 1 - row];
   const isKept = useMemo(() => keptIn(store.state), [store.state.runs, store.checkpointsVersion]);
   const now = nowSha(store, store.checkpoints);
@@ -99,6 +100,6 @@ function drawn(session, record, { isAll, now, isKept, past }) {
     ${!isKept(record) && html`<${Tag}>rolled back<//>`}
     <span class="kind">${[isAll && record.codonId && visible(titleOfCodon(state, record.codonId)), kind.title !== title && !kind.isStep && kind.title].filter(Boolean).join(" · ")}</span>
     <time datetime=${record.timestamp}>${time(record.timestamp)}</time>
-    ${record.sha !== (past?.sha ?? now) && html`<span class="link compare" aria-hidden="true" onClick=${beside}>compare</span>`}
+    <span class=${`link compare ${record.sha === (past?.sha ?? now) ? "is-same" : ""}`} aria-hidden="true" onClick=${beside}>compare</span>
     <span class="link" aria-hidden="true" onClick=${back}>back to here</span>`;
 }
