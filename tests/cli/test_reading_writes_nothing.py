@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_server.cli.app import PLACES
 from hankweave_server.local.ephemeral_server import through_server
 from support.command_line import hankweave
 from support.scripted_hank import codon, write_hank, writes
@@ -14,11 +15,18 @@ from support.scripted_hank import codon, write_hank, writes
 HANK = (codon("one", writes("a.txt", "one")), codon("two", writes("b.txt", "two")))
 READING = (
     ("status",),
+    ("status", "-v"),
+    ("ls", "--size", "--json"),
     ("log",),
+    ("log", "--all"),
     ("log", "--graph", "--calls"),
     ("checkpoints",),
     ("runs",),
     ("events",),
+    ("events", "--json", "--where", "type=state.transition"),
+    ("permissions",),
+    ("config",),
+    ("validate", "HANK"),
     ("show", "SHA"),
     ("diff", "SHA"),
     ("replay", "SHA", "--tree"),
@@ -33,10 +41,30 @@ READING = (
     ("compare", "ATTEMPT"),
     ("adopt", "ATTEMPT", "--preview"),
     ("adopt", "ATTEMPT", "--path", "b.txt", "--preview", "--json"),
+    ("adopt", "ATTEMPT", "--merge", "--preview"),
     ("gc", "--dry-run", "--max-count", "0", "--kinds", "safety"),
     ("fsck",),
     ("why", "one"),
+    ("why", "b.txt:1"),
+    ("blame", "b.txt"),
+    ("pickaxe", "two"),
+    ("history",),
 )
+
+
+WITHOUT_EXECUTION = {"ls", "config", "validate"}
+REFUSED = {"permissions": 69}
+"""The exit codes of those that need a server; they start none."""
+
+PREVIEWED = {"undo"}
+"""Commands of which only the preview reads; here, there is nothing to undo."""
+
+OTHERS = {
+    *("run", "demo", "init", "map", "resume", "pipeline", "explore", "branch", "bisect"),
+    *("next", "skip", "stop", "retry", "allow", "deny", "checkpoint", "pin", "redact"),
+    *("discard", "cleanup", "notify", "mcp", "attach", "open", "completion", "agents", "help"),
+}
+"""Commands that change something, need a server, or read no execution."""
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -58,17 +86,34 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return execution
 
 
-def test_reading_commands_write_nothing(left: Path) -> None:
-    """Neither the journal nor a lock: no server is started, and none of the caches is saved."""
+@pytest.fixture(scope="module")
+def named(left: Path) -> dict[str, str]:
+    """Return what the words in capitals stand for."""
     sha = hankweave("checkpoints", "-e", str(left), code=0).stdout.split()[0]
     explored = json.loads(hankweave("attempts", "--json", "-e", str(left), code=0).stdout)
-    named = {"SHA": sha, "ATTEMPT": explored["attempts"][0]["attemptId"]}
+    return {
+        "SHA": sha,
+        "ATTEMPT": explored["attempts"][0]["attemptId"],
+        "HANK": str(left.parent / "hank"),
+    }
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_reading_command_writes_nothing(
+    left: Path, named: dict[str, str], words: tuple[str, ...]
+) -> None:
+    """Neither the journal nor a lock: no server is started, and none of the caches is saved."""
     before = listing(left)
-    for words in READING:
-        given = (named.get(word, word) for word in words)
-        done = hankweave(*given, "-e", str(left))
-        assert done.returncode == 0, (words, done.stderr)
-        assert listing(left) == before, words
+    aim = () if words[0] in WITHOUT_EXECUTION else ("-e", str(left))
+    done = hankweave(*(named.get(word, word) for word in words), *aim)
+    assert done.returncode == REFUSED.get(words[0], 0), done.stderr
+    assert listing(left) == before
+
+
+def test_every_command_that_reads_an_execution_is_in_the_table() -> None:
+    """A new command is either in the table, or among those that change something or need more."""
+    assert {words[0] for words in READING}.isdisjoint(OTHERS)
+    assert {words[0] for words in READING} | OTHERS | PREVIEWED == PLACES.keys()
 
 
 def test_status_names_what_has_changed_since_the_last_checkpoint(left: Path) -> None:
@@ -91,6 +136,31 @@ def test_a_preview_of_the_files_is_that_of_a_server(left: Path) -> None:
     assert "1 edit of yours was overwritten" in done
     hankweave("undo", "--yes", *here, code=0)
     assert (left / "agentRoot" / "a.txt").read_text() == "by a person"
+
+
+def test_a_preview_of_a_merge_is_that_of_a_server(
+    left: Path, named: dict[str, str], tmp_path: Path
+) -> None:
+    """It says what the merge does, edits of a person included, or which files conflict."""
+    words = ("adopt", named["ATTEMPT"], "--merge", "-e", str(left))
+    mine = left / "agentRoot" / "b.txt"
+    mine.unlink()
+    try:
+        foreseen = hankweave(*words, "--preview", code=0).stdout
+        assert "  +  1 file comes back\n       b.txt  3 bytes\n" in foreseen
+        assert "  !  1 edit of yours is overwritten" in foreseen
+        mine.write_text("mine")
+        refused = hankweave(*words, "--preview", "--conflicts", str(tmp_path / "both"), code=1)
+        assert "1 file was changed on both sides: b.txt (both-added)" in refused.stderr
+        assert (tmp_path / "both" / "ours" / "b.txt").read_text() == "mine"
+        foreseen = hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
+        served = through_server(
+            left, lambda: hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
+        )
+        for name in ("added", "updated", "removed", "kept", "conflicts", "targetTitle"):
+            assert json.loads(foreseen)[name] == json.loads(served)[name], name
+    finally:
+        mine.write_text("two")
 
 
 def test_what_gc_would_prune_is_the_same_with_a_server_and_without(left: Path) -> None:

@@ -18,7 +18,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import DiffPage, ExplorationPage
 from hankweave_server.api.past import Looks
-from hankweave_server.api.rollback import Rollbacks
+from hankweave_server.api.rollback import Rollbacks, meant_paths
 from hankweave_server.domain.exploration.explorations import (
     adoption_preview,
     attempt_named,
@@ -123,7 +123,7 @@ class Explorer:
 
         self._runner.refuse_while_running()
         options = MergeOptions(
-            paths=self._rollbacks.meant_paths(command.paths),
+            paths=meant_paths(command.paths),
             policy=ConflictPolicy(command.on_conflict),
             conflicts_in=command.conflicts_in,
         )

@@ -83,14 +83,6 @@ class Rollbacks:
 
         return await self._performed(request, causes)
 
-    def meant_paths(self, texts: tuple[str, ...] | None) -> frozenset[bytes] | None:
-        """Return every path that the paths of a command may mean; raise Refused for bad ones."""
-        if texts is None:
-            return None
-
-        _refuse_no_paths(texts)
-        return frozenset(path for index, text in enumerate(texts) for path in _path(text, index))
-
     async def _performed(
         self, journey: RollbackRequest, causes: tuple[int | str, ...]
     ) -> RollbackReport:
@@ -208,6 +200,15 @@ def _reuse_after(command: RollbackCommand) -> CodonId | None:
         )
 
     return command.codon_id
+
+
+def meant_paths(texts: tuple[str, ...] | None) -> frozenset[bytes] | None:
+    """Return every path that the paths of a command may mean; raise Refused for bad ones."""
+    if texts is None:
+        return None
+
+    _refuse_no_paths(texts)
+    return frozenset(path for index, text in enumerate(texts) for path in _path(text, index))
 
 
 def _refuse_no_paths(texts: tuple[str, ...]) -> None:

@@ -479,13 +479,11 @@ def adopt(
 
     def asked(*, only_preview: bool) -> RollbackReport:
         sent = ExplorationAdopt(**fields, preview=only_preview)
-        if only_preview and not merge:
+        if only_preview:
             with waiting(None if as_json else "Previewing") as tell:
                 return look(root, lambda calls: calls.ask(sent), tell)
 
-        # The preview of a merge stores the present files, with which it merges.
-        what = "Previewing" if only_preview else "Adopting"
-        return ask(root, lambda client: client.ask(sent), None if as_json else what)
+        return ask(root, lambda client: client.ask(sent), None if as_json else "Adopting")
 
     if not preview:
         require_consent(yes=yes or as_json, otherwise="--preview shows what would change.")

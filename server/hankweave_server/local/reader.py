@@ -10,9 +10,13 @@ files.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -41,26 +45,34 @@ from hankweave_protocol.state import State
 from hankweave_server.api.checkpoint_list import page_of_checkpoints
 from hankweave_server.api.lookup import Sources
 from hankweave_server.api.past import Looks
-from hankweave_server.api.rollback import RollbackRequests
+from hankweave_server.api.rollback import RollbackRequests, meant_paths
 from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.errors import CheckpointDamaged
-from hankweave_server.checkpoints.records import all_records
+from hankweave_server.checkpoints.model import CheckpointRequest
+from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoint_records import on_record
 from hankweave_server.domain.execution_thread import thread
-from hankweave_server.domain.exploration.explorations import adoption_preview
+from hankweave_server.domain.exploration.explorations import (
+    adoption_preview,
+    attempt_named,
+    result_of,
+)
+from hankweave_server.domain.path_merge import ConflictPolicy
 from hankweave_server.domain.plan import tracked_patterns
+from hankweave_server.domain.targets import target_of
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.execution.maintenance.progress import ProgressWatch
-from hankweave_server.execution.rollback.planner import RollbackPlanner
+from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.local.journals import nothing_in, searching_journal
 from hankweave_server.paths import Layout
+from hankweave_server.worktree.names import shown
 
 T = TypeVar("T")
 
@@ -165,6 +177,8 @@ class _FileCalls(Calls):
                 return await self._preview(command)
             case ExplorationAdopt(preview=True, merge=False):
                 return await self._preview(adoption_preview(self._state, command))
+            case ExplorationAdopt(preview=True):
+                return await self._merge_preview(command)
             case StoreGc(dry_run=True):
                 return self._gc_report(command)
             case GetState():
@@ -188,6 +202,77 @@ class _FileCalls(Calls):
         request = await RollbackRequests(sources).previewed(command)
         return await RollbackPlanner(sources).preview(
             request, (), beside_codon=False, patch=command.patch
+        )
+
+    async def _merge_preview(self, command: ExplorationAdopt) -> RollbackReport:
+        """Preview a merge on a copy of the checkpoints, which has the present files as well."""
+        # Imported here because only this needs the merge.
+        from hankweave_server.execution.exploration import adoption
+
+        exploration, attempt = attempt_named(self._state, command.attempt_id, "$.data.attemptId")
+        result = result_of(attempt, "$.data.attemptId")
+        conflicts_in = adoption.new_folder(command.conflicts_in, self._layout.work_tree)
+        with self._copied() as engine:
+            ledger = _EffectsOnFiles(self._layout, self._journal)
+            store = CheckpointStore(engine)
+            await store.load(frozenset(ledger.digest.checkpoints().standing))
+            present = self._manual_checkpoint(f"attempt {attempt.attempt_id}, merged")
+            made = await store.call(lambda engine: engine.checkpoint(present))
+            # A server would have noticed these edits before it takes its checkpoint.
+            edits = dict.fromkeys((shown(each.path) for each in made.changed), "")
+            state = msgspec.structs.replace(self._state, edits={**edits, **self._state.edits})
+            sources = _PlanSources(self._layout, state, store, ledger, self._patterns)
+            store.known[made.sha] = record_made(present, made)
+            outcome = await store.merged(
+                exploration.checkpoint_sha,
+                made.sha,
+                result,
+                present,
+                paths=meant_paths(command.paths),
+                policy=ConflictPolicy(command.on_conflict),
+                conflicts_in=conflicts_in,
+            )
+            if outcome.conflicts:
+                raise adoption.conflict(outcome.conflicts, conflicts_in)
+
+            if outcome.record is None:
+                nothing = RollbackPreview(checkpoint_sha=made.sha, paths=command.paths)
+                request = await RollbackRequests(sources).previewed(nothing)
+            else:
+                request = RollbackRequest(
+                    target_of(state, store.known, outcome.record.sha),
+                    paths=outcome.changed,
+                    reason=adoption.adoption_reason(attempt),
+                )
+
+            return await RollbackPlanner(sources).preview(
+                request, (), beside_codon=False, patch=False
+            )
+
+    @contextmanager
+    def _copied(self) -> Iterator[CheckpointEngine]:
+        """Open a copy of the checkpoints, which is removed afterwards."""
+        with tempfile.TemporaryDirectory(prefix="hankweave-merge-") as folder:
+            copy = replace(self._layout, private_folder=Path(folder))
+            shutil.copytree(self._layout.checkpoints, copy.checkpoints)
+            with closing(CheckpointEngine.open(copy)) as engine:
+                yield engine
+
+    def _manual_checkpoint(self, label: str) -> CheckpointRequest:
+        entries = thread(self._state)
+        return CheckpointRequest(
+            kind="manual",
+            codon_id=entries[-1].codon.codon_id if entries else None,
+            codon_name="",
+            run_id=self._state.runs[0].run_id,
+            timestamp=SystemClock().now(),
+            duration_ms=None,
+            operation_id=uuid.uuid4().hex,
+            event_seq=self._journal.last_seq,
+            session_id=None,
+            memory_epoch=0,
+            label=label,
+            patterns=self._patterns(),
         )
 
     def _gc_report(self, command: StoreGc) -> GcReport:

@@ -79,7 +79,7 @@ async def merge_result(
     None if the attempt has changed nothing that the present files do not have. A checkpoint of the
     present files is taken first. Raises Refused, with no file changed.
     """
-    folder = _new_folder(options.conflicts_in, ctx)
+    folder = new_folder(options.conflicts_in, ctx.layout.work_tree)
     present = await take_present(ctx, f"before adopting {attempt.attempt_id}", causes)
     try:
         outcome = await ctx.checkpointer.merge(
@@ -100,7 +100,7 @@ async def merge_result(
         ) from None
 
     if outcome.conflicts:
-        raise _conflict(outcome.conflicts, folder)
+        raise conflict(outcome.conflicts, folder)
 
     if outcome.record is None:
         return None
@@ -113,13 +113,13 @@ async def merge_result(
     )
 
 
-def _new_folder(path: str | None, ctx: ExecutionContext) -> Path | None:
+def new_folder(path: str | None, work_tree: Path) -> Path | None:
     """Return the folder for conflicts; refuse one that exists, or lies in the work tree."""
     if path is None:
         return None
 
     folder = Path(path)
-    is_inside = folder.resolve().is_relative_to(ctx.layout.work_tree.resolve())
+    is_inside = folder.resolve().is_relative_to(work_tree.resolve())
     if not folder.is_absolute() or is_inside or os.path.lexists(folder):
         raise Refused(
             ErrorCode.INVALID_PATH,
@@ -139,7 +139,8 @@ def _new_folder(path: str | None, ctx: ExecutionContext) -> Path | None:
     return folder
 
 
-def _conflict(conflicts: tuple[Decision, ...], folder: Path | None) -> Refused:
+def conflict(conflicts: tuple[Decision, ...], folder: Path | None) -> Refused:
+    """Return the refusal of a merge with conflicts, whose versions may be in a folder."""
     named = ", ".join(f"{shown(each.path)} ({each.conflict})" for each in conflicts[:_NAMED])
     more = f" and {len(conflicts) - _NAMED} more" if len(conflicts) > _NAMED else ""
     seen = "" if folder is None else f" Their versions are in {folder}."
