@@ -3001,8 +3001,10 @@ export interface ListedExecution {
   answerUntil?: string;
   /** When the codon continues that waits for the end of a provider's limit. */
   waitsUntil?: string;
-  /** Why it failed or crashed, in a sentence. */
+  /** Why it failed or crashed, or why its last codon failed while it is idle, in a sentence. */
   failure?: string;
+  /** Whether its server runs nothing until the next command. */
+  isIdle?: boolean;
   /** The directory of the map that it is an execution of. */
   mapOf?: string;
   /**

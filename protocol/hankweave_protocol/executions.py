@@ -98,7 +98,9 @@ class ListedExecution(Value, kw_only=True):
     waits_until: str | None = None
     """When the codon continues that waits for the end of a provider's limit."""
     failure: str | None = None
-    """Why it failed or crashed, in a sentence."""
+    """Why it failed or crashed, or why its last codon failed while it is idle, in a sentence."""
+    is_idle: bool = False
+    """Whether its server runs nothing until the next command."""
     map_of: str | None = None
     """The directory of the map that it is an execution of."""
     map: MapProgress | None = None

@@ -142,6 +142,12 @@ ROWS = [
         "completed",
         attempt_of=str(ROOT.with_name("1795233600002-e20a-nodata")),
     ),
+    a_row(
+        *("1795233600003-7d02-a1b2c3", "Survey", "running"),
+        server_pid=7,
+        is_idle=True,
+        failure="It failed.",
+    ),
     msgspec.structs.replace(
         a_row("x", "Invoice parser", "completed", cost=3.44), path="/home/ann/work/invoices"
     ),

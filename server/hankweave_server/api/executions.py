@@ -142,7 +142,8 @@ def needs_a_person(row: ListedExecution, now: datetime) -> bool:
     if row.waits_for is not None:
         return True
 
-    if row.state not in ("failed", "crashed") or (row.attempt or row.map_of) is not None:
+    has_failed = row.state in ("failed", "crashed") or (row.is_idle and row.failure is not None)
+    if not has_failed or (row.attempt or row.map_of) is not None:
         return False
 
     since = instants.to_text(now - RECENT)
@@ -153,7 +154,7 @@ def _rank(row: ListedExecution, now: datetime) -> int:
     if needs_a_person(row, now):
         return 0 if row.waits_for is not None else 1
 
-    return 2 if row.state == "running" else 3
+    return 2 if row.state == "running" and not row.is_idle else 3
 
 
 def _text_of(row: ListedExecution) -> str:

@@ -137,7 +137,7 @@ def print_rows(found: list[ListedExecution], *, with_sizes: bool) -> None:
     first, *lines = aligned(table, flexible=1, right={3, 4, 5, 6, 7})
     say(first, "bold")
     for each, row, line in zip(found, rows, lines, strict=True):
-        say(line, _STYLES.get(row[2].split()[0], ""))
+        say(line, _STYLES.get(row[2].split()[0].rstrip(","), ""))
         if Path(each.path).parent != executions_root() and not _is_below(each, paths):
             say(one_line(f"  in {each.path}"), "dim")
 
@@ -169,8 +169,11 @@ def _standing_text(each: ListedExecution, now: datetime) -> str:
     if each.map is not None and each.map.failed:
         return f"{each.map.completed} done, {each.map.failed} failed"
 
-    is_idle = each.server_pid is not None and each.state != "running"
-    return f"{each.state}, served" if is_idle else each.state
+    if each.is_idle:
+        return "idle" if each.failure is None else "failed, served"
+
+    is_served = each.server_pid is not None and each.state != "running"
+    return f"{each.state}, served" if is_served else each.state
 
 
 def _size_text(each: ListedExecution) -> str:

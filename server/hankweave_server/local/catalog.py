@@ -22,6 +22,7 @@ from hankweave_protocol.events import (
     CodonStartedEvent,
     PermissionRequested,
     PermissionResolved,
+    ServerIdle,
 )
 from hankweave_protocol.executions import ListedExecution, Standing
 from hankweave_protocol.records import ExecutionMeta
@@ -54,7 +55,13 @@ _REACH = 1 << 20
 
 _WORK = of_types(
     kind.TYPE
-    for kind in (AssistantAction, CodonStartedEvent, PermissionRequested, PermissionResolved)
+    for kind in (
+        AssistantAction,
+        CodonStartedEvent,
+        PermissionRequested,
+        PermissionResolved,
+        ServerIdle,
+    )
 )
 
 
@@ -198,7 +205,9 @@ def _progress_in(content: bytes, state: _State) -> tuple[int, Progress, float | 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The work of the running codon, read from the end of the journal."""
+    """The work of the running codon, read from the end of the journal; or that none runs."""
+
+    is_idle: bool = False
 
     doing: str | None = None
     waits_for: str | None = None
@@ -206,6 +215,7 @@ class _Work:
 
 
 def _work_of(layout: Layout) -> _Work:
+    is_idle = False
     doing: str | None = None
     answered: set[str] = set()
     waits_for: str | None = None
@@ -215,6 +225,9 @@ def _work_of(layout: Layout) -> _Work:
             for _, line in journal.backward(_WORK, max(0, journal.size - _REACH)):
                 match codec.decode_event(line).data:
                     case CodonStartedEvent():
+                        break
+                    case ServerIdle():
+                        is_idle = True
                         break
                     case PermissionResolved(request_id=request):
                         answered.add(request)
@@ -229,7 +242,7 @@ def _work_of(layout: Layout) -> _Work:
     except (OSError, Stop, Refused):
         pass  # There is none yet, or a start will report the damage.
 
-    return _Work(doing, waits_for, until)
+    return _Work(is_idle, doing, waits_for, until)
 
 
 def _call(layout: Layout, tool: str, given: Mapping[str, object]) -> str:
@@ -265,7 +278,9 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
     server, meta, codon = living_server(layout), facts.meta, facts.codon
     state = "unreadable" if facts.problem is not None else _standing(facts.run, server)
     active = codon if codon is not None and codon.is_active else None
-    now = work() if active is not None and server is not None else _Work()
+    now = work() if state == "running" and server is not None else _Work()
+    newest = facts.run.codons[-1:] if facts.run is not None else ()
+    has_failed = now.is_idle and any(each.status == "failed" for each in newest)
     whole = map_of(layout.root)
     return ListedExecution(
         path=str(layout.root),
@@ -294,7 +309,8 @@ def _row(layout: Layout, facts: _Facts, work: Callable[[], _Work]) -> ListedExec
         waits_for=now.waits_for,
         answer_until=now.answer_until,
         waits_until=None if active is None or active.wait is None else active.wait.until,
-        failure=_failure(state, codon),
+        failure=_failure("failed" if has_failed else state, codon),
+        is_idle=now.is_idle,
         map_of=None if whole is None else str(whole),
     )
 

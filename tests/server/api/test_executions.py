@@ -59,6 +59,17 @@ def test_not_every_failure_needs_a_person() -> None:
     assert page_of_executions(ExecutionsList(), rows, NOW).needing == 1
 
 
+def test_an_idle_server_whose_codon_has_failed_needs_a_person() -> None:
+    """One that is idle for another reason comes after those that run."""
+    rows = [
+        row("idle", "running", server_pid=1, is_idle=True, last_activity=before(minutes=1)),
+        row("runs", "running", server_pid=1, last_activity=before(days=1)),
+        row("failed", "running", server_pid=1, is_idle=True, failure="It failed."),
+    ]
+    assert names(rows) == ["failed", "runs", "idle"]
+    assert page_of_executions(ExecutionsList(), rows, NOW).needing == 1
+
+
 @pytest.mark.parametrize(
     ("search", "found"),
     [

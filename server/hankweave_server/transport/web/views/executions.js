@@ -223,6 +223,10 @@ export function standing(row, now) {
   if (row.waitsFor) return { kind: "asks", word: "waits for you", text: at(`waits for you: ${row.waitsFor}`) };
   if (row.state === "failed" || row.state === "crashed")
     return { kind: "bad", word: row.state, text: at(row.failure ?? row.state) };
+  if (row.isIdle)
+    return row.failure
+      ? { kind: "bad", word: "failed", text: at(row.failure) }
+      : { kind: "calm", word: "idle", text: "no step runs" };
   if (row.waitsUntil && Date.parse(row.waitsUntil) > now)
     return { kind: "waits", word: "waits", text: at(`waits for a limit until ${time(row.waitsUntil)}`) };
   if (row.state === "running")
