@@ -176,6 +176,14 @@ def test_what_is_told_grows_with_the_width(width: int) -> None:
     assert text.count("2025-01-04") == 1
 
 
+def test_times_are_in_one_column() -> None:
+    """The mark of the present position stands behind them, and names are padded."""
+    lines = OutputLines((a_run("a", 1, 2),), None, ())
+    drawn = [line.plain for line in picture(lines, 80, fancy=True)]
+    assert len({line.index("12:00:00") for line in drawn if "12:00:00" in line}) == 1
+    assert sum("12:00:00  ← now  " in line for line in drawn) == 1
+
+
 def test_every_kind_has_a_mark_of_its_own() -> None:
     """Kinds differ by shape, not by colour alone, in Unicode and in ASCII."""
     assert set(MARKS) == set(get_args(CheckpointKind))

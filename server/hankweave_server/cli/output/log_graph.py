@@ -199,6 +199,7 @@ _ASCII = {"line": "|", "into": "|", "from": ".", "over": "-", "cross": "|", "end
 
 _TIME_FROM = 70
 _KIND_FROM = 50
+_CODON_WIDTH = 16
 
 
 def draw(root: Path, *, calls: bool) -> None:
@@ -260,6 +261,8 @@ def picture(lines: OutputLines, width: int, *, fancy: bool) -> Iterator[Text]:
 
     rows = list(rows_of(nodes))
     columns = max((len(row.lanes) for row in rows), default=0)
+    codons = max((len(_codon_of(node.record)) for node in nodes), default=0)
+    codons = min(codons, _CODON_WIDTH) if width >= _KIND_FROM else 0
     day = ""
     for row in rows:
         if row.node is not None and day != (day := date(row.node.record.timestamp)):
@@ -267,7 +270,7 @@ def picture(lines: OutputLines, width: int, *, fancy: bool) -> Iterator[Text]:
 
         graph = _graph(row, columns, fancy=fancy)
         if row.node is not None:
-            graph.append(_told(row.node, branches, width, fancy=fancy))
+            graph.append(_told(row.node, branches, width, codons, fancy=fancy))
 
         graph.rstrip()
         yield graph
@@ -322,20 +325,32 @@ def _sign(
 # --- text column ----------------------------------------------------------------------------------
 
 
-def _told(node: GraphNode, branches: Mapping[Sha, list[str]], width: int, *, fancy: bool) -> Text:
+def _codon_of(record: CheckpointRecord) -> str:
+    return one_line(record.coordinate.codon_id or "-")
+
+
+def _told(
+    node: GraphNode,
+    branches: Mapping[Sha, list[str]],
+    width: int,
+    codons: int,
+    *,
+    fancy: bool,
+) -> Text:
+    """Return the text beside a mark; the column of codons is `codons` wide."""
     record = node.record
     _, _, colour = MARKS[record.kind]
     text = Text()
     text.append(record.sha[: 12 if width >= _TIME_FROM else 7], "yellow" if node.on_thread else "")
-    if node.is_now:
-        text.append(f" {'←' if fancy else '<-'} now", "bold green")
-
     if width >= _KIND_FROM:
         text.append(f"  {record.kind:<9}", colour)
 
-    text.append(f"  {one_line(record.coordinate.codon_id or '-')}")
+    text.append(f"  {_codon_of(record):<{codons}}")
     if width >= _TIME_FROM:
         text.append(f"  {clock(record.timestamp)}", "dim")
+
+    if node.is_now:
+        text.append(f"  {'←' if fancy else '<-'} now", "bold green")
 
     text.append(f"  {title_text(record)}", "" if node.on_thread else "dim")
     if record.pinned:
