@@ -21,7 +21,7 @@ from hankweave_server.notify import NotificationEnvelope, Undelivered, attempt, 
 @webhook_option
 @notify_option
 def notify(test: bool, webhooks: tuple[str, ...], services: tuple[str, ...]) -> None:
-    """Send a test notification to every destination, and print what became of it.
+    """Send a test notification to every destination, and print the results.
 
     The secret that signs webhooks is in HANKWEAVE_RUNTIME_WEBHOOK_SECRET.
 

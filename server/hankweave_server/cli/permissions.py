@@ -58,7 +58,7 @@ def permissions(execution: Path | None, as_json: bool) -> None:
     metavar="[RULE]",
     is_flag=False,
     flag_value="",
-    help="Allow every call that RULE fits, in this execution. Default: the suggested rule.",
+    help="Allow every call that matches RULE, in this execution. Default: the suggested rule.",
 )
 @json_option
 def allow(

@@ -331,10 +331,10 @@ def _previewed(
 def undo(execution: Path | None, repository: str, options: RollbackOptions) -> None:
     """Undo the last rollback.
 
-    Files and the place in the plan are restored. A restore that nobody asked for (after a crash,
-    before a retry) is undone in the same way. Repeat the command to undo earlier rollbacks;
-    `hankweave redo` reverses it. Without a server in a git workspace, it undoes the last `rollback
-    --to-step` there, if there was one.
+    Files and the place in the plan are restored. An automatic restore (after a crash, before a
+    retry) is undone in the same way. Repeat the command to undo earlier rollbacks; `hankweave redo`
+    reverses it. Without a server in a git workspace, it undoes the last `rollback --to-step` there,
+    if there was one.
 
     \b
     hankweave undo

@@ -147,7 +147,7 @@ if TYPE_CHECKING:
 @click.option(
     "--new-tokens",
     is_flag=True,
-    help="Make new tokens; addresses with the previous ones open nothing any more.",
+    help="Make new tokens; addresses with the old ones stop working.",
 )
 @click.option(
     "--safe-points",

@@ -130,8 +130,8 @@ def resume(
 ) -> None:
     """Resume run ID where it stopped, and exit when the plan ends.
 
-    ID may be abbreviated, and must be the newest run. Exit codes are those of `hankweave run
-        --headless`, or 3 if there is no such run.
+    ID may be abbreviated, and must be the newest run. Exit codes are those of
+    `hankweave run --headless`, or 3 if there is no such run.
 
     \b
     hankweave resume 17952849

@@ -51,7 +51,7 @@ _TREE = "tracked files"
 @execution_option
 @json_option
 def why(what: str, at: str | None, execution: Path | None, as_json: bool) -> None:
-    """Tell why a line of a file is there, or why a step was run.
+    """Show why a line of a file is there, or why a step ran.
 
     For a line: the prompt, the agent's words, the call and its change. For a step, its inputs are
     compared with those of its execution before: prompt, model, agent and its version, rig,

@@ -88,7 +88,7 @@ def report(
     output: Path | None,
     link_token: bool,
 ) -> None:
-    """Report what became of an execution, on one page.
+    """Summarize an execution on one page.
 
     The report has the steps with their times, costs, tokens and files; waits, retries and failures;
     edits by people, checkpoints and rollbacks; and how long a plan that is running still takes. It

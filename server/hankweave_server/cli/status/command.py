@@ -50,7 +50,8 @@ from hankweave_server.plain_text import one_line
 def status(execution: Path | None, verbose: bool, as_json: bool) -> None:
     """Show where the plan stands, and what to do next.
 
-    Without a server, this is the last state. With --json, the output is the server's own report,
+    The files that the step has changed are listed, and those that you have edited. Without a
+    server, this is the last state. With --json, the output is the server's own report,
     and needs one.
 
     \b

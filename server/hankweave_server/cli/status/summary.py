@@ -162,7 +162,7 @@ def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str
         case "crashed":
             yield start, "continue"
         case "completed":
-            yield line("report"), "what became of it"
+            yield line("report"), "summary on one page"
             yield line("log --graph"), "all checkpoints to go back to"
         case _ if has_server and upcoming is not None:
             yield line("next"), f"start {upcoming}"
