@@ -12,7 +12,9 @@ import pytest
 from hankweave_protocol.codec import encode
 from hankweave_protocol.ids import RunId, Sha
 from hankweave_protocol.records import Coordinate, RollbackReport, TouchedFile
+from hankweave_server import __version__
 from hankweave_server.cli.app import PLACES, SUMMARIES, cli
+from support.command_line import hankweave
 
 NEEDED_ELSEWHERE = (
     *("rich", "structlog", "pygit2", "yaml", "pathspec", "zstandard", "jinja2", "jsonschema"),
@@ -100,6 +102,13 @@ def test_version_and_help_load_only_the_command_line(option: str) -> None:
     loaded = loaded_after(f"main(['{option}'])")
     assert not loaded & {"anyio", "asyncio", "msgspec", "websockets", *NEEDED_ELSEWHERE}
     assert not {name for name in loaded if name.startswith("hankweave_server.local")}
+
+
+@pytest.mark.executed
+def test_the_first_start_after_an_install_prints_the_version() -> None:
+    """Nothing is compiled yet, and compiled code cannot be stored."""
+    done = hankweave("--version", code=0, PYTHONPYCACHEPREFIX="/dev/null/nothing")
+    assert (done.stdout, done.stderr) == (f"hankweave, version {__version__}\n", "")
 
 
 def test_a_preview_loads_only_what_asks_a_server() -> None:
