@@ -56,17 +56,23 @@ class Campaign:
         """Kill a supervisor after some records; return False if it has ended before."""
         wanted = self._records() + self._dice.randint(1, records)
         with self.start(budget) as process:
-            eventually_blocking(lambda: self._has_ended(process) or self._records() >= wanted)
+            while not self._has_ended(process) and self._records() < wanted:
+                self._wait_for_a_record(process)
+
             process.kill()
             return process.wait() < 0
 
     def finish(self, budget: float) -> int:
         """Let a supervisor work to its end; return its exit code."""
         with self.start(budget) as process:
-            while not self._has_ended(process):  # Each record may take as long as a whole test.
-                eventually_blocking(partial(self._has_moved, process, self._records()))
+            while not self._has_ended(process):
+                self._wait_for_a_record(process)
 
             return process.wait()
+
+    def _wait_for_a_record(self, process: subprocess.Popen[Any]) -> None:
+        """Wait until the journal has grown: each record may take as long as a whole test."""
+        eventually_blocking(partial(self._has_moved, process, self._records()))
 
     def _has_moved(self, process: subprocess.Popen[Any], known: int) -> bool:
         return self._has_ended(process) or self._records() > known
