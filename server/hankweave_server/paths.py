@@ -18,6 +18,9 @@ DATA_SOURCE = "read_only_data_source"
 RIG_ARCHIVE = "rigArchive"
 HANK_FILE = "hank.json"
 MAP_JOURNAL = "map.jsonl"
+REMOVED_MAP = "map.jsonl.removing"
+"""The journal of a map while the map is being removed."""
+
 MAP_ITEMS = "items"
 
 
@@ -305,5 +308,9 @@ class Layout:
 def map_of(execution: Path) -> Path | None:
     """Return the directory of the map that an execution is an item of; None if there is none."""
     folder = execution.parent
-    is_item = folder.name == MAP_ITEMS and (folder.parent / MAP_JOURNAL).is_file()
-    return folder.parent if is_item else None
+    return folder.parent if folder.name == MAP_ITEMS and is_map(folder.parent) else None
+
+
+def is_map(folder: Path) -> bool:
+    """Return whether a folder is the directory of a map, or the rest of one."""
+    return any((folder / name).is_file() for name in (MAP_JOURNAL, REMOVED_MAP))

@@ -16,9 +16,9 @@ from unittest.mock import patch
 import pytest
 
 from hankweave_server.cli.app import main
-from hankweave_server.cli.cleanup import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import Stop
+from hankweave_server.local.removal import remove_execution
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld

@@ -409,3 +409,32 @@ def test_on_a_terminal_what_runs_is_shown_above_a_bar(tmp_path: Path) -> None:
     text = shown.decode(errors="replace")
     assert "of $9.00" in text
     assert "3 items: 3 completed, 0 failed" in text
+
+
+def test_a_finished_map_is_removed_with_all_its_executions(tmp_path: Path) -> None:
+    """After a preview and a question; by its id as well; inputs and results are kept."""
+    hank = write_hank(
+        tmp_path / "hank", codon("one", COUNTS, outputFiles=[{"copy": ["count.txt"]}])
+    )
+    paths, output, executions = inputs_in(tmp_path / "in", 2), tmp_path / "out", tmp_path / "all"
+    usual = {"HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR": str(executions)}
+    hankweave("map", str(hank), *paths, "-o", str(output), code=0, **usual)
+    (root,) = executions.iterdir()
+    refused = hankweave("gc", "-e", str(root), code=ExitCode.NO_INPUT, **usual)
+    assert "It is a map" in refused.stderr
+    listed = hankweave("ls", code=0, **usual).stdout.splitlines()
+    short_id = listed[1].split()[0]
+    assert "2 of 2" in hankweave("ls", short_id, code=0, **usual).stdout
+    dry = hankweave("cleanup", "-e", short_id, "--dry-run", code=0, **usual).stdout
+    assert "1 map would be removed" in dry
+    assert f"{root}  map of 2 inputs: 2 completed" in dry
+    assert f"results in {output} are kept; inputs are kept" in dry
+    asked = hankweave("cleanup", "--all", code=1, **usual)
+    assert "Nothing was removed" in asked.stderr
+    assert root.exists()
+    report = json.loads(hankweave("cleanup", "--all", "-y", "--json", code=0, **usual).stdout)
+    assert [each["path"] for each in report["removed"]] == [str(root)]
+    assert [*executions.iterdir()] == []
+    assert [Path(path).read_text() for path in paths] == ["in-1.txt", "in-2.txt"]
+    assert [each["state"] for each in results_in(output)] == ["completed", "completed"]
+    assert (output / "in-2.txt" / "count.txt").read_text() == "in-2.txt\n"

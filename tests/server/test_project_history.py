@@ -30,12 +30,12 @@ from hankweave_protocol.state_directory import (
     state_directory_of,
 )
 from hankweave_server import fsutil
-from hankweave_server.cli.cleanup import remove_execution
 from hankweave_server.clock import SystemClock
 from hankweave_server.confinement.policy import Level
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.load import no_hank
 from hankweave_server.local import executions, project_state, targeting
+from hankweave_server.local.removal import remove_execution
 from hankweave_server.paths import Layout
 from hankweave_server.runtime_lock.held import HeldLock, acquire
 from hankweave_server.settings import RunSettings

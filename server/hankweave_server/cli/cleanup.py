@@ -1,220 +1,39 @@
-"""`hankweave cleanup`: remove executions.
-
-An execution is removed in three steps: take its runtime lock, rename `.hankweave`, delete the parts
-one by one. The rename is the commit point. A crash before it leaves the execution as it was. After
-it, no start resumes what is left, and the next cleanup recognises the new name and finishes.
-
-Only the parts of an execution are removed. Other files in its directory stay, and so does the
-directory then. Of a project that is served in place, only `.hankweave` is removed.
-"""
+"""`hankweave cleanup`: remove executions, and maps with all of theirs."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import anyio
 import click
 import msgspec
 
 from hankweave_protocol import instants
 from hankweave_protocol.executions import ListedExecution
-from hankweave_protocol.records import ExecutionMeta
 from hankweave_protocol.shapes import Value
-from hankweave_protocol.state_directory import STATE_DIRECTORY
-from hankweave_server import fsutil
-from hankweave_server.agents.process import leftovers
 from hankweave_server.cli.output.text import (
     AGE_IN_DAYS,
     date,
     size_text,
 )
 from hankweave_server.cli.remote import json_option, print_json
-from hankweave_server.clock import Clock, SystemClock
+from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.catalog import listed
 from hankweave_server.local.executions import executions_root, nothing_at
-from hankweave_server.local.project_state import forget, remove_place
-from hankweave_server.local.register import executions_in, state_folder_of
-from hankweave_server.local.short_ids import MANAGED_NAME
+from hankweave_server.local.register import executions_in
+from hankweave_server.local.removal import Removed, remove_execution, require_execution
 from hankweave_server.local.targeting import named
-from hankweave_server.paths import Layout
+from hankweave_server.map.directory import RESULTS, SUMMARY, MapDirectory, maps_in
+from hankweave_server.map.listing import all_maps, map_row
+from hankweave_server.map.removal import output_of, remove_map, require_removable
+from hankweave_server.paths import is_map
 from hankweave_server.plain_text import counted, one_line
-from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
-from hankweave_server.runtime_lock.held import acquire
 from hankweave_server.runtime_lock.lock_file import LockHeld
-from hankweave_server.worktree import data_source
 from hankweave_server.worktree.data_source import data_hash, find_execution
-from hankweave_server.worktree.removal import DEEP, mounted_below, remove, size_of
-
-_PARTS = re.compile(
-    r"(?:agentRoot|rigArchive|read_only_data_source|\.hankweave)\.backup-\d{13}"
-    r"|agentRoot|rigArchive|read_only_data_source(?:\.partial|\.(?:backup|replaced)-\d{13})?"
-    rf"|{re.escape(DEEP)}[0-9a-f]{{16}}"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The result of a removal."""
-
-    bytes: int
-    stays: tuple[str, ...] = ()
-    """Names in the directory that are not part of an execution."""
-
-
-def require_execution(root: Path, *, managed: bool) -> None:
-    """Raise Stop unless `root` is an execution that is safe to remove; change nothing."""
-    if root.is_symlink():
-        raise Stop(
-            f"{root} is a link.",
-            ExitCode.USAGE,
-            hint=f"Name the directory that it points to: {root.resolve()}.",
-        )
-
-    state = state_folder_of(root)
-    if state is None:
-        raise Stop(
-            f"There is no execution in {root}.",
-            ExitCode.NO_INPUT,
-            hint="`hankweave ls` lists all executions.",
-        )
-
-    if state.name == STATE_DIRECTORY and not _is_known(root, state, managed=managed):
-        raise Stop(
-            f"{state} has no readable metadata, so it may not be an execution.",
-            ExitCode.BAD_DATA,
-            hint="If you are sure that it is one, remove it by hand.",
-        )
-
-    mounted = mounted_below(root)
-    if mounted is not None:
-        raise Stop(
-            f"Something is mounted at {mounted}.",
-            ExitCode.UNAVAILABLE,
-            hint="Unmount it first; otherwise its contents would be removed.",
-        )
-
-
-def _is_known(root: Path, state: Path, *, managed: bool) -> bool:
-    is_ours = managed and MANAGED_NAME.fullmatch(root.name) is not None
-    return is_ours or _meta_in(state) is not None
-
-
-def remove_execution(root: Path, clock: Clock, *, managed: bool) -> Removed:
-    """Remove an execution permanently.
-
-    Raises LockHeld while another process serves or removes it, and OSError if a disk error or the
-    permissions of a file prevent it. After an error or a crash, another call continues.
-    """
-    require_execution(root, managed=managed)
-    with _owned(root, clock):
-        layout = Layout.of_execution(root)
-        state = layout.removed_state
-        meta = _meta_in(state)
-        in_place = meta is not None and meta.in_place
-        freed = 0
-        if in_place:
-            forget(layout)
-
-        if not in_place and _is_known(root, state, managed=managed):
-            freed += sum(remove(part) for part in _parts_of(root))
-
-        freed += _remove_state(state)
-        remove_place(layout)
-        stays = tuple(sorted(os.listdir(root)))
-        if in_place or stays:
-            return Removed(freed, () if in_place else stays)
-
-    with contextlib.suppress(FileNotFoundError):
-        root.rmdir()
-
-    fsutil.sync_directory(root.parent)
-    return Removed(freed)
-
-
-@contextlib.contextmanager
-def _owned(root: Path, clock: Clock) -> Iterator[None]:
-    """Hold the lock of an execution, with its state directory renamed for removal."""
-    layout = Layout.of_execution(root)
-    if state_folder_of(root) == layout.state_directory:
-        held = acquire(layout, clock)
-        try:
-            _end_agents(layout)
-            layout.state_directory.rename(layout.removed_state)
-            fsutil.sync_directory(layout.removed_state.parent)
-            yield
-        finally:
-            held.release()
-    else:
-        try:
-            guard = granted_guard(layout.removed_state / layout.lock_guard.name)
-        except GuardBusy:
-            raise Stop(
-                f"{root} is being removed by another process.",
-                ExitCode.LOCK_HELD,
-                hint="If it does not complete that, another `hankweave cleanup` does.",
-            ) from None
-
-        try:
-            yield
-        finally:
-            os.close(guard)
-
-
-def _end_agents(layout: Layout) -> None:
-    """Kill the agents that a dead server left behind: they would keep writing to the execution."""
-    killed = anyio.run(leftovers.sweep, layout.agent_processes)
-    survivors = [str(each.pid) for each in killed if each.survived]
-    if survivors:
-        raise Stop(
-            f"Agents of the previous server cannot be killed: pids {', '.join(survivors)}.",
-            ExitCode.UNAVAILABLE,
-            hint="Kill these processes, then try again.",
-        )
-
-
-def _parts_of(root: Path) -> list[Path]:
-    parts = [root / name for name in sorted(os.listdir(root)) if _PARTS.fullmatch(name)]
-    runs = Layout.of_execution(root).runs_link
-    if runs is not None and runs.is_symlink() and os.readlink(runs) == f"{STATE_DIRECTORY}/runs":
-        parts.append(runs)
-
-    return parts
-
-
-def _remove_state(state: Path) -> int:
-    """Remove the state directory; the metadata goes last, since an unfinished removal needs it."""
-    meta = Layout.of_execution(state.parent).meta.name
-    guard = Layout.of_execution(state.parent).lock_guard.name
-    last = (".gitignore", guard, meta)
-    freed = sum(remove(state / name) for name in sorted(os.listdir(state)) if name not in last)
-    freed += sum(remove(state / name) for name in last)
-    try:
-        state.rmdir()
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-
-    return freed
-
-
-def _meta_in(state: Path) -> ExecutionMeta | None:
-    """Read the metadata in a state directory, under its usual name or renamed for removal."""
-    try:
-        return data_source.read_meta_in(state)
-    except (OSError, Stop):
-        return None
-
-
-# --- the command ---------------------------------------------------------------------------------
+from hankweave_server.worktree.removal import size_of
 
 
 class Gone(Value, kw_only=True):
@@ -241,7 +60,9 @@ class CleanupReport(Value, kw_only=True, omit_defaults=False):
 
 
 @click.command()
-@click.option("--execution", "-e", type=click.Path(path_type=Path), help="Remove this execution.")
+@click.option(
+    "--execution", "-e", type=click.Path(path_type=Path), help="Remove this execution or map."
+)
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Remove the newest execution of this data."
 )
@@ -272,9 +93,13 @@ def cleanup(
     files that are not part of an execution. Of a project that is served in place, only .hankweave
     is removed. An execution with a running server is kept.
 
+    A map is removed with the executions of all its items; its inputs and the files in --output are
+    never touched. A map on which a command or a server works is kept.
+
     \b
     hankweave cleanup --older-than 30 --dry-run
     hankweave cleanup --all --keep 3 -y
+    hankweave cleanup -e map-review-1a2b3c
     """
     if data is not None:
         if execution is not None:
@@ -329,7 +154,12 @@ def _made_of(data: Path) -> Path:
 
 
 def _named(execution: Path) -> ListedExecution:
-    root = named(execution)
+    root = named(execution, all_maps(executions_root()))
+    if is_map(root):
+        directory = MapDirectory(root)
+        require_removable(directory)
+        return _listed_map(directory)
+
     require_execution(root, managed=_is_managed(root))
     return listed(root)
 
@@ -367,6 +197,9 @@ def _reason_to_keep(
     if each.server_pid is not None:
         return f"it has a running server (pid {each.server_pid})"
 
+    if each.map is not None:
+        return _why_map_stays(MapDirectory(Path(each.path)))
+
     if each.in_place:
         return "it is a project that is served in place"
 
@@ -376,22 +209,50 @@ def _reason_to_keep(
     return None
 
 
+def _why_map_stays(directory: MapDirectory) -> str | None:
+    try:
+        require_removable(directory)
+    except Stop as reason:
+        return reason.message
+
+    return None
+
+
 def _print_doomed(doomed: list[ListedExecution], *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "will be"
-    click.echo(f"{counted(len(doomed), 'execution')} {verb} removed")
+    click.echo(f"{_number_of(doomed)} {verb} removed")
     for each in doomed:
         size = size_text(each.bytes or 0)
         used = "-" if each.last_used is None else date(each.last_used)
         aside = "  only .hankweave: the project's own files are kept" if each.in_place else ""
         click.echo(f"  {one_line(each.path)}  {_state_text(each)}  {used}  {size}{aside}")
+        if each.map is not None:
+            click.echo(f"    {_results_text(Path(each.path))}; inputs are kept")
+
+
+def _results_text(root: Path) -> str:
+    output = output_of(MapDirectory(root).state())
+    if output is not None:
+        return f"results in {one_line(str(output))} are kept"
+
+    return f"with its {RESULTS} and {SUMMARY}"
+
+
+def _number_of(doomed: Sequence[ListedExecution]) -> str:
+    maps = sum(each.map is not None for each in doomed)
+    executions = counted(len(doomed) - maps, "execution")
+    if not maps:
+        return executions
+
+    return (
+        counted(maps, "map") if maps == len(doomed) else f"{executions} and {counted(maps, 'map')}"
+    )
 
 
 def _ask(doomed: list[ListedExecution]) -> None:
     total = size_text(sum(each.bytes or 0 for each in doomed))
     try:
-        agreed = click.confirm(
-            f"Remove {counted(len(doomed), 'execution')} for good, {total} in all?"
-        )
+        agreed = click.confirm(f"Remove {_number_of(doomed)} for good, {total} in all?")
     except click.Abort:
         agreed = False  # stdin is closed or Ctrl-C was pressed.
 
@@ -416,7 +277,7 @@ def _done(doomed: list[ListedExecution], kept: list[Kept], *, alone: Path | None
     for each in doomed:
         root = Path(each.path)
         try:
-            removed = remove_execution(root, SystemClock(), managed=_is_managed(root))
+            removed = _removed(root)
             gone.append(Gone(path=each.path, bytes=removed.bytes, stays=removed.stays))
         except (Stop, OSError) as error:
             if alone is not None:
@@ -432,6 +293,13 @@ def _done(doomed: list[ListedExecution], kept: list[Kept], *, alone: Path | None
         failed=tuple(failed),
         freed_bytes=sum(each.bytes for each in gone),
     )
+
+
+def _removed(root: Path) -> Removed:
+    if is_map(root):
+        return remove_map(MapDirectory(root), SystemClock())
+
+    return remove_execution(root, SystemClock(), managed=_is_managed(root))
 
 
 def _print_report(report: CleanupReport) -> None:
@@ -451,14 +319,20 @@ def _print_report(report: CleanupReport) -> None:
 
 
 def _newest_first() -> list[ListedExecution]:
-    """Return the executions that a cleanup may choose: in the usual folder, and no others."""
+    """Return what a cleanup may choose: executions and maps in the usual folder, and no others."""
     every = [listed(path) for path in executions_in(executions_root())]
+    every += [_listed_map(MapDirectory(path)) for path in maps_in(executions_root())]
     return sorted(every, key=lambda each: (each.last_used or "", each.path), reverse=True)
+
+
+def _listed_map(directory: MapDirectory) -> ListedExecution:
+    return map_row(directory, [*map(listed, executions_in(directory.items))])
 
 
 def _state_text(each: ListedExecution) -> str:
     if each.map is not None:
-        return f"{each.state}, {each.map.failed} failed" if each.map.failed else each.state
+        failed = f", {each.map.failed} failed" if each.map.failed else ""
+        return f"map of {counted(each.map.inputs, 'input')}: {each.map.completed} completed{failed}"
 
     state = each.state if each.server_pid is None else f"{each.state} (pid {each.server_pid})"
     if each.attempt is None:

@@ -24,7 +24,7 @@ from hankweave_server.cli.remote import json_option, print_json
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.local.catalog import Catalog, measured
 from hankweave_server.local.executions import executions_root
-from hankweave_server.local.short_ids import short_ids
+from hankweave_server.local.short_ids import named, short_ids
 from hankweave_server.local.targeting import attach_line
 from hankweave_server.map.listing import with_maps
 from hankweave_server.plain_text import one_line
@@ -89,7 +89,9 @@ def ls(chosen: str | None, all_sizes: bool, as_json: bool) -> None:
 
 def _of_map(rows: list[ListedExecution], name: str) -> list[ListedExecution]:
     """Return the row of a map and those of its items; raise Stop if there is no such map."""
+    maps = [Path(row.path) for row in rows if row.map]
     places = {str(executions_root() / name), str(Path(name).expanduser().absolute())}
+    places |= {str(path) for path in named(name, maps)[:1]}
     found = [row for row in rows if {row.path if row.map else None, row.map_of} & places]
     if not found:
         raise Stop(

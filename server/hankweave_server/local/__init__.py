@@ -19,6 +19,7 @@ Modules, in reading order:
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command
 - `takeover`: what a new owner of an execution directory checks, ends and opens
+- `removal`: an execution removed permanently
 - `fsck`: the store checked or repaired without a server
 - `redaction`: a secret removed from an execution without a server, under an intent
 - `progress`: progress of long work, in words

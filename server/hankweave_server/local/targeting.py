@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ from hankweave_server.local import executions, short_ids
 from hankweave_server.local.executions import can_ask, executions_root
 from hankweave_server.local.living import living_server
 from hankweave_server.local.register import all_executions, executions_outside
-from hankweave_server.paths import Layout
+from hankweave_server.paths import Layout, is_map
 from hankweave_server.plain_text import counted, one_line
 from hankweave_server.runtime_lock.lock_file import read_record
 from hankweave_server.worktree import data_source
@@ -77,16 +77,16 @@ def choose(execution: Path | None) -> Choice:
     return Choice(max(candidates, key=_last_used), "used last", len(candidates))
 
 
-def named(execution: Path) -> Path:
+def named(execution: Path, maps: Sequence[Path] = ()) -> Path:
     """Return the execution that a path or a short id names; raise Stop if it may be several.
 
-    A path that exists comes first. What is neither is taken for a path.
+    A path that exists comes first. What is neither is taken for a path. `maps` are meant as well.
     """
     path = execution.expanduser().absolute()
     if len(execution.parts) != 1 or os.path.lexists(path):
         return path
 
-    match short_ids.named(str(execution), all_executions(executions_root())):
+    match short_ids.named(str(execution), [*all_executions(executions_root()), *maps]):
         case []:
             return path
         case [one]:
@@ -192,11 +192,14 @@ def require_execution(root: Path) -> None:
 
     executions.refuse_misplaced(root)
     outer = executions.enclosing(root)
-    where = (
-        "Start one with `hankweave run`, or name one with --execution; `hankweave ls` lists them."
-        if outer is None
-        else f"It is inside one: use `-e {shlex.quote(str(outer))}`."
-    )
+    if is_map(root):
+        where = f"It is a map; `hankweave ls {shlex.quote(str(root))}` lists its executions."
+    elif outer is not None:
+        where = f"It is inside one: use `-e {shlex.quote(str(outer))}`."
+    else:
+        where = "Start one with `hankweave run`, or name one with --execution; `hankweave ls` "
+        where += "lists them."
+
     raise Stop(f"There is no execution in {root}.", ExitCode.NO_INPUT, hint=where)
 
 

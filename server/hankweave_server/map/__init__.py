@@ -15,4 +15,5 @@ Modules, in reading order:
 - `results`: what an execution's files say of an item, and the tables of all items
 - `supervisor`: run a map
 - `listing`: maps among the executions of a user
+- `removal`: remove a map with all of its executions
 """

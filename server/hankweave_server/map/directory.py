@@ -1,7 +1,7 @@
 """The directory of a map: its paths, its lock and its journal.
 
     map.jsonl       the journal: one record in each line, appended and flushed
-    map.lock        held by the supervisor
+    map.lock        held by the supervisor, and by a removal
     items/NAME      the execution of an item; NAME~2 after its hank or input has changed
     inputs/HASH     the content of a row
     variables/NAME.json  the variables of an item
@@ -15,10 +15,10 @@ next supervisor removes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from hankweave_protocol import codec
 from hankweave_server import fsutil
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.map.plan import RECORD_TYPES, MapRecord, MapState, fold
-from hankweave_server.paths import MAP_ITEMS, MAP_JOURNAL, Layout
+from hankweave_server.paths import MAP_ITEMS, MAP_JOURNAL, REMOVED_MAP, Layout, is_map
+from hankweave_server.runtime_lock.guard import GuardBusy, granted_guard
 from hankweave_server.runtime_lock.lock_file import start_ticks
 
 RESULTS = "results.jsonl"
@@ -46,6 +47,7 @@ class MapDirectory:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.journal = root / MAP_JOURNAL
+        self.removed_journal = root / REMOVED_MAP
         self.lock = root / "map.lock"
         self.items = root / MAP_ITEMS
         self.inputs = root / "inputs"
@@ -72,13 +74,12 @@ class MapDirectory:
 
     def state(self) -> MapState:
         """Fold the journal as it is now; an unfinished last line is left out. Raises Stop."""
-        try:
-            content = self.journal.read_bytes()
-        except FileNotFoundError:
-            return MapState()
+        for path in (self.journal, self.removed_journal):
+            with contextlib.suppress(FileNotFoundError):
+                content = path.read_bytes()
+                return fold(_decoded(path, content[: content.rfind(b"\n") + 1]))
 
-        whole = content[: content.rfind(b"\n") + 1]
-        return fold(_decoded(self.journal, whole))
+        return MapState()
 
 
 def _decoded(path: Path, content: bytes) -> list[MapRecord]:
@@ -103,12 +104,20 @@ class MapJournal:
 
     def __init__(self, directory: MapDirectory) -> None:
         """Create what is missing, take the lock, and read the journal. Raises Stop and OSError."""
-        parts = (directory.inputs, directory.variables, directory.logs, directory.items)
-        for folder in (directory.root, *parts):
+        fsutil.make_private_directory(directory.root)
+        self.directory = directory
+        self._lock = locked(directory)
+        if directory.removed_journal.exists():
+            release(self._lock)
+            raise Stop(
+                f"{directory.root} is only partly removed: a cleanup was interrupted there.",
+                ExitCode.USAGE,
+                hint=f"`hankweave cleanup -e {shlex.quote(str(directory.root))}` completes it.",
+            )
+
+        for folder in (directory.inputs, directory.variables, directory.logs, directory.items):
             fsutil.make_private_directory(folder)
 
-        self.directory = directory
-        self._lock = _locked(directory)
         is_new = not directory.journal.exists()
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(directory.journal, flags, fsutil.PRIVATE_FILE)
@@ -128,16 +137,14 @@ class MapJournal:
 
     def close(self) -> None:
         os.close(self._file)
-        os.close(self._lock)
+        release(self._lock)
 
 
-def _locked(directory: MapDirectory) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    lock = os.open(directory.lock, flags, fsutil.PRIVATE_FILE)
+def locked(directory: MapDirectory) -> int:
+    """Take the lock of a map until the descriptor is closed. Raises Stop and OSError."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
+        lock = granted_guard(directory.lock)
+    except GuardBusy:
         raise Stop(
             f"Another `hankweave map` is working on {directory.root}.",
             ExitCode.LOCK_HELD,
@@ -147,6 +154,12 @@ def _locked(directory: MapDirectory) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()} {start_ticks(os.getpid())}\n".encode(), 0)
     return lock
+
+
+def release(lock: int) -> None:
+    """Give up the lock of a map."""
+    os.ftruncate(lock, 0)  # This process may live on.
+    os.close(lock)
 
 
 def _remove_torn_end(file: int) -> None:
@@ -176,4 +189,4 @@ def maps_in(root: Path) -> list[Path]:
     with os.scandir(root) as entries:
         folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
-    return [folder for folder in folders if (folder / MAP_JOURNAL).is_file()]
+    return [*filter(is_map, folders)]

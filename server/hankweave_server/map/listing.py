@@ -9,8 +9,10 @@ from pathlib import Path
 from hankweave_protocol import instants
 from hankweave_protocol.executions import ListedExecution, MapProgress, Standing
 from hankweave_server.errors import Stop
+from hankweave_server.local.register import executions_outside
 from hankweave_server.map.directory import MapDirectory, maps_in
 from hankweave_server.map.plan import Figures, MapState, figures
+from hankweave_server.paths import map_of
 from hankweave_server.plain_text import one_line
 
 
@@ -25,7 +27,7 @@ def with_maps(rows: Sequence[ListedExecution], root: Path) -> list[ListedExecuti
         whose = others if row.map_of is None else items.setdefault(row.map_of, [])
         whose.append(row)
 
-    groups = [[_row(MapDirectory(Path(path)), own), *own] for path, own in items.items()]
+    groups = [[map_row(MapDirectory(Path(path)), own), *own] for path, own in items.items()]
     found = [*groups, *_with_attempts(others)]
     found.sort(key=lambda group: group[0].last_used or "", reverse=True)
     return [row for group in found for row in group]
@@ -43,14 +45,21 @@ def _with_attempts(rows: Iterable[ListedExecution]) -> list[list[ListedExecution
     return groups
 
 
-def _row(directory: MapDirectory, own: Sequence[ListedExecution]) -> ListedExecution:
+def all_maps(root: Path) -> list[Path]:
+    """Return the maps in a folder, and those with an item in the register."""
+    outside = [whole for path in executions_outside(root) if (whole := map_of(path)) is not None]
+    return [*dict.fromkeys([*maps_in(root), *outside])]
+
+
+def map_row(directory: MapDirectory, own: Sequence[ListedExecution]) -> ListedExecution:
+    """Return the row of a map, which those of its items follow."""
     try:
         state, problem = directory.state(), None
     except (OSError, Stop) as fault:
         state, problem = MapState(), str(fault)
 
     counted, begun = figures(list(state.items.values()), parallel=1, durations=()), state.begun
-    used = _used(directory)
+    used = max([_used(directory) or "", *(row.last_used or "" for row in own)]) or None
     asking = next((row for row in own if row.waits_for is not None), None)
     return ListedExecution(
         path=str(directory.root),
@@ -81,6 +90,9 @@ def _row(directory: MapDirectory, own: Sequence[ListedExecution]) -> ListedExecu
 
 
 def _standing(directory: MapDirectory, counted: Figures) -> Standing:
+    if directory.removed_journal.exists():
+        return "removing"
+
     if not counted.total:
         return "new"
 

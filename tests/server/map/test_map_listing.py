@@ -27,7 +27,6 @@ def a_map(root: Path, **outcomes: ItemOutcome | None) -> MapDirectory:
             journal.append([ItemEnded(at=AT, item=name, outcome=outcome, cost=1.0)])
 
     journal.close()
-    (root / "map.lock").write_text("")  # This process goes on, which a supervisor would not.
     return journal.directory
 
 
