@@ -19,8 +19,9 @@ QUICK = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_worker_niceness": "0",
 }
-"""A dead node is noticed after two seconds instead of a minute."""
+"""A dead node is noticed after two seconds instead of a minute, and workers do not starve."""
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
+import termios
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -73,9 +78,13 @@ def finish(folder: Path, root: Path, *words: str) -> None:
 def follow(root: Path, condition: Callable[[], bool]) -> None:
     """Wait for a condition; each record of the journal may take as long as a whole test."""
     journal = MapDirectory(root).journal
-    while not condition():
-        known = size_of(journal)
-        eventually_blocking(partial(lambda size: condition() or size_of(journal) > size, known))
+    try:
+        while not condition():
+            known = size_of(journal)
+            eventually_blocking(partial(lambda size: condition() or size_of(journal) > size, known))
+    except TimeoutError as fault:
+        last = "\n".join(journal.read_text().splitlines()[-8:])
+        raise AssertionError(f"{statuses(root)}; the last records:\n{last}") from fault
 
 
 def size_of(path: Path) -> int:
@@ -136,6 +145,66 @@ def test_all_inputs_are_done_once_when_a_node_dies(
     with capsys.disabled():
         lost = sum(each["lostMs"] for each in moved) / 1000
         print(f"\n{INPUTS} inputs, {len(moved)} moved, {lost:.1f} s lost in all")  # noqa: T201
+
+
+def test_a_killed_supervisor_of_a_cluster_is_resumed(tmp_path: Path, cluster: Any) -> None:
+    """Items that ended meanwhile are collected, none runs twice; packages go through a URL.
+
+    Before that, the table on the terminal shows the codon of each item that runs.
+    """
+    gate, root, shared = tmp_path / "gate", tmp_path / "map", tmp_path / "shared"
+    hank = write_hank(
+        tmp_path / "hank", codon("one", COUNTS), codon("at-the-gate", waits_for(gate))
+    )
+    paths = inputs_in(tmp_path / "in", 3 * CORES)
+    cluster.add_node(num_cpus=CORES)
+    words = (str(hank), *paths, "--executor", f"ray://{cluster.address}")
+    words = (*words, "--storage", f"file://{shared}")
+    shown = tmp_path / "shown.txt"
+    with on_a_terminal(shown, root, *words) as process:
+        eventually_blocking(lambda: shown.read_bytes().count(b"at-the-gate") >= 2 * CORES)
+        process.kill()
+
+    gate.touch()
+    eventually_blocking(lambda: len([*shared.glob("hankweave-*/*/ended")]) == 2 * CORES)
+    assert statuses(root)["running"] == 2 * CORES
+    finish(tmp_path, root, *words)
+    items = items_in(root)
+    assert statuses(root) == {"completed": 3 * CORES}
+    assert [counted(root, name) for name in items] == [f"{name}\n" for name in items]
+    assert {item.started.start for item in items.values() if item.started} == {1}
+    assert [*shared.glob("hankweave-*")] == []
+
+
+@contextmanager
+def on_a_terminal(shown: Path, root: Path, *words: str) -> Iterator[subprocess.Popen[Any]]:
+    """Run a map on a terminal whose output goes to a file."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (50, 150))
+    process = subprocess.Popen(
+        command("map", *words, "-d", str(root)),
+        env=environment(TERM="xterm"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown.touch()
+    reader = Thread(target=copy_to, args=(ours, shown))
+    reader.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        os.close(ours)
+
+
+def copy_to(terminal: int, shown: Path) -> None:
+    with shown.open("ab", buffering=0) as file, suppress(OSError):  # EIO: it was closed.
+        while content := os.read(terminal, 1 << 16):
+            file.write(content)
 
 
 def statuses(root: Path) -> Counter[str]:

@@ -18,6 +18,8 @@ import anyio.to_thread
 from hankweave_server.clock import SystemClock
 from hankweave_server.map.remote.item import RemoteItem, Worker
 from hankweave_server.map.remote.packages import FolderStorage
+from hankweave_server.map.results import ItemCourse, course_of
+from hankweave_server.paths import Layout
 
 _FAILED = 1
 
@@ -52,6 +54,10 @@ class MachineWorker:
         """Ask the server to end in order."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+
+    def course(self) -> ItemCourse | None:
+        place = self.folder / f"machine-{self.machines}"
+        return course_of(Layout.of_execution(place / "execution"))
 
     async def ended(self) -> str | None:
         while True:

@@ -30,6 +30,7 @@ from hankweave_server.agents.process import process_table
 from hankweave_server.config import SETTINGS
 from hankweave_server.confinement import kernel
 from hankweave_server.local.living import living_server
+from hankweave_server.map.results import ItemCourse
 from hankweave_server.paths import Layout
 
 
@@ -96,6 +97,9 @@ class ItemServer(Protocol):
 
     def stop(self) -> None:
         """Ask it to end in order; it is killed if it does not."""
+
+    def course(self) -> ItemCourse | None:
+        """Return what it does, if the files in the map's directory do not say it; do not wait."""
 
     async def result(self) -> ItemExit:
         """Wait until it has ended and its files are in the map's directory; called once."""
@@ -191,6 +195,10 @@ class LocalServer:
         self._is_asked.set()
         self._send(signal.SIGTERM)
 
+    def course(self) -> ItemCourse | None:
+        """Return None: its files are in the map's directory."""
+        return None
+
     async def result(self) -> ItemExit:
         """Wait until it has ended; its exit code is known only if it is a child."""
         try:
@@ -280,9 +288,10 @@ class LocalPool:
 
         # `result` reaps it. Without this, subprocess would do so at any later start of a program.
         process.returncode = 0
-        priority = min(_LAST_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
-        with contextlib.suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, priority)
+        if not is_tied:  # In a cluster, the worker has the priority that the cluster gives it.
+            priority = min(_LAST_PRIORITY, os.getpriority(os.PRIO_PROCESS, 0) + NICER)
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, priority)
 
         with contextlib.suppress(OSError):  # A process of another user may not.
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(_OOM_SCORE)

@@ -55,6 +55,26 @@ def read_state(layout: Layout) -> State | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class ItemCourse:
+    """What an execution does at present."""
+
+    codon: str | None
+    """The codon that runs."""
+    cost: float
+    """USD."""
+
+
+def course_of(layout: Layout) -> ItemCourse | None:
+    """Return what an execution does; None if it has not begun."""
+    state = read_state(layout)
+    if state is None:
+        return None
+
+    active = active_codon(state)
+    return ItemCourse(None if active is None else active.codon_id, total_cost(state))
+
+
 def cost_of(layout: Layout) -> float:
     """Return what an execution has cost, in USD; 0 if it has not begun."""
     state = read_state(layout)

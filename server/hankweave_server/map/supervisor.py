@@ -45,7 +45,8 @@ from hankweave_server.map.plan import (
     next_start,
     runs_again,
 )
-from hankweave_server.map.results import ItemFindings, cost_of, found
+from hankweave_server.map.results import ItemCourse, ItemFindings, cost_of, course_of, found
+from hankweave_server.paths import Layout
 
 _MOST_COLLISIONS = 100
 _BETWEEN_COLLISIONS = 0.2
@@ -127,6 +128,17 @@ class Supervisor:
     @property
     def running(self) -> list[Item]:
         return [self._journal.state.items[name] for name in self._busy]
+
+    def course_of(self, name: str) -> ItemCourse | None:
+        """Return what an item does that runs; None if it has not begun. For any thread."""
+        server, started = self._busy.get(name), self._journal.state.items[name].started
+        if server is not None and (course := server.course()) is not None:
+            return course
+
+        return None if started is None else course_of(self._layout(started.execution))
+
+    def _layout(self, execution: str) -> Layout:
+        return self._journal.directory.layout(execution)
 
     @property
     def figures(self) -> Figures:
@@ -238,7 +250,7 @@ class Supervisor:
         item = start.item
         del self._queue[item.name]
         self._busy[item.name] = None
-        layout = self._journal.directory.layout(start.execution)
+        layout = self._layout(start.execution)
         prior = await anyio.to_thread.run_sync(cost_of, layout)
         number = 1 if item.started is None else item.started.start + 1
         await self._record(
@@ -301,7 +313,7 @@ class Supervisor:
         """
         started = item.started
         assert started is not None
-        layout = self._journal.directory.layout(started.execution)
+        layout = self._layout(started.execution)
         limit = None if started.reserved is None else started.prior + started.reserved
         log = self._journal.directory.log_of(item.name)
         seen = await anyio.to_thread.run_sync(found, layout, ended.exit_code, limit, log)

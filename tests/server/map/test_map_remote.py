@@ -17,9 +17,9 @@ from hankweave_server.map.directory import MapDirectory, MapJournal
 from hankweave_server.map.executor import ItemExit, ItemLaunch, ItemLimits
 from hankweave_server.map.inputs import hank_hash, inputs_of, wanted_items
 from hankweave_server.map.plan import Item, MapEnded
-from hankweave_server.map.remote.executor import RemoteExecutor
+from hankweave_server.map.remote.executor import RemoteExecutor, RemoteServer
 from hankweave_server.map.remote.item import RemoteItem, send
-from hankweave_server.map.remote.packages import FolderStorage, pack, unpack
+from hankweave_server.map.remote.packages import FolderStorage, pack, storage_at, unpack
 from hankweave_server.map.remote.ray_cluster import require_cluster, slots_of
 from hankweave_server.map.results import read_state
 from hankweave_server.map.supervisor import MapSettings, Supervisor
@@ -105,6 +105,9 @@ async def test_an_item_whose_machine_dies_goes_on_from_its_last_checkpoint(tmp_p
         tasks.start_soon(remote.run)
         await eventually(lambda: is_stored_in(remote, "a.txt.1", "two", tmp_path / "looked-at"))
         worker = remote.machines.workers["a.txt.1"]
+        course = RemoteServer(worker, worker.item, remote.executor).course()
+        assert course is not None
+        assert course.codon == "two"
         worker.kill()
         gate.touch()
 
@@ -217,6 +220,16 @@ def test_a_wrong_address_is_refused_at_once() -> None:
 
     with pytest.raises(Stop, match="Ray's clients"):
         require_cluster("127.0.0.1:10001")
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_storage_in_a_folder_needs_no_library(tmp_path: Path, scheme: str) -> None:
+    """Whether it is named by its path or by its URL."""
+    storage, package = storage_at(f"{scheme}{tmp_path}/shared"), tmp_path / "package"
+    package.write_text("content")
+    storage.put("item.1/start", package)
+    assert (tmp_path / "shared" / "item.1" / "start").read_text() == "content"
+    assert storage.names("item.1") == ["start"]
 
 
 def test_room_in_a_cluster_is_what_all_resources_allow() -> None:

@@ -37,6 +37,9 @@ class EndedServer:
     def stop(self) -> None:
         self.stops += 1
 
+    def course(self) -> None:
+        return None
+
     async def result(self) -> ItemExit:
         return ItemExit(self.exit_code, self.overrun)
 

@@ -392,7 +392,7 @@ def _voice(directory: MapDirectory, as_json: bool, plain: bool) -> MapVoice:
     if plain or not can_be_drawn_on():
         return PlainVoice(greeting)
 
-    return LiveMapVoice(SystemClock(), directory, greeting)
+    return LiveMapVoice(SystemClock(), greeting)
 
 
 def _run(

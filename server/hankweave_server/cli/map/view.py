@@ -24,9 +24,6 @@ from hankweave_server.cli.live.frame import Terminal, duration, line
 from hankweave_server.cli.output.server_lines import LineWriter
 from hankweave_server.cli.output.text import span
 from hankweave_server.clock import Clock
-from hankweave_server.domain.costs import total_cost
-from hankweave_server.domain.execution_thread import active_codon
-from hankweave_server.map.directory import MapDirectory
 from hankweave_server.map.plan import (
     Figures,
     Item,
@@ -35,7 +32,7 @@ from hankweave_server.map.plan import (
     MapEnded,
     MapRecord,
 )
-from hankweave_server.map.results import read_state
+from hankweave_server.map.results import ItemCourse
 from hankweave_server.map.supervisor import Supervisor
 from hankweave_server.plain_text import one_line
 
@@ -158,9 +155,8 @@ def summary_lines(ended: MapEnded, items: Sequence[Item]) -> Iterator[str]:
 class LiveMapVoice:
     """A table of the items that run, and a progress bar, redrawn in place."""
 
-    def __init__(self, clock: Clock, directory: MapDirectory, greeting: str) -> None:
+    def __init__(self, clock: Clock, greeting: str) -> None:
         self._clock = clock
-        self._directory = directory
         self._greeting = greeting
         self._live = Live(
             console=Terminal(highlight=False),
@@ -181,7 +177,7 @@ class LiveMapVoice:
     async def follow(self, supervisor: Supervisor) -> None:
         while True:
             shown = supervisor.running[:_MOST_ROWS]
-            rows = await anyio.to_thread.run_sync(lambda items: [*map(self._row, items)], shown)
+            rows = await anyio.to_thread.run_sync(self._rows, supervisor, shown)
             width = self._live.console.width
             picture = map_frame(rows, supervisor.figures, supervisor.max_cost, self._note, width)
             self._live.update(picture, refresh=True)
@@ -193,16 +189,17 @@ class LiveMapVoice:
         with self._live:
             yield
 
-    def _row(self, item: Item) -> MapRow:
+    def _rows(self, supervisor: Supervisor, items: Sequence[Item]) -> list[MapRow]:
+        return [self._row(item, supervisor.course_of(item.name)) for item in items]
+
+    def _row(self, item: Item, course: ItemCourse | None) -> MapRow:
         assert item.started is not None
-        state = read_state(self._directory.layout(item.started.execution))
-        active = None if state is None else active_codon(state)
         since = instants.from_text(item.started.at)
         return MapRow(
             item.name,
-            "starting" if active is None else active.codon_id,
+            (course and course.codon) or "starting",
             max(0.0, (self._clock.now() - since).total_seconds()),
-            0.0 if state is None else total_cost(state),
+            0.0 if course is None else course.cost,
         )
 
 

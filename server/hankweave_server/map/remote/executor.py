@@ -20,6 +20,7 @@ from hankweave_server import fsutil
 from hankweave_server.map.executor import ItemExit, ItemLaunch, ItemLimits, ItemServer
 from hankweave_server.map.remote.item import RemoteItem, fetch, send
 from hankweave_server.map.remote.packages import Storage
+from hankweave_server.map.results import ItemCourse
 
 
 class RemoteWorker(Protocol):
@@ -27,6 +28,9 @@ class RemoteWorker(Protocol):
 
     def stop(self) -> None:
         """Ask the server to end in order; give up a worker that has no machine yet."""
+
+    def course(self) -> ItemCourse | None:
+        """Return what the server did when last heard of; do not wait."""
 
     async def ended(self) -> str | None:
         """Wait for its end, whichever machines it needs; return why it was lost, if it was.
@@ -63,6 +67,9 @@ class RemoteServer:
     def stop(self) -> None:
         self.worker.stop()
 
+    def course(self) -> ItemCourse | None:
+        return self.worker.course()
+
     async def result(self) -> ItemExit:
         """Wait for the worker, and put its last snapshot in its place."""
         lost = await self.worker.ended()
@@ -77,6 +84,10 @@ class EndedServer:
 
     def stop(self) -> None:
         """Do nothing: it has ended."""
+
+    def course(self) -> ItemCourse | None:
+        """Return None: its files are in the map's directory."""
+        return None
 
     async def result(self) -> ItemExit:
         return self.ended

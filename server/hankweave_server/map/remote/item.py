@@ -48,7 +48,7 @@ from hankweave_server.local.living import living_server
 from hankweave_server.map.executor import ItemExit, ItemLaunch, ItemLimits, LocalPool, LocalServer
 from hankweave_server.map.inputs import references_in
 from hankweave_server.map.remote.packages import Storage, pack, unpack
-from hankweave_server.map.results import read_state
+from hankweave_server.map.results import ItemCourse, course_of, read_state
 from hankweave_server.paths import Layout
 from hankweave_server.worktree import data_source
 
@@ -229,6 +229,10 @@ class Worker:
     def stop(self) -> None:
         """Ask the server to end in order."""
         self._stopping.set()
+
+    def course(self) -> ItemCourse | None:
+        """Return what the server does; None if it has not begun."""
+        return course_of(self._launch.layout)
 
     async def run(self) -> ItemExit:
         """Work until the server has ended and that is stored. Raises OSError.

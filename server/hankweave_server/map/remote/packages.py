@@ -145,6 +145,7 @@ def _inside(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 # --- storing --------------------------------------------------------------------------------------
 
 _INCOMING = ".incoming"
+_FILE = "file://"
 
 
 class Storage(Protocol):
@@ -211,7 +212,7 @@ class FolderStorage:
 
 
 class UrlStorage:
-    """A place that fsspec reaches, such as s3://bucket/folder."""
+    """An object store that fsspec reaches, such as s3://bucket/maps; it stores objects whole."""
 
     def __init__(self, system: Any, root: str) -> None:
         self._system = system
@@ -244,8 +245,8 @@ class UrlStorage:
 
 def storage_at(place: str) -> Storage:
     """Return the storage at a path or a URL. Raises Stop."""
-    if "://" not in place:
-        return FolderStorage(Path(place))
+    if "://" not in place or place.startswith(_FILE):
+        return FolderStorage(Path(place.removeprefix(_FILE)))
 
     if find_spec("fsspec") is None:
         raise Stop(
@@ -258,12 +259,26 @@ def storage_at(place: str) -> Storage:
 
     try:
         system, root = fsspec.core.url_to_fs(place)
-    except (ImportError, ValueError, OSError) as fault:
+    except ImportError as fault:
+        raise Stop(
+            f"The storage {place} needs a package that is not installed: {fault}",
+            ExitCode.UNAVAILABLE,
+            hint="Install it, here and on every machine of the cluster: "
+            f"pip install {_package_for(place)}",
+        ) from None
+    except (ValueError, OSError) as fault:
         raise Stop(
             f"The storage {place} cannot be used: {fault}",
             ExitCode.UNAVAILABLE,
-            hint="Install what its protocol needs, here and on every machine of the cluster; or "
-            "name a folder that all machines share.",
+            hint="Name a URL such as s3://bucket/maps, or a folder that all machines share.",
         ) from None
 
     return UrlStorage(system, root)
+
+
+def _package_for(place: str) -> str:
+    """Return the package of a protocol that is not installed, as fsspec knows it."""
+    from fsspec.registry import known_implementations
+
+    package: str = known_implementations[place.partition("://")[0]]["class"].partition(".")[0]
+    return package if package != "fsspec" else "fsspec[full]"

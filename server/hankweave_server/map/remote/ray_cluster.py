@@ -31,11 +31,12 @@ from anyio.from_thread import start_blocking_portal
 from hankweave_server import __version__, fsutil
 from hankweave_server.clock import SystemClock
 from hankweave_server.errors import ExitCode, Stop
-from hankweave_server.map.executor import END_SECONDS
+from hankweave_server.map.executor import END_SECONDS, NICER
 from hankweave_server.map.plan import Placement
 from hankweave_server.map.remote.executor import RemoteWorker
 from hankweave_server.map.remote.item import RemoteItem, Worker
 from hankweave_server.map.remote.packages import FolderStorage, Storage, storage_at
+from hankweave_server.map.results import ItemCourse
 
 NAMESPACE = "hankweave"
 MOST_RESTARTS = 20
@@ -99,6 +100,9 @@ class ItemActor:
 
     def stop(self) -> None:
         self._portal.call(self._worker.stop)
+
+    def course(self) -> ItemCourse | None:
+        return self._worker.course()
 
     def result(self) -> None:
         """Wait until the item's end is stored. Raises OSError."""
@@ -217,6 +221,24 @@ class RayWorker:
     actor: Any
     _has_begun: bool = False
     _is_asked: anyio.Event = field(default_factory=anyio.Event)
+    _course: ItemCourse | None = None
+    _answer: Any = None
+    """The pending answer of the actor to the question what it does."""
+
+    def course(self) -> ItemCourse | None:
+        """Return the actor's last answer, and ask again. A restarted actor answers late."""
+        import ray
+
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            with contextlib.suppress(ray.exceptions.RayError):  # It is lost, or moves.
+                self._course = ray.get(self._answer)
+
+            self._answer = None
+
+        if self._answer is None and self._has_begun:
+            self._answer = self.actor.course.remote()
+
+        return self._course
 
     def stop(self) -> None:
         """Ask it to end; kill it if it has no machine, or takes too long."""
@@ -452,7 +474,9 @@ def _connected(executor: str) -> Any:
                 hint="Run the command on a machine of the cluster, where `ray status` works.",
             ) from None
 
-        # There is none on this machine.
+        # There is none on this machine. With the niceness of Ray's workers, 15, items would starve
+        # beside anything else that runs here.
+        os.environ.setdefault("RAY_worker_niceness", str(NICER))
         ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **options)
 
     return ray
