@@ -836,6 +836,8 @@ export interface Check {
   timeoutSeconds?: number;
   /** If true, a failed check is reported and ignored. */
   allowFailure?: boolean;
+  /** What is done when it has failed; excludes `allowFailure`. */
+  onFailure?: CheckFailure;
 }
 
 /** A check of a codon has ended. */
@@ -858,6 +860,18 @@ export interface CheckCompleted {
   message?: string;
   /** True if the hank allows it to fail. */
   ignored?: boolean;
+}
+
+/** What is done when a check has failed, before the codon does. */
+export interface CheckFailure {
+  /**
+   * A shell command line that finds the call that broke it: it runs in throw-away copies of the
+   * codon's checkpoints, as with `hankweave bisect`. The reason of the failure names the first one
+   * at which it fails. `onFailure` of the codon counts afterwards.
+   */
+  bisect: string;
+  /** The time after which the search ends without a result. */
+  timeoutSeconds?: number;
 }
 
 /** Take a `manual` checkpoint now. */

@@ -291,6 +291,20 @@ class AcpAgentSpec(HankValue, tag_field="type", tag="acp"):
 AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec | CodexAgentSpec | AcpAgentSpec
 
 
+class CheckFailure(HankValue):
+    """What is done when a check has failed, before the codon does."""
+
+    bisect: Annotated[str, Meta(min_length=1)]
+    """A shell command line that finds the call that broke it: it runs in throw-away copies of the
+    codon's checkpoints, as with `hankweave bisect`. The reason of the failure names the first one
+    at which it fails. `onFailure` of the codon counts afterwards.
+    Example: "pytest -q tests/test_rows.py"
+    """
+    timeout_seconds: Seconds = 600.0
+    """The time after which the search ends without a result.
+    Example: 60"""
+
+
 class Check(HankValue):
     """A shell command in the work tree whose exit code decides whether a codon succeeded."""
 
@@ -304,6 +318,9 @@ class Check(HankValue):
     allow_failure: bool = False
     """If true, a failed check is reported and ignored.
     Example: true"""
+    on_failure: CheckFailure | None = None
+    """What is done when it has failed; excludes `allowFailure`.
+    Example: {"bisect": "pytest -q tests/test_rows.py"}"""
 
 
 class Permissions(HankValue):

@@ -170,6 +170,7 @@ class App:
             confinement=settings,
             open_agent_access=self._open_agent_access,
             traceparent=traceparent,
+            broadcast=self._broadcast,
         )
         self.first_client = anyio.Event()
         """Set when a client has completed its handshake."""
@@ -204,7 +205,7 @@ class App:
             self.rollback,
             ExplorationSettings(attempt_options(opened.settings), self._branch_home),
         )
-        self.bisections = Bisections(self.ctx, self._broadcast)
+        self.bisections = Bisections(self.ctx)
         self._dispatch = self._dispatcher(stop, kill)
 
     def open_for_commands(self) -> None:

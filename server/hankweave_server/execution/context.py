@@ -22,6 +22,7 @@ import msgspec
 
 from hankweave_protocol import codec, instants
 from hankweave_protocol.errors import ErrorCode, Refused
+from hankweave_protocol.events import EventData
 from hankweave_protocol.hank import Codon, ConfinementProfile, Hank, Loop
 from hankweave_protocol.ids import CodonId, RunId
 from hankweave_protocol.records import PendingPermission
@@ -241,6 +242,10 @@ class ExecutionContext:
     """The permission requests of agents that wait for an answer."""
     confinement: ConfinementSettings = ConfinementSettings()
     open_agent_access: OpensAgentAccess = lambda _path: nullcontext()
+    broadcast: Callable[[EventData], None] = lambda _event: None
+    """Send an event that is not kept to all clients."""
+    searches: dict[str, anyio.CancelScope] = field(default_factory=dict)
+    """The bisections that run, by their ids."""
     guard: TreeGuard = field(default_factory=TreeGuard)
     """The claim of a rollback on the work tree."""
     output_directory: Path | None = None

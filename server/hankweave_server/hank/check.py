@@ -341,6 +341,20 @@ def _of_checks(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
         if (fault := _fault_of_shell(check.raw.get("run"))) is not None:
             yield Finding((*check.path, "run"), fault)
 
+        failed = object_at(check, "onFailure")
+        if failed is None:
+            continue
+
+        if (fault := _fault_of_shell(failed.raw.get("bisect"))) is not None:
+            yield Finding((*failed.path, "bisect"), fault)
+
+        if check.raw.get("allowFailure") is True:
+            yield Finding(
+                failed.path,
+                "'onFailure' has no effect with 'allowFailure': true.",
+                "Remove one of them.",
+            )
+
 
 def _of_outputs(codon: JsonNode, _: HankContext) -> Iterator[Finding]:
     for output in objects(codon, "outputFiles"):

@@ -5,5 +5,6 @@ Modules, in reading order:
 - `search`: which checkpoints to try, and what the results mean
 - `trials`: runs of the command, each in a throw-away work tree of its own
 - `cleanup`: a program that removes a folder when the process that made it has ended
+- `bisector`: a search within a server, for a client or for a check that has failed
 - `bisections`: a search that a client has asked for, in the background
 """

@@ -14,7 +14,9 @@ import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 import anyio.to_thread
@@ -25,6 +27,7 @@ from hankweave_server.agents.base import AgentNeeds
 from hankweave_server.agents.fence import fence_for
 from hankweave_server.agents.process.own_program import own_program
 from hankweave_server.agents.process.subprocess_task import Errands
+from hankweave_server.checkpoints.commit_message import NotACheckpoint, read_back
 from hankweave_server.checkpoints.contents import Contents
 from hankweave_server.checkpoints.manifest import ManifestCorrupt
 from hankweave_server.checkpoints.notes import Notes
@@ -76,6 +79,28 @@ def candidates_between(repo: ShadowRepo, good: Sha | None, bad: Sha) -> list[Can
     )
 
 
+def candidates_since(repo: ShadowRepo, moment: datetime, bad: Sha) -> list[Candidate]:
+    """Return the last checkpoint before a moment and those after it up to a bad one, oldest first.
+
+    Raises ShadowRepositoryError for damage.
+    """
+    found: list[Candidate] = []
+    sha: Sha | None = bad
+    while sha is not None and (commit := commit_of(repo, sha)) is not None:
+        found.append(Candidate(sha, commit.tree))
+        try:
+            facts = read_back(sha, commit.tree, commit.parents, commit.committed, commit.message)
+        except NotACheckpoint:
+            break  # Another program has made it.
+
+        if facts.timestamp < moment:
+            break
+
+        sha = commit.parents[0] if commit.parents else None
+
+    return found[::-1]
+
+
 def commit_of(repo: ShadowRepo, sha: Sha) -> RawCommit | None:
     """Return a commit; None if it is gone. Raises ShadowRepositoryError for damage."""
     try:
@@ -104,14 +129,19 @@ class Trials:
         level: Level,
         *,
         ports: tuple[int, ...] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`ports` are those of a server that the command must not reach."""
+        """`ports` are those of a server that the command must not reach.
+
+        `environment` are variables of the command besides that of the data.
+        """
         self._layout = layout
         self._repo = repo
         self._folder = folder
         self._command = command
         self._level = level
         self._ports = ports
+        self._variables = environment
         self._filling = anyio.Lock()
         """Held while files are read: the repository is for one thread at a time."""
         self.last_lines: dict[Sha, str] = {}
@@ -170,7 +200,8 @@ class Trials:
 
     def _environment(self, layout: Layout) -> Mapping[str, str]:
         has_data = os.path.lexists(layout.data_source)
-        return {DATA_VARIABLE: str(layout.data_path)} if has_data else {}
+        data = {DATA_VARIABLE: str(layout.data_path)} if has_data else {}
+        return {**self._variables, **data}
 
     def _filled(self, layout: Layout, sha: Sha) -> None:
         try:

@@ -256,15 +256,19 @@ class CodonEnds:
         kind: CheckpointKind = "error",
         *,
         budget_exceeded: BudgetExceeded | None = None,
+        checkpoint: Sha | None = None,
     ) -> TerminalCodon:
-        await self._drain_sentinels(False)
-        sha = await self._checkpoint(kind, None)
+        """End as failed; `checkpoint` is the last one, if it was taken when sentinels were done."""
+        if checkpoint is None:
+            await self._drain_sentinels(False)
+            checkpoint = await self._checkpoint(kind, None)
+
         failed = lifecycle.fail(
             self._record.active,
             end_time=self._ctx.now_text(),
             exit_code=exit_code,
             reason=reason,
-            checkpoint=sha,
+            checkpoint=checkpoint,
             budget_exceeded=budget_exceeded,
         )
         return await self._record.end(failed, ExitStatus(type="error", code=exit_code))

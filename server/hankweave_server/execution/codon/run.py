@@ -74,6 +74,7 @@ import msgspec
 
 from hankweave_protocol.events import CodonKeyed, FileSource
 from hankweave_protocol.ids import RunId, Sha
+from hankweave_protocol.instants import from_text
 from hankweave_protocol.records import CheckpointKind, Notice
 from hankweave_protocol.state import (
     BudgetExceeded,
@@ -91,6 +92,7 @@ from hankweave_server.domain.budget.allowance import Overrun
 from hankweave_server.domain.lifecycle import CodonFailure, CodonSuccess, ContextFull, Ending
 from hankweave_server.domain.permissions import permissions_of
 from hankweave_server.domain.targets import ATTEMPT_START
+from hankweave_server.execution.bisection.bisector import Bisector
 from hankweave_server.execution.codon.agent_turn import NO_PROCESS, AgentWork, text_of
 from hankweave_server.execution.codon.environment import restore_data_link
 from hankweave_server.execution.codon.event_recorder import EventRecorder
@@ -104,7 +106,7 @@ from hankweave_server.execution.codon.sentinels import (
     SentinelWatch,
     sentinels_of,
 )
-from hankweave_server.execution.codon.setup import Checks, RigFailed, set_up_rig
+from hankweave_server.execution.codon.setup import Checks, FailedCheck, RigFailed, set_up_rig
 from hankweave_server.execution.codon.waits import Attention, LimitWaits, Suspended
 from hankweave_server.execution.context import ExecutionContext, holds
 from hankweave_server.execution.post_codon import publish
@@ -512,23 +514,51 @@ class CodonRun:
     ) -> TerminalCodon:
         """Complete the codon if its checks pass."""
         if self._entry.codon.checks:
-            failure, self._is_checked = None, True
+            failed, self._is_checked = None, True
             self._commands = anyio.CancelScope()
             with self._commands:
-                failure = await Checks(self._ctx, self._record).failure()
+                failed = await Checks(self._ctx, self._record).failure()
 
             await self._narrator.announce_files(FileSource(kind="codon-end"))
             if self._interruption is not None:
                 return await self._end_interrupted(exit_code)
 
-            if failure is not None:
-                return await self._ends.fail(failure, exit_code, budget_exceeded=budget_exceeded)
+            if failed is not None:
+                return await self._fail_check(failed, exit_code, budget_exceeded)
 
         completed = await self._ends.complete(
             exit_code, context_exceeded=context_exceeded, budget_exceeded=budget_exceeded
         )
         await publish(self._ctx, self._record, self._entry.codon.checkpoint_label)
         return completed
+
+    async def _fail_check(
+        self, failed: FailedCheck, exit_code: int, budget_exceeded: BudgetExceeded | None
+    ) -> TerminalCodon:
+        """Fail the codon; if the check wants it, first search for the call that broke it."""
+        wanted, codon = failed.check.on_failure, self._entry.codon
+        if wanted is None:
+            reason = failed.reason()
+            return await self._ends.fail(reason, exit_code, budget_exceeded=budget_exceeded)
+
+        await self._drain_sentinels(completing=False)  # They may write files, too.
+        sha, more = await self._checkpoint("error"), ""
+        begun = from_text(self._record.current.start_time)
+        self._commands = anyio.CancelScope()
+        if self._interruption is not None:
+            return await self._end_interrupted(exit_code)
+
+        with self._commands:
+            more = await Bisector(self._ctx).explain(
+                wanted, begun, sha, self._record.tell, codon.env
+            )
+
+        if self._interruption is not None:
+            return await self._end_interrupted(exit_code)
+
+        return await self._ends.fail(
+            failed.reason(more), exit_code, budget_exceeded=budget_exceeded, checkpoint=sha
+        )
 
     async def _end_over_budget(self, overrun: Overrun, exit_code: int) -> TerminalCodon:
         """End a codon at its limit: it is complete with what it has done, as in Hankweave.

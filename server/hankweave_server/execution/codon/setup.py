@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import anyio.from_thread
 import anyio.to_thread
@@ -172,6 +172,18 @@ LAST_LINE_LIMIT = 200
 """Characters of its last line in the reason of the failure, which is a line itself."""
 
 
+class FailedCheck(NamedTuple):
+    """A check that has failed its codon, and why."""
+
+    check: Check
+    sentence: str
+
+    def reason(self, more: str = "") -> FailureReason:
+        """Return why the codon has failed."""
+        message = f"{self.sentence} {more}".rstrip()
+        return FailureReason(type="check-failed", retriable=True, message=message)
+
+
 class Checks:
     """The checks of one codon, run one after the other."""
 
@@ -180,14 +192,14 @@ class Checks:
         self._record = record
         self._refusals = FenceReporter(ctx, record.entry.codon, record.entry.codon_id)
 
-    async def failure(self) -> FailureReason | None:
+    async def failure(self) -> FailedCheck | None:
         """Run the checks up to the first failure that counts; return why the codon has failed."""
         checks = self._record.entry.codon.checks
         for index, check in enumerate(checks):
             failed = await self._run(check, index)
             if failed is not None and not check.allow_failure:
                 sentence = f"Check {index + 1} of {len(checks)} failed: {failed}"
-                return FailureReason(type="check-failed", retriable=True, message=sentence)
+                return FailedCheck(check, sentence)
 
         return None
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from hankweave_protocol.hank import Check
 from hankweave_server.domain.conditions import RESERVED, ConditionError, parse
 from hankweave_server.domain.variables import names_in
@@ -209,8 +211,8 @@ def _check(item: Any, path: JsonPath, fields: Fields) -> Iterator[Check]:
 
     seconds, allowed = check.seconds("timeout"), check.yes_or_no("allow_failure")
     if run is not None:
-        given = {} if seconds is None else {"timeout_seconds": seconds}
-        yield Check(run=run, allow_failure=allowed, **given)
+        found = Check(run=run, allow_failure=allowed)
+        yield found if seconds is None else structs.replace(found, timeout_seconds=seconds)
 
 
 def _env(fields: Fields) -> Iterator[tuple[str, str]]:
