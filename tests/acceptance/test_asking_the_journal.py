@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_raw
 
@@ -81,7 +80,6 @@ async def test_the_socket_and_the_command_line_give_the_same_answers(tmp_path: P
             assert done.stdout.splitlines() == told, what
 
 
-@pytest.mark.story("The journal answers which events a command caused.")
 async def test_what_a_command_led_to_is_found(tmp_path: Path) -> None:
     """The result has the events that name the command's id, and all their consequences."""
     async with after_the_plan(tmp_path) as (_, client):
