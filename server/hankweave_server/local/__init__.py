@@ -15,6 +15,7 @@ Modules, in reading order:
 - `catalog`: what the files of an execution tell, for lists
 - `journals`: the journal of an execution, opened without changing it
 - `reader`: answers from the server if one runs, else from its files
+- `past`: the past of an execution, opened for answers about lines and texts
 - `reports`: the report of an execution, and how long its plan still takes
 - `server_session`: a session with a server, for one piece of work
 - `ephemeral_server`: a server that runs only for one command

@@ -125,6 +125,14 @@ function steering(/** @type {import("./session.js").Session} */ session) {
     { ...before, key: "z" },
     ...(own === null ? [] : commandsOfStep(session, own).map((each) => ({ ...each, id: `${each.id}-selected` }))),
     {
+      id: "find-break",
+      group: "Run",
+      title: "Find what broke it…",
+      key: "w",
+      why: session.obstacle ?? (store.checkpoints.length > 0 ? null : "There is no checkpoint yet."),
+      run: ask({ kind: "find-break", codon: failed }),
+    },
+    {
       id: "next",
       group: "Run",
       title: "Start the next step",
@@ -274,6 +282,13 @@ function views(/** @type {import("./session.js").Session} */ session) {
         if (own === undefined) session.look({ tab: "events" });
         focus(own ?? "search");
       },
+    },
+    {
+      id: "text-history",
+      group: "View",
+      title: "Find where a text came from…",
+      key: "o",
+      run: show({ dialog: { kind: "text-history" } }),
     },
     { id: "filter", group: "View", title: "Filter the steps", key: "f", run: () => focus("filter") },
     { id: "cost", group: "View", title: "Cost", key: "$", run: show({ dialog: { kind: "cost" } }) },

@@ -22,9 +22,9 @@ export function pastOf(store, moment) {
 
   const { checkpoints, bySha, pruned } = store;
   if ("sha" in moment) {
-    const { sha, path = null } = moment;
+    const { sha, path = null, call = null } = moment;
     const record = bySha.get(sha) ?? checkpoints.find((each) => each.sha.startsWith(sha)) ?? null;
-    if (record !== null) return pastAt(record, checkpoints.indexOf(record), record.seq, path);
+    if (record !== null) return pastAt(record, checkpoints.indexOf(record), call ?? record.seq, path);
     const seq = pruned.get(sha) ?? null;
     const at = seq === null ? -1 : placeOf(checkpoints, seq);
     return { ...NOWHERE, sha, seq, at, isPruned: pruned.has(sha), path };

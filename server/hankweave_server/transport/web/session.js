@@ -21,7 +21,7 @@ const SHA = /^[0-9a-f]{4,40}$/;
 const SEQ = /^[1-9]\d{0,14}$/;
 
 /**
- * @typedef {{sha: string, path?: string} | {seq: number} | null} Moment
+ * @typedef {{sha: string, path?: string, call?: number} | {seq: number} | null} Moment `call`: the event of a call before it
  * @typedef {{from: string, to: string | null} | null} Comparison `to`: null for the present
  * @typedef {{step: string | null, tab: string, moment: Moment, compare: Comparison, index: boolean,
  *   pick: string | null, dialog: any, report: any,

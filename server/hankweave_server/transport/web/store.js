@@ -16,6 +16,8 @@ export class Store {
   listeners = new Set();
   /** @type {Set<(event: any) => void>} told of each event of the journal, when it happens */
   hearers = new Set();
+  /** @type {Map<string, any[]>} The results of bisections that were heard, by their ids. */
+  tried = new Map();
   isScheduled = false;
   version = 0;
   /** @type {import("./client.js").Connection} */
@@ -197,6 +199,9 @@ export class Store {
       case "rollback.failed":
         this.rollback = null;
         this.#error(seq, timestamp, data.message);
+        break;
+      case "bisect.progress":
+        this.tried.set(data.bisectId, [...(this.tried.get(data.bisectId) ?? []), data]);
         break;
       case "store.progress":
         if (data.ended) this.progress.delete(data.operationId);

@@ -124,6 +124,7 @@ function Failure({ session, failed }) {
     </p>
     <span class="ways">
       ${command("show", "Show")}
+      ${failed.failureReason?.type === "check-failed" && command("find-break", "Find what broke it")}
       ${command("before", "Back to before it")}
       ${command("retry", "Retry", "primary")}
     </span>

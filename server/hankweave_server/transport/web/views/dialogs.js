@@ -8,11 +8,13 @@ import { titleOfCodon } from "../standing.js";
 import { CostView } from "./cost.js";
 import { DECISIONS } from "./decisions.js";
 import { EventDialog } from "./event-dialog.js";
+import { FindBreak } from "./find-break.js";
 import { HelpDialog } from "./keys.js";
 import { quoted } from "./new-run.js";
 import { Palette } from "./palette.js";
 import { StateDialog } from "./state-dialog.js";
 import { PromptDialog } from "./step/prompt.js";
+import { TextHistory } from "./text-history.js";
 
 /** @param {{session: import("../session.js").Session, dialog: any}} props */
 export function Dialogs({ session, dialog }) {
@@ -40,6 +42,10 @@ export function Dialogs({ session, dialog }) {
       return html`<${Dialog} title="Cost" onClose=${close} wide=${true}>
         <${CostView} session=${session} />
       <//>`;
+    case "find-break":
+      return html`<${FindBreak} session=${session} codon=${dialog.codon} onClose=${close} />`;
+    case "text-history":
+      return html`<${TextHistory} session=${session} onClose=${close} />`;
     case "deny":
       return html`<${DenyDialog} session=${session} asked=${dialog.asked} onClose=${close} />`;
     case "always":
