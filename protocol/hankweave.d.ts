@@ -862,7 +862,7 @@ export interface CheckCompleted {
   ignored?: boolean;
 }
 
-/** What is done when a check has failed, before the codon does. */
+/** The reaction to a failed check, before the codon fails. */
 export interface CheckFailure {
   /**
    * A shell command line that finds the call that broke it: it runs in throw-away copies of the

@@ -236,11 +236,10 @@ def test_the_domain_is_pure(path: Path) -> None:
         assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), module_name(path)
 
 
-TWICE = frozenset({"Checkpoint", "Condition"})
+TWICE = frozenset({"Checkpoint"})
 """Names that published interfaces have given to two things.
 
 `Checkpoint` is a class of `hankweave_server.architect`, and a type in the schemas of the MCP tools.
-`Condition` is a type of `hank.schema.json`, and one of `asyncapi.json`.
 """
 
 REFERENCE_SHAPES = PROTOCOL / "hankweave_protocol" / "reference_shapes.py"

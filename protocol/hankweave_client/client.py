@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ import msgspec
 from hankweave_client.calls import Calls
 from hankweave_client.discovery import Address, discover
 from hankweave_client.errors import CommandRefused, ConnectionLost, Unauthorized, Unreadable
-from hankweave_client.inbox import Closed, Inbox
 from hankweave_client.link import Link
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.codec import (
@@ -56,6 +56,69 @@ __all__ = [
     "connect_to",
 ]
 
+
+# --- the events that have arrived ----------------------------------------------------------------
+
+CAPACITY = 10_000
+"""Events that have arrived and were not taken yet."""
+
+
+class Closed(Exception):
+    """The inbox is empty and no more events will come."""
+
+
+class Inbox:
+    """A bounded queue of events with one cursor, shared by all readers.
+
+    A client that only sends commands must not fill its memory with unread events. A full inbox
+    lags: it accepts nothing more, and its owner fetches the missed events from the journal once
+    there is space again. So no event is lost, however late it is read.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._events: deque[Event] = deque()
+        self._changed = anyio.Event()
+        self._is_closed = False
+        self.is_lagging = False
+
+    def put(self, event: Event) -> bool:
+        """Add an event; return False if the inbox lags and the event must be fetched later."""
+        if self.is_lagging or len(self._events) >= self._capacity:
+            self.is_lagging = True
+            return False
+
+        self._events.append(event)
+        self._changed.set()
+        return True
+
+    def offer(self, event: Event) -> None:
+        """Add an event that is only useful now; drop it if many events are waiting."""
+        if not self.is_lagging and self.has_room():
+            self.put(event)
+
+    def has_room(self) -> bool:
+        """Return whether the inbox has enough space to fetch missed events."""
+        return len(self._events) * 2 <= self._capacity
+
+    async def take(self) -> Event:
+        """Wait for the next event; raise Closed."""
+        while not self._events:
+            if self._is_closed:
+                raise Closed
+
+            self._changed = anyio.Event()
+            await self._changed.wait()
+
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """Close the inbox; events already in it can still be taken."""
+        self._is_closed = True
+        self._changed.set()
+
+
+# --- the session ---------------------------------------------------------------------------------
 
 _Answer = msgspec.Raw | Failure | ConnectionLost
 

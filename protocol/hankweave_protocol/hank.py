@@ -292,7 +292,7 @@ AgentSpec = ScriptedAgentSpec | CommandAgentSpec | ClaudeAgentSpec | CodexAgentS
 
 
 class CheckFailure(HankValue):
-    """What is done when a check has failed, before the codon does."""
+    """The reaction to a failed check, before the codon fails."""
 
     bisect: Annotated[str, Meta(min_length=1)]
     """A shell command line that finds the call that broke it: it runs in throw-away copies of the

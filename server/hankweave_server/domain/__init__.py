@@ -27,7 +27,6 @@ Modules, in reading order:
 - `costs`: costs per codon, sentinel, run and execution; prices of models
 - `retention`: which checkpoints may be pruned
 - `checkpoints/`: what a checkpoint is called
-- `checkpoint_records`: checkpoints that the journal names, and runs rebuilt from commits
 - `inheritance`: what a branch takes over from its execution
 - `validation`: errors and warnings about a state at a start
 - `liveness`: whether the server that a runtime.lock names is alive

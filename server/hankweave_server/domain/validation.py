@@ -7,7 +7,7 @@ which reads the bytes; everything else is judged here, from facts that the calle
 
 For `cost_mismatch`, `recounted_costs` adds up the cost of each codon again. The costs in the state
 are running sums; here they are added up from the journal alone, so that the two can be compared.
-Only lines that contain the name of a transition are decoded, as in `checkpoint_records.on_record`.
+Only lines that contain the name of a transition are decoded, as in `checkpoints.records.on_record`.
 """
 
 from __future__ import annotations

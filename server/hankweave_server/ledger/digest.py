@@ -18,7 +18,7 @@ import msgspec
 
 from hankweave_protocol.events import StateTransition
 from hankweave_server import fsutil
-from hankweave_server.domain.checkpoint_records import OnRecord, RecordedCheckpoints
+from hankweave_server.domain.checkpoints.records import OnRecord, RecordedCheckpoints
 from hankweave_server.domain.effects.recorded import RecordedEffects
 from hankweave_server.domain.validation import CodonKey, CostTally
 from hankweave_server.ledger.journal import Bookmarks, Journal

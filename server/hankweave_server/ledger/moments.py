@@ -31,7 +31,7 @@ from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import EMPTY_STATE, SCHEMA_VERSION, State
 from hankweave_protocol.transitions import CheckpointCreated
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.checkpoint_records import with_full_shas
+from hankweave_server.domain.checkpoints.records import with_full_shas
 from hankweave_server.domain.validation import errors_in
 from hankweave_server.fsutil import temporary_folder
 from hankweave_server.ledger import typescript_format

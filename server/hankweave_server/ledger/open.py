@@ -30,7 +30,7 @@ from hankweave_protocol.records import ValidationError, ValidationWarning
 from hankweave_protocol.state import EMPTY_STATE, State
 from hankweave_server import fsutil
 from hankweave_server.clock import Clock
-from hankweave_server.domain.checkpoint_records import with_full_shas
+from hankweave_server.domain.checkpoints.records import with_full_shas
 from hankweave_server.domain.lifecycle import Impossible
 from hankweave_server.domain.reducer import apply, founding
 from hankweave_server.domain.validation import corrected, with_summed_sentinels

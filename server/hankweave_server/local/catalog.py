@@ -26,7 +26,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.executions import ListedExecution, Standing
 from hankweave_protocol.records import ExecutionMeta
-from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.checkpoints.records import on_record
 from hankweave_server.domain.costs import dollars_of, total_cost
 from hankweave_server.domain.execution_thread import is_done, next_codon, thread
 from hankweave_server.domain.inheritance import NO_SERVER

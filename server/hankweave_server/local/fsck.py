@@ -22,7 +22,7 @@ from hankweave_protocol.replies import FsckReport
 from hankweave_server.api.maintenance import Store
 from hankweave_server.background_tasks import alongside
 from hankweave_server.clock import SystemClock
-from hankweave_server.domain.checkpoint_records import OnRecord, on_record
+from hankweave_server.domain.checkpoints.records import OnRecord, on_record
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.fsck import check_store

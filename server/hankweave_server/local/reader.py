@@ -52,7 +52,7 @@ from hankweave_server.checkpoints.model import CheckpointRequest
 from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
-from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.checkpoints.records import on_record
 from hankweave_server.domain.execution_thread import thread
 from hankweave_server.domain.exploration.explorations import (
     adoption_preview,
@@ -66,6 +66,7 @@ from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.execution.context import EVERYTHING
 from hankweave_server.execution.maintenance.progress import ProgressWatch
 from hankweave_server.execution.rollback.planner import RollbackPlanner, RollbackRequest
+from hankweave_server.fsutil import temporary_folder
 from hankweave_server.git.errors import ShadowRepositoryError
 from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
@@ -252,7 +253,9 @@ class _FileCalls(Calls):
     @contextmanager
     def _copied(self) -> Iterator[CheckpointEngine]:
         """Open a copy of the checkpoints, which is removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix="hankweave-merge-") as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="hankweave-merge-", dir=temporary_folder()
+        ) as folder:
             copy = replace(self._layout, private_folder=Path(folder))
             shutil.copytree(self._layout.checkpoints, copy.checkpoints)
             with closing(CheckpointEngine.open(copy)) as engine:

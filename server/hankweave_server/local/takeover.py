@@ -20,7 +20,7 @@ from hankweave_server.checkpoints.engine import CheckpointEngine
 from hankweave_server.checkpoints.records import record_of
 from hankweave_server.checkpoints.repo_init import StoreMoved, refuse_links
 from hankweave_server.clock import Clock
-from hankweave_server.domain.checkpoint_records import on_record, salvage
+from hankweave_server.domain.checkpoints.records import on_record, salvage
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.fsutil import described, next_step, os_error_in
 from hankweave_server.git.errors import InsufficientSpace, ShadowRepositoryError

@@ -18,12 +18,12 @@ from hankweave_client.client import (
     Client,
     CommandRefused,
     ConnectionLost,
+    Inbox,
     Unauthorized,
     connect,
     connect_to,
 )
 from hankweave_client.discovery import NotRunning, discover
-from hankweave_client.inbox import Inbox
 from hankweave_client.reconnect import Backoff
 from hankweave_protocol.codec import UnknownEvent, encode
 from hankweave_protocol.commands import CodonNext, Command, GetState, RollbackToLastSuccess

@@ -17,7 +17,7 @@ from hankweave_protocol.events import (
 )
 from hankweave_protocol.ids import CodonId, EventSeq, RunId
 from hankweave_protocol.transitions import CheckpointCreated
-from hankweave_server.domain.checkpoint_records import OnRecord, on_record
+from hankweave_server.domain.checkpoints.records import OnRecord, on_record
 from support.histories import MOMENT, a_checkpoint, sha
 
 

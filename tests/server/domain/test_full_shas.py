@@ -6,7 +6,7 @@ import msgspec
 
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.state import EMPTY_STATE, FreshStart
-from hankweave_server.domain.checkpoint_records import with_full_shas
+from hankweave_server.domain.checkpoints.records import with_full_shas
 from support.histories import a_run
 
 ONE, TWO, LIKE_TWO = Sha("a" * 40), Sha("b" * 40), Sha("b" * 39 + "c")

@@ -15,7 +15,7 @@ from hankweave_protocol.state import (
     SkippedCodon,
     State,
 )
-from hankweave_server.domain.checkpoint_records import salvage
+from hankweave_server.domain.checkpoints.records import salvage
 from hankweave_server.domain.execution_thread import next_codon, thread
 from hankweave_server.domain.reducer import apply, founding
 from hankweave_server.domain.targets import target_of

@@ -18,7 +18,7 @@ from hankweave_protocol.transitions import (
     CostsIncremented,
     RunStarted,
 )
-from hankweave_server.domain.checkpoint_records import on_record
+from hankweave_server.domain.checkpoints.records import on_record
 from hankweave_server.domain.validation import recounted_costs
 from hankweave_server.ledger import journal as journal_module
 from hankweave_server.ledger.journal import JournalCorrupt

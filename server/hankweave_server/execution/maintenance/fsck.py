@@ -26,7 +26,7 @@ from hankweave_server.checkpoints.errors import CheckpointDamaged, CheckpointNot
 from hankweave_server.checkpoints.model import Damage
 from hankweave_server.checkpoints.notes import Notes
 from hankweave_server.checkpoints.pruning import Housekeeping
-from hankweave_server.domain.checkpoint_records import OnRecord
+from hankweave_server.domain.checkpoints.records import OnRecord
 from hankweave_server.domain.execution_thread import restored_checkpoint
 from hankweave_server.execution.checkpointer import Checkpointer
 from hankweave_server.execution.maintenance.quiet import Quiet, Work

@@ -47,7 +47,7 @@ from hankweave_server.checkpoints.records import moved_refs
 from hankweave_server.checkpoints.repair import Source
 from hankweave_server.clock import Clock
 from hankweave_server.domain import undo
-from hankweave_server.domain.checkpoint_records import OnRecord
+from hankweave_server.domain.checkpoints.records import OnRecord
 from hankweave_server.domain.plan import tracked_patterns
 from hankweave_server.domain.retention import (
     Pruning,
