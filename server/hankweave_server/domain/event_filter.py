@@ -103,12 +103,16 @@ class EventFilter:
     def take(self, line: bytes) -> _Line | None:
         """Return the decoded line if all filters let it pass; None otherwise."""
         # Most lines of a long journal are of another type; decoding takes ten times as long.
-        is_of_type = self._types is None or self._types.search(line) is not None
-        if not self._family and not (is_of_type and self._may_have_text(line)):
+        may_be_wanted = self._may_be_of_type(line) and self._may_have_text(line)
+        if not self._family and not may_be_wanted:
             return None
 
         found = _line_of(line)
-        return found if self._is_related(found) and is_of_type and self._is_wanted(found) else None
+        return found if self._is_related(found) and self._is_wanted(found) else None
+
+    def _may_be_of_type(self, line: bytes) -> bool:
+        """Return False if a line is surely of another type; data may have types of its own."""
+        return self._types is None or self._types.search(line) is not None
 
     def _may_have_text(self, line: bytes) -> bool:
         """Return False if the text is surely not in a line, which need not be decoded then."""
@@ -132,7 +136,8 @@ class EventFilter:
     def _is_wanted(self, line: _Line) -> bool:
         query = self._query
         return (
-            line.seq > (self._since_seq or 0)
+            (not query.types or line.type in query.types)
+            and line.seq > (self._since_seq or 0)
             and (self._until_seq is None or line.seq <= self._until_seq)
             and (self._since_time is None or line.timestamp >= self._since_time)
             and (self._until_time is None or line.timestamp <= self._until_time)
@@ -168,10 +173,7 @@ def _require_known(cause: int | str | None, last: int, at: str) -> None:
 
 
 def _pattern_of(types: tuple[str, ...], at: str) -> re.Pattern[bytes]:
-    """Return what is found in the line of each event of these types.
-
-    In the text of an event, quotes are escaped: nothing there looks like a type.
-    """
+    """Return what is found in the line of each event of these types; raise Refused."""
     for number, name in enumerate(types):
         if name not in EVENTS.members:
             close = difflib.get_close_matches(name[:80], EVENTS.members, n=1)

@@ -211,6 +211,12 @@ def test_a_later_event_is_on_no_page() -> None:
     assert list(grown.pages(EventsQuery(limit=3, cursor=first.cursor))) == [[4]]
 
 
+def test_a_type_within_the_data_is_not_that_of_the_event() -> None:
+    """What an agent calls a tool with may have any fields."""
+    lines = Lines([event(1, data={"toolInput": {"type": "codon.started"}})])
+    assert seqs_of(lines.page(EventsQuery(types=("codon.started",)))) == []
+
+
 def test_text_is_found_however_deep_it_lies() -> None:
     """Data that is nested as deep as JSON allows is searched."""
     line = b'{"id":"i","seq":1,"timestamp":"t","type":"info","data":%s"x"%s}'
