@@ -117,9 +117,9 @@ async def look(talk: Talk) -> None:
     await talk.ask("checkpoint.readFile", checkpointSha=newest, path="a.txt")
     view = await talk.ask("replay.view", checkpointSha=newest, compare=["previous", "now"])
     assert [file["path"] for file in view["tree"]] == ["a.txt", "b.txt"]
-    where = [{"field": "type", "op": "eq", "value": "codon.completed"}]
-    assert len((await talk.ask("events.query", where=where))["events"]) == 2
-    assert (await talk.ask("events.query", reduce={"type": "count"}))["rows"]
+    found = await talk.ask("events.query", types=["codon.completed"])
+    assert len(found["events"]) == 2
+    assert (await talk.ask("events.query", count=True))["counts"]
     for command in ("state.get", "server.status", "store.fsck", "ping", "history.sync"):
         await talk.ask(command)
 

@@ -82,6 +82,7 @@ async def adopt(room: Room, *, merge: bool) -> None:
         inspect=unused,
         queries=unused,
         looks=unused,
+        answers=unused,
         store=unused,
         branches=unused,
         bisections=unused,

@@ -1,4 +1,4 @@
-"""What has changed on the disk: since the step began, and since the last checkpoint."""
+"""Changes on the disk: since the step began, and since the last checkpoint."""
 
 from __future__ import annotations
 
