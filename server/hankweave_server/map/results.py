@@ -57,7 +57,7 @@ def read_state(layout: Layout) -> State | None:
 
 @dataclass(frozen=True, slots=True)
 class ItemCourse:
-    """What an execution does at present."""
+    """The present activity of an execution."""
 
     codon: str | None
     """The codon that runs."""
