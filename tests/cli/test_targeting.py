@@ -23,6 +23,7 @@ from hankweave_server.local import catalog, targeting
 from support.command_line import hankweave
 from support.running_server import running_server, tree
 from support.scripted_hank import codon, write_hank, writes
+from support.waiting import eventually
 from support.watching import told
 
 ROOT = "HANKWEAVE_RUNTIME_EXECUTION_BASE_DIR"
@@ -212,8 +213,15 @@ async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_ar
         running_server(hank, None, other, "--no-autostart", env=env),
         server.client() as client,
     ):
-        page = await client.list_executions(search="elsewhere")
-        (row,) = page.executions
+
+        async def idle() -> ListedExecution | None:
+            """Return the row of the other execution as soon as its server waits."""
+            page = await client.list_executions(search="elsewhere")
+            (row,) = page.executions
+            return row if row.is_idle else None
+
+        row = await eventually(idle)
+        assert row is not None
         ls = await anyio.to_thread.run_sync(lambda: hankweave("ls", "--json", code=0, **env))
         (listed,) = [each for each in json.loads(ls.stdout) if each["path"] == str(other)]
         assert codec.encode(row) == codec.encode(
@@ -231,5 +239,11 @@ async def test_a_client_is_told_of_the_other_executions_and_where_their_pages_ar
                 with pytest.raises(CommandRefused, match="readonly"):
                     await viewer.send(command)
 
-        secret = str(address.token)
-        assert secret not in (one / ".hankweave" / "logs" / "websocket.log").read_text()
+        log = one / ".hankweave" / "logs" / "websocket.log"  # Written a moment later.
+
+        def replies() -> list[str]:
+            lines = log.read_text().splitlines() if log.exists() else []
+            return [line for line in lines if '"token":"[redacted]"' in line]
+
+        await eventually(lambda: any(str(address.page_url) in line for line in replies()))
+        assert str(address.token) not in log.read_text()
