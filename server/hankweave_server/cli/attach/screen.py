@@ -22,6 +22,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -110,6 +111,28 @@ class SearchField(Input):
     ]
 
 
+class TerminalDriver(LinuxDriver):
+    """The terminal, which is taken anew after a stop without notice.
+
+    After ^Z the driver has given the terminal back before it stops. SIGSTOP leaves no time for
+    that: at SIGCONT, Textual would start a second thread for the keys, and the first one may never
+    end, which keeps the process from ending.
+    """
+
+    _is_taken = False
+
+    def start_application_mode(self) -> None:
+        if self._is_taken:
+            self.suspend_application_mode()
+
+        self._is_taken = True
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def stop_application_mode(self) -> None:
+        self._is_taken = False
+        super().stop_application_mode()
+
+
 class Attached(App[int]):
     """The application; its result is the exit code."""
 
@@ -155,7 +178,7 @@ class Attached(App[int]):
 
     def __init__(self, session: AttachSession) -> None:
         """Show a session that has begun."""
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.session = session
         self.selected: CodonId | None = None
         """The step that the reader has chosen; None for the one that runs or has failed."""
