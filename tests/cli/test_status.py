@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from datetime import timedelta
 from pathlib import Path
@@ -226,6 +227,17 @@ def test_a_failed_step_says_why_and_what_to_do_next() -> None:
     shown = text(facts(FAILED, "failed"))
     assert "hankweave retry" not in shown
     assert "hankweave run -e /executions/orders" in shown
+
+
+def test_a_long_command_is_whole_and_has_its_effect_below() -> None:
+    """It can be pasted on any terminal, and 80 columns show what it does."""
+    seen = dataclasses.replace(facts(FAILED, "failed"), root=Path("/executions") / ("x" * 70))
+    lines = list(summary_of(seen))
+    at = next(i for i, line in enumerate(lines) if line.text.startswith("  hankweave run -e "))
+    assert lines[at].is_whole
+    assert lines[at].text.endswith("x" * 70)
+    assert lines[at + 1].text.strip() == "again, on the files as they are"
+    assert len(lines[at + 1].text) <= 80
 
 
 def test_runs_of_attempts_are_not_counted() -> None:

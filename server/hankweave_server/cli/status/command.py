@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -137,9 +138,6 @@ def _print_details(answer: ServerStatus, state: State) -> None:
     if reused := _reused(state):
         click.echo(one_line(f"  reused      {', '.join(reused)}"))
 
-    if answer.forecast is not None:
-        click.echo(f"  forecast    {forecast_text(answer.forecast, answer.total_cost)}")
-
     if answer.data_path is not None:
         click.echo(one_line(f"  data        {answer.data_path}"))
 
@@ -151,13 +149,25 @@ def _print_details(answer: ServerStatus, state: State) -> None:
 
     heartbeat = moment(answer.lock.last_heartbeat)
     click.echo(f"  heartbeat   {heartbeat}, event {answer.last_event_seq}")
-    if answer.active_codon_id is not None:
+    for line in _left_lines(answer, state):
+        click.echo(one_line(f"  {line}"))
+
+
+def _left_lines(answer: ServerStatus, state: State) -> Iterator[str]:
+    """Yield one line about what is left: the forecast, or what other executions suggest.
+
+    The forecast, which the summary uses as well, knows only this execution.
+    """
+    seen = answer.forecast
+    if seen is not None and (seen.remaining_ms is not None or answer.active_codon_id is None):
+        yield f"forecast    {forecast_text(seen, answer.total_cost)}"
+    elif answer.active_codon_id is not None:
         # Imported here because only this reads hanks and earlier executions.
         from hankweave_server.local.reports import eta_of
 
         root = Path(answer.execution_path)
         left = eta_of(root, state, datetime.now(UTC), is_running=True)
-        click.echo(one_line(f"  left        {eta_text(left)}"))
+        yield f"left        {eta_text(left)}"
 
 
 def _reused(state: State) -> list[CodonId]:

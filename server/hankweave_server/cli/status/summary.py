@@ -173,11 +173,15 @@ def _next_commands(facts: StatusFacts, standing: Standing) -> Iterator[tuple[str
 
 
 _COMMAND_WIDTH = 44
-"""Effects are aligned behind commands up to this width; a longer one does not push them away."""
+"""A longer command has a line of its own, with its effect below."""
 
 
 def _next_lines(commands: Iterator[tuple[str, str]]) -> Iterator[StatusLine]:
     listed = list(commands)
-    width = max((len(line) for line, _ in listed if len(line) <= _COMMAND_WIDTH), default=0)
+    width = max((len(line) for line, _ in listed if len(line) <= _COMMAND_WIDTH), default=1)
     for line, effect in listed:
-        yield StatusLine(one_line(f"  {line:<{width}}   {effect}"))
+        if len(line) <= width:
+            yield StatusLine(one_line(f"  {line:<{width}}   {effect}"))
+        else:
+            yield StatusLine(one_line(f"  {line}"), is_whole=True)
+            yield StatusLine(f"  {'':<{width}}   {effect}")
