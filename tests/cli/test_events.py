@@ -120,6 +120,24 @@ def test_events_are_lines_for_people_and_json_for_programs(shell: Shell) -> None
     assert shell("--format", "jsonl").out == shell("--json").out == journal
 
 
+def test_the_table_leaves_out_what_only_programs_read(shell: Shell) -> None:
+    """Unless its type is asked for; JSON and CSV have it, and a limit counts the printed lines."""
+    with Layout.of_execution(shell.root).journal.open("ab") as journal:
+        for seq, (kind, data) in enumerate(
+            [("state.transition", {"transitionType": "CodonTransitioned"}), ("info", {})], start=6
+        ):
+            event = {"id": f"id-{seq}", "seq": seq, "timestamp": "2025-01-04T12:00:06.000Z"}
+            journal.write(msgspec.json.encode({**event, "type": kind, "data": data}) + b"\n")
+
+    since = ("--since", "5")
+    assert [line.split()[0] for line in shell(*since).lines] == ["7"]
+    assert [line.split()[0] for line in shell(*since, "--limit", "1").lines] == ["7"]
+    (asked,) = shell(*since, "--type", "state.transition").lines
+    assert asked.endswith("state.transition      CodonTransitioned")
+    assert shell.seqs(*since) == [6, 7]
+    assert "state.transition" in shell(*since, "--format", "csv").out
+
+
 def test_a_table_is_one_that_no_agent_can_steer(shell: Shell) -> None:
     """Control characters of an agent's text are escaped."""
     assert "\x1b" not in shell("--since", "2", "--until", "3").out

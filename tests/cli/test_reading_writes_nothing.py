@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hankweave_protocol import codec
+from hankweave_protocol.commands import ExplorationAdopt
 from hankweave_server.cli.app import PLACES
 from hankweave_server.local.ephemeral_server import through_server
+from hankweave_server.local.server_session import at_server
+from hankweave_server.paths import Layout
 from support.command_line import hankweave
 from support.scripted_hank import codon, write_hank, writes
 
@@ -23,7 +27,7 @@ READING = (
     ("checkpoints",),
     ("runs",),
     ("events",),
-    ("events", "--json", "--where", "type=state.transition"),
+    ("events", "--json", "--type", "state.transition"),
     ("permissions",),
     ("config",),
     ("validate", "HANK"),
@@ -154,11 +158,34 @@ def test_a_preview_of_a_merge_is_that_of_a_server(
         assert "1 file was changed on both sides: b.txt (both-added)" in refused.stderr
         assert (tmp_path / "both" / "ours" / "b.txt").read_text() == "mine"
         foreseen = hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
-        served = through_server(
-            left, lambda: hankweave(*words, "--theirs", "--preview", "--json", code=0).stdout
+        sent = ExplorationAdopt(
+            attempt_id=named["ATTEMPT"], merge=True, on_conflict="theirs", preview=True
+        )
+        served = codec.encode(
+            through_server(left, lambda: at_server(left, lambda client: client.ask(sent)))
         )
         for name in ("added", "updated", "removed", "kept", "conflicts", "targetTitle"):
-            assert json.loads(foreseen)[name] == json.loads(served)[name], name
+            assert json.loads(foreseen).get(name) == json.loads(served).get(name), name
+    finally:
+        mine.write_text("two")
+
+
+def test_a_preview_of_a_merge_leaves_no_trace_beside_a_server(
+    left: Path, named: dict[str, str]
+) -> None:
+    """The server is not asked: it takes no checkpoint, and its journal stays as it was."""
+    layout, mine = Layout.of_execution(left), left / "agentRoot" / "b.txt"
+    mine.unlink()
+
+    def previewed() -> None:
+        at_server(left, lambda client: client.status())
+        before = listing(layout.checkpoints), layout.journal.read_bytes()
+        foreseen = hankweave("adopt", named["ATTEMPT"], "--merge", "--preview", "-e", str(left))
+        assert (foreseen.returncode, "1 file comes back" in foreseen.stdout) == (0, True)
+        assert (listing(layout.checkpoints), layout.journal.read_bytes()) == before
+
+    try:
+        through_server(left, previewed)
     finally:
         mine.write_text("two")
 
@@ -167,7 +194,12 @@ def test_what_gc_would_prune_is_the_same_with_a_server_and_without(left: Path) -
     """The files are examined as the server examines them."""
     words = ("gc", "--dry-run", "--max-count", "0", "--json", "-e", str(left))
     without = json.loads(hankweave(*words, code=0).stdout)
-    served = json.loads(through_server(left, lambda: hankweave(*words, code=0).stdout))
+
+    def asked() -> str:
+        at_server(left, lambda client: client.status())
+        return hankweave(*words, code=0).stdout
+
+    served = json.loads(through_server(left, asked))
     sizes = ("bytesBefore", "bytesAfter")  # A start writes the index of its work tree.
     assert without["keptBecause"]
     for name in without.keys() - set(sizes):

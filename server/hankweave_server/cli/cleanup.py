@@ -147,7 +147,7 @@ def _made_of(data: Path) -> Path:
         raise Stop(
             f"There is no execution of {data.absolute()} in {executions_root()}.",
             ExitCode.NO_INPUT,
-            hint="`hankweave ls` lists all; --execution names one.",
+            hint="`hankweave ls` lists all executions; name one with --execution.",
         )
 
     return found

@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from hankweave_protocol import codec, instants
+from hankweave_protocol import events as event_types
 from hankweave_protocol.commands import EventsQuery, Moment
 from hankweave_protocol.errors import Refused
 from hankweave_protocol.events import Event
@@ -143,9 +144,31 @@ class EventTable:
 
 class _Head(msgspec.Struct):
     timestamp: str
+    type: str
 
 
 _head_of = msgspec.json.Decoder(_Head).decode
+
+FOR_PROGRAMS = frozenset(
+    kind.TYPE
+    for kind in (
+        event_types.StateTransition,
+        event_types.StateSnapshot,
+        event_types.TokenUsage,
+        event_types.FiletreeUpdated,
+        event_types.RollbackTold,
+    )
+)
+"""Types of events that say in fields what another event says in words; the table omits them."""
+
+
+def _is_for_people(line: bytes) -> bool:
+    return _head_of(line).type not in FOR_PROGRAMS
+
+
+def _is_any(_: bytes) -> bool:
+    return True
+
 
 READING = "Reading the journal"
 
@@ -205,6 +228,9 @@ def events(
 ) -> None:
     """Print the events of the journal, newest last.
 
+    The table omits events for programs, such as state.transition, unless --type names them. The
+    other formats have all events.
+
     \b
     hankweave events --type codon.completed --since 2025-01-04
     hankweave events --codon observe --text 'no such file'
@@ -223,20 +249,33 @@ def events(
             journal.check()
 
         printed = format_of("jsonl" if as_json else form)
+        is_shown = _is_any if as_json or types or form != "table" else _is_for_people
+
+        def print_past(read: Read) -> None:
+            _say(printed.head())
+            found = (line for line, _ in search(matching, read, last) if is_shown(line))
+            _say(printed.lines(islice(found, limit)))
+
         if follow:
-            _print(printed, matching, journal.read, last)
-            _follow(root, matching, last, printed)
+            print_past(journal.read)
+            _follow(root, matching, last, printed, is_shown)
         elif sys.stdout.isatty():
-            _print(printed, matching, journal.read, last, limit)
+            print_past(journal.read)
         else:
             with waiting(READING) as tell:
-                _print(printed, matching, counted(journal, tell), last, limit)
+                print_past(counted(journal, tell))
 
 
-def _follow(root: Path, matching: EventFilter, last: int, printed: Format) -> None:
+def _follow(
+    root: Path,
+    matching: EventFilter,
+    last: int,
+    printed: Format,
+    is_shown: Callable[[bytes], bool],
+) -> None:
     def tell(event: Event) -> None:
         line = codec.encode(event)
-        if matching.take(line) is not None:
+        if matching.take(line) is not None and is_shown(line):
             _say(printed.lines([line]))
 
     follow_from(root, last, tell)
@@ -250,13 +289,6 @@ def counted(journal: ReadableJournal, tell: ReportProgress) -> Read:
         return journal.read(since, limit)
 
     return read
-
-
-def _print(
-    printed: Format, matching: EventFilter, read: Read, last: int, limit: int | None = None
-) -> None:
-    _say(printed.head())
-    _say(printed.lines(line for line, _ in islice(search(matching, read, last), limit)))
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ from hankweave_server.domain.exploration.explorations import (
 from hankweave_server.errors import ExitCode, Stop
 from hankweave_server.hank.problems import did_you_mean
 from hankweave_server.local.ephemeral_server import EphemeralServer
-from hankweave_server.local.server_session import at_server, command, look
+from hankweave_server.local.server_session import at_server, command, look, look_at_files
 from hankweave_server.local.targeting import confirm, require_consent, root_to_change
 from hankweave_server.plain_text import counted, one_line, printable
 
@@ -71,7 +71,9 @@ _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant
     help="Begin at this checkpoint. Default: the files as they are.",
 )
 @click.option(
-    "--codon", shell_complete=completions.codons, help="Begin where this codon began, or begins."
+    "--codon",
+    shell_complete=completions.codons,
+    help="Begin where this codon began, or will begin.",
 )
 @click.option(
     "-n",
@@ -92,9 +94,15 @@ _VARIANT = {field.encode_name: field for field in msgspec.structs.fields(Variant
     "--judge", metavar="MODEL", help="Model that compares the results if scores are equal."
 )
 @click.option("--rest", is_flag=True, help="Run the rest of the plan, not only one codon.")
-@click.option("--parallel", type=click.IntRange(1, MAX_ATTEMPTS), help="Attempts at a time.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, MAX_ATTEMPTS),
+    help="Number of attempts that run at a time.",
+)
 @budget_option("--max-cost", "Budget of all attempts together, in US dollars, above 0.")
-@click.option("--good-enough", type=float, help="Start no further attempt after this score.")
+@click.option(
+    "--good-enough", type=float, help="Start no further attempts once one has this score."
+)
 @click.option("--adopt-best", is_flag=True, help="Adopt the best attempt at the end.")
 @json_option
 def explore(
@@ -115,8 +123,8 @@ def explore(
     """Try a codon several times from one checkpoint, side by side, and compare the results.
 
     Each attempt is an execution of its own, with the files, the conversation and the rig of the
-    checkpoint. A variant file has any of promptText, promptFile, model, agent and variables.
-    Nothing of this execution changes until you adopt an attempt; `hankweave undo` reverts that.
+    checkpoint. A variant file sets any of promptText, promptFile, model, agent and variables.
+    This execution does not change until you adopt an attempt; `hankweave undo` reverts that.
 
     \b
     hankweave explore --codon implement -n 3 --score "pytest -q | tail -1 | cut -d' ' -f1"
@@ -413,16 +421,21 @@ def compare(
     "--keep-edits", is_flag=True, help="Keep files that a person changed after an agent did."
 )
 @click.option(
-    "--merge", is_flag=True, help="Merge its changes into the present files; the plan stays."
+    "--merge",
+    is_flag=True,
+    help="Merge the changes of the attempt into the present files; the plan stays as it is.",
 )
 @click.option(
-    "--ours", "on_conflict", flag_value="ours", help="With --merge: keep conflicting files."
+    "--ours",
+    "on_conflict",
+    flag_value="ours",
+    help="With --merge: keep the present version of conflicting files.",
 )
 @click.option(
     "--theirs",
     "on_conflict",
     flag_value="theirs",
-    help="With --merge: take conflicting files of the attempt.",
+    help="With --merge: take the version of the attempt of conflicting files.",
 )
 @click.option(
     "--conflicts",
@@ -446,13 +459,13 @@ def adopt(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Make the result of ATTEMPT that of the execution.
+    """Adopt the result of ATTEMPT as that of the execution.
 
     The files, the conversation and the place in the plan become those of the attempt. What is
     replaced is saved in a safety checkpoint first, and `hankweave undo` restores it. With --path,
     only these files are adopted, and the plan stays where it is. With --merge, the changes of the
-    attempt are merged with what has changed here since it began; conflicts are named, and nothing
-    is changed until you decide them.
+    attempt are merged with what has changed here since it began; conflicts are listed, and nothing
+    is changed until you resolve them.
 
     \b
     hankweave adopt 1f2e3d-2
@@ -481,6 +494,9 @@ def adopt(
         sent = ExplorationAdopt(**fields, preview=only_preview)
         if only_preview:
             with waiting(None if as_json else "Previewing") as tell:
+                if merge:  # A server would keep a checkpoint of the present files.
+                    return look_at_files(root, lambda calls: calls.ask(sent))
+
                 return look(root, lambda calls: calls.ask(sent), tell)
 
         return ask(root, lambda client: client.ask(sent), None if as_json else "Adopting")

@@ -150,9 +150,9 @@ def _named(pending: tuple[PendingPermission, ...], request_id: str) -> PendingPe
 def _suggested(asked: PendingPermission) -> str:
     if asked.suggestion is None:
         raise Stop(
-            "No rule fits this call and little else.",
+            "No narrow rule matches this call.",
             ExitCode.USAGE,
-            hint=f"Write one: hankweave allow {asked.request_id} --always 'Bash(git diff *)'",
+            hint=f"Write one: `hankweave allow {asked.request_id} --always 'Bash(git diff *)'`",
         )
 
     return asked.suggestion
@@ -167,7 +167,7 @@ def _only(pending: tuple[PendingPermission, ...]) -> PendingPermission:
         raise Stop(
             "No permission request is pending.",
             ExitCode.FAILED,
-            hint="Earlier ones were answered, or their time was up: `hankweave log` shows that.",
+            hint="Earlier requests were answered or have expired; `hankweave log` shows which.",
         )
 
     if len(pending) > 1:

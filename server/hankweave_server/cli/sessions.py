@@ -186,7 +186,7 @@ def _run_named(state: State, prefix: str) -> Run:
             raise Stop(
                 f"{counted(len(several), 'run')} begin with {prefix}: {listed}.",
                 ExitCode.FAILED,
-                hint="Give more characters of the one that you mean.",
+                hint="Give more characters of its id.",
             )
 
 

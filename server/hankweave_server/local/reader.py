@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ from hankweave_protocol.commands import (
     RollbackPreview,
     StoreGc,
 )
-from hankweave_protocol.errors import Refused
+from hankweave_protocol.errors import ErrorCode, Refused
 from hankweave_protocol.ids import Sha
 from hankweave_protocol.records import RollbackReport
 from hankweave_protocol.replies import GcReport
@@ -53,7 +53,7 @@ from hankweave_server.checkpoints.records import all_records, record_made
 from hankweave_server.checkpoints.store import CheckpointStore
 from hankweave_server.clock import Clock, SystemClock
 from hankweave_server.domain.checkpoints.records import on_record
-from hankweave_server.domain.execution_thread import thread
+from hankweave_server.domain.execution_thread import active_codon, thread
 from hankweave_server.domain.exploration.explorations import (
     adoption_preview,
     attempt_named,
@@ -72,6 +72,7 @@ from hankweave_server.ledger.digest import JournalDigest
 from hankweave_server.ledger.moments import Moment, Moments, has_past, saved_state, state_at_end
 from hankweave_server.ledger.searched_journal import SearchedJournal
 from hankweave_server.local.journals import nothing_in, searching_journal
+from hankweave_server.local.living import living_server
 from hankweave_server.paths import Layout
 from hankweave_server.worktree.names import shown
 
@@ -79,6 +80,9 @@ T = TypeVar("T")
 
 PAGE = 5_000
 """Journal lines read in one page: a few megabytes."""
+
+_COPIES = 3
+"""Times that a folder is copied until it has not changed meanwhile."""
 
 
 def on_files(layout: Layout, work: Callable[[Calls], Awaitable[T]]) -> T:
@@ -210,6 +214,7 @@ class _FileCalls(Calls):
         # Imported here because only this needs the merge.
         from hankweave_server.execution.exploration import adoption
 
+        self._refuse_while_running()
         exploration, attempt = attempt_named(self._state, command.attempt_id, "$.data.attemptId")
         result = result_of(attempt, "$.data.attemptId")
         conflicts_in = adoption.new_folder(command.conflicts_in, self._layout.work_tree)
@@ -257,9 +262,18 @@ class _FileCalls(Calls):
             prefix="hankweave-merge-", dir=temporary_folder()
         ) as folder:
             copy = replace(self._layout, private_folder=Path(folder))
-            shutil.copytree(self._layout.checkpoints, copy.checkpoints)
+            _copy_at_rest(self._layout.checkpoints, copy.checkpoints)
             with closing(CheckpointEngine.open(copy)) as engine:
                 yield engine
+
+    def _refuse_while_running(self) -> None:
+        active = active_codon(self._state)
+        if active is not None and living_server(self._layout):
+            raise Refused(
+                ErrorCode.CODON_RUNNING,
+                f"Codon {active.codon_id} is running.",
+                hint="Wait until it has ended, or run `hankweave stop` first.",
+            )
 
     def _manual_checkpoint(self, label: str) -> CheckpointRequest:
         entries = thread(self._state)
@@ -291,6 +305,39 @@ class _FileCalls(Calls):
         entries, plan = thread(self._state), self._state.execution_plan
         wanted = tracked_patterns(plan, entries[-1].codon.codon_id) if entries else ()
         return wanted or (EVERYTHING if self._layout.is_in_place or not plan else ())
+
+
+def _copy_at_rest(folder: Path, to: Path) -> None:
+    """Copy a folder that a server may write to; raise Stop if it never rests."""
+    for _ in range(_COPIES):
+        before = _listing(folder)
+        try:
+            shutil.copytree(folder, to)
+        except (OSError, shutil.Error):
+            if _listing(folder) == before:
+                raise
+        else:
+            if _listing(folder) == before:
+                return
+
+        shutil.rmtree(to, ignore_errors=True)
+
+    raise Stop(
+        "The checkpoints change while they are read.",
+        ExitCode.UNAVAILABLE,
+        hint="Wait until the server is idle, and try again.",
+    )
+
+
+def _listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of everything below a folder."""
+    facts = dict[str, tuple[int, int]]()
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            seen = path.lstat()
+            facts[str(path)] = seen.st_size, seen.st_mtime_ns
+
+    return facts
 
 
 class _EffectsOnFiles:

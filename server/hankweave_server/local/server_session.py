@@ -187,11 +187,16 @@ def look(
     try:
         return at_server(root, work, tell)
     except (NotRunning, ConnectionRefusedError):
-        require_execution(root)
-        # Imported here because only this needs the libraries that read checkpoints.
-        from hankweave_server.local.reader import on_files
+        return look_at_files(root, work)
 
-        try:
-            return on_files(layout_of(root), work)
-        except Stop as stop:
-            raise _with_aim(stop, root) from None
+
+def look_at_files(root: Path, work: Callable[[Calls], Awaitable[T]]) -> T:
+    """Run a read-only operation on the files, even if a server runs; raise Stop if it fails."""
+    require_execution(root)
+    # Imported here because only this needs the libraries that read checkpoints.
+    from hankweave_server.local.reader import on_files
+
+    try:
+        return on_files(layout_of(root), work)
+    except Stop as stop:
+        raise _with_aim(stop, root) from None

@@ -96,7 +96,7 @@ def named(execution: Path, maps: Sequence[Path] = ()) -> Path:
             raise Stop(
                 f"{counted(len(several), 'execution')} have an id that begins with {execution}.",
                 ExitCode.USAGE,
-                hint=f"Give more of it, or a path: {listed}.",
+                hint=f"Give more characters of the id, or a path: {listed}.",
             )
 
 

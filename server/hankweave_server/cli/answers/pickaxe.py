@@ -21,18 +21,18 @@ from hankweave_server.worktree.data_source import layout_of
 @click.argument("text")
 @completions.checkpoint_option(
     "--at",
-    help="Search up to this checkpoint, or to the end of this step. Default: the newest.",
+    help="Search up to this checkpoint, or to the end of this step. Default: the newest one.",
 )
-@click.option("--all", "everywhere", is_flag=True, help="Search abandoned timelines as well.")
+@click.option("--all", "everywhere", is_flag=True, help="Also search abandoned timelines.")
 @execution_option
 @json_option
 def pickaxe(
     text: str, at: str | None, everywhere: bool, execution: Path | None, as_json: bool
 ) -> None:
-    """List the calls at which TEXT came or went, newest first.
+    """List the tool calls that added or removed TEXT, newest first.
 
-    As `git log -S`, it finds files that have the text more or less often than before. No server is
-    needed.
+    Like `git log -S`, this lists each change of the number of times that a file contains TEXT. No
+    server is needed.
 
     \b
     hankweave pickaxe "def parse_date"

@@ -139,7 +139,7 @@ def _absolute_place(
 @click.option(
     *("--parallel", "-j"),
     type=click.IntRange(1, 1000),
-    help="Items that run at a time. Default: the number of cores.",
+    help="Number of items that run at a time. Default: the number of cores.",
 )
 @run_settings.budget_option("--max-cost", "Budget of all items together, in US dollars, above 0.")
 @click.option(
@@ -148,18 +148,20 @@ def _absolute_place(
     help="Directory for results.jsonl, summary.csv and, for each item, its output files.",
 )
 @click.option("--resume", is_flag=True, help="Continue the last command on this map.")
-@click.option("--retry-failed", is_flag=True, help="Run failed items again, where they failed.")
-@click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure.")
+@click.option(
+    "--retry-failed", is_flag=True, help="Run failed items again, from the codon that failed."
+)
+@click.option("--fail-fast", is_flag=True, help="Start no further items after the first failure.")
 @click.option(
     "--memory",
     type=SIZE,
     metavar="SIZE",
-    help="Most memory of an item with its agents, such as 4GiB.",
+    help="Maximum memory of an item with its agents, such as 4GiB.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1),
-    help=f"Most processes of an item with its agents. Default: {MOST_PROCESSES}.",
+    help=f"Maximum number of processes of an item with its agents. Default: {MOST_PROCESSES}.",
 )
 @click.option(
     "--executor",
@@ -170,21 +172,21 @@ def _absolute_place(
 @click.option(
     "--cpus",
     type=click.FloatRange(0),
-    help="Cores of the cluster that an item reserves. Default: 1. For ray.",
+    help="Cores of the cluster that an item reserves. Default: 1. Only for ray.",
 )
 @click.option(
     "--resources",
     metavar="NAME=NUMBER",
     type=RESOURCE,
     multiple=True,
-    help="A resource of the cluster that an item reserves. Repeatable. For ray.",
+    help="A resource of the cluster that an item reserves. Repeatable. Only for ray.",
 )
 @click.option(
     "--storage",
     metavar="PLACE",
     callback=_absolute_place,
-    help="Path or URL that all machines reach, for inputs and results. Default: Ray carries them. "
-    "For ray.",
+    help="Path or URL that all machines reach, for inputs and results. Default: Ray transfers "
+    "them. Only for ray.",
 )
 @click.option("--plain", is_flag=True, help="Print plain lines, even on a terminal.")
 @json_option
@@ -195,9 +197,9 @@ def map_hank(hank: Path | None, as_json: bool, plain: bool, **given: Any) -> Non
     is an input: the row is the data, and its fields are variables of the hank, such as {{city}}.
     Items that fail do not affect others.
 
-    The same command continues what was interrupted in any way. Items that are finished are not run
-    again unless the hank or the input has changed. `hankweave ls` lists the map with its items;
-    watch one with `hankweave attach -e DIR`.
+    After any interruption, run the same command again to continue. Finished items run again only if
+    the hank or the input has changed. `hankweave ls` lists the map with its items, and
+    `hankweave attach -e DIR` shows one while it runs.
 
     \b
     hankweave map review/ reports/*.pdf --parallel 4 --max-cost 20 --output results/
@@ -205,15 +207,15 @@ def map_hank(hank: Path | None, as_json: bool, plain: bool, **given: Any) -> Non
     hankweave map hank.json --resume --retry-failed
     hankweave map review/ reports/*.pdf --executor ray://10.0.0.1:6379 --cpus 2
 
-    Exit code: 0 if all items are completed, 1 if not, 130 after Ctrl-C. The first Ctrl-C lets items
-    that run finish; the second stops them, and they can be resumed.
+    Exit code: 0 if all items are completed, 1 if not, 130 after Ctrl-C. The first Ctrl-C lets
+    running items finish; the second stops them, and they can be resumed.
     """
     directory, begun = _place(hank, given)
     settings = _settings(hank, given, begun)
     named = _inputs(given)
     if begun is None and not named:
         raise Stop(
-            "There is no input: the files with rows have none.",
+            "There is no input: the files of --from have no rows.",
             ExitCode.NO_INPUT,
             hint="Write one row for each input.",
         )
@@ -282,7 +284,7 @@ def _require_room(directory: MapDirectory) -> None:
     raise Stop(
         f"{root} is not empty and is not the directory of a map.",
         ExitCode.USAGE,
-        hint="Name an empty or new --directory.",
+        hint="Name a new or empty directory with --directory.",
     )
 
 
@@ -432,8 +434,8 @@ def _require_same_kind(journal: MapJournal, settings: MapSettings) -> None:
     raise Stop(
         f"{len(running)} items of the map still run with --executor {begun.placement.executor}.",
         ExitCode.USAGE,
-        hint="Let it end them first: hankweave map --resume "
-        f"-d {shlex.quote(str(journal.directory.root))} --executor {begun.placement.executor}",
+        hint="Finish them first: `hankweave map --resume "
+        f"-d {shlex.quote(str(journal.directory.root))} --executor {begun.placement.executor}`.",
     )
 
 

@@ -63,7 +63,7 @@ Linked: TypeAlias = Callable[[str, str], Anchor]
     "--format",
     "form",
     type=click.Choice(get_args(Form)),
-    help="Default: that of the file's extension, else markdown.",
+    help="Output format. Default: by the extension of the file, else markdown.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option(
@@ -76,8 +76,8 @@ Linked: TypeAlias = Callable[[str, str], Anchor]
 @click.option(
     "--link-token",
     is_flag=True,
-    help="Put the server's viewer token into the links: they open without asking for it, for "
-    "everyone who has the report and can reach the server.",
+    help="Put the server's viewer token into the links, so that everyone who has the report and "
+    "can reach the server can open them.",
 )
 def report(
     place: Path | None,
@@ -90,10 +90,10 @@ def report(
 ) -> None:
     """Summarize an execution on one page.
 
-    The report has the steps with their times, costs, tokens and files; waits, retries and failures;
-    edits by people, checkpoints and rollbacks; and how long a plan that is running still takes. It
-    is read from the files, next to a running server or without one. While a server is running, it
-    has links into the web page.
+    The report lists the steps with their times, costs, tokens and files; waits, retries and
+    failures; edits by people, checkpoints and rollbacks; and the time that a running plan still
+    needs. It is made from the files, with or without a server. While a server runs, the report
+    links to the web page.
 
     \b
     hankweave report ~/runs/tonight --output tonight.html

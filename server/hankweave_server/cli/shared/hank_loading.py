@@ -165,7 +165,7 @@ def require_confinement(hank: LoadedHank, settings: RunSettings) -> None:
         )
         if wanted.profile == "none":
             raise Stop(
-                f"Codon {codon.id} is not to be confined, but confinement is required.",
+                f"Codon {codon.id} opts out of confinement, but confinement is required.",
                 ExitCode.CONFIGURATION,
                 hint='Remove its "confinement": "none", or use --confinement workspace.',
             )

@@ -368,7 +368,7 @@ def _values_in(file: Path | None) -> tuple[tuple[str, str], ...]:
         raise Stop(
             f"{file} has no values for variables: {wrong[0]}.",
             ExitCode.BAD_DATA,
-            hint='Write names and texts: {"city": "Oslo"}. A name has no spaces.',
+            hint='Write names and strings: {"city": "Oslo"}. A name has no spaces.',
         )
 
     return tuple(values.items())
