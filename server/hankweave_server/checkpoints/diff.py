@@ -40,6 +40,7 @@ from hankweave_server.checkpoints.model import (
 )
 from hankweave_server.checkpoints.worktree_index import FileObserver, WorkTreeMemory
 from hankweave_server.domain.checkpoints.titles import Extent
+from hankweave_server.git.line_changes import without_common_lines
 from hankweave_server.git.objects import HashOnly, digest_of, pieces
 from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.git.trees import (
@@ -64,44 +65,8 @@ def line_counts(old: bytes, new: bytes) -> tuple[int, int] | None:
     if b"\0" in old[:_LOOKED_AT] or b"\0" in new[:_LOOKED_AT]:
         return None
 
-    start = old.rfind(b"\n", 0, _common_beginning(old, new)) + 1
-    old, new = old[start:], new[start:]
-    end = _common_ending(old, new)
-    old, new = old[: len(old) - end], new[: len(new) - end]
-    return None if old and new else (_lines(new), _lines(old))
-
-
-def _common_beginning(old: bytes, new: bytes) -> int:
-    """Return the length of the common beginning, by bisection: comparing bytes is one call."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-
-    return low
-
-
-def _common_ending(old: bytes, new: bytes) -> int:
-    """Return the length of the whole lines at the common end."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[len(old) - middle :] == new[len(new) - middle :]:
-            low = middle
-        else:
-            high = middle - 1
-
-    if low == len(old) or low == len(new):
-        # Whole on one side; a line begins here on the other only after a newline.
-        longer = old if len(old) > len(new) else new
-        if len(longer) == low or longer[-low - 1 : len(longer) - low] == b"\n":
-            return low
-
-    begin = old.find(b"\n", len(old) - low) + 1
-    return len(old) - begin if begin else 0
+    _, removed, added = without_common_lines(old, new)
+    return None if removed and added else (_lines(added), _lines(removed))
 
 
 def _lines(text: bytes) -> int:

@@ -40,9 +40,7 @@ def changed_lines(old: bytes, new: bytes) -> list[ChangedLines]:
     Raises ShadowRepositoryError if libgit2 fails.
     """
     old, new = _without_common_end(old, new)
-    top = _common_start(old, new)
-    bottom = _common_end(old, new, top)
-    removed, added = old[top : len(old) - bottom], new[top : len(new) - bottom]
+    top, removed, added = without_common_lines(old, new)
     if removed and added:
         before, after = _lines_of(removed), _lines_of(added)
         if not set(before).isdisjoint(after):
@@ -116,6 +114,16 @@ def _end(content: bytes, low: int, high: int) -> bytes:
     """Return a part of a content, counted in blocks from its end."""
     size = len(content)
     return content[size - high * _COMMON_BLOCK : size - low * _COMMON_BLOCK]
+
+
+def without_common_lines(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
+    """Cut off the lines that both begin and end with; return where the rests begin, and the rests.
+
+    The last line of a content may lack its newline, and then differs from one that has it.
+    """
+    top = _common_start(old, new)
+    bottom = _common_end(old, new, top)
+    return top, old[top : len(old) - bottom], new[top : len(new) - bottom]
 
 
 def _common_start(old: bytes, new: bytes) -> int:
