@@ -131,10 +131,11 @@ class FileHistory:
 
     def commit(self, sha: Sha) -> RawCommit | None:
         """Return a commit; None if it is gone. Raises ShadowRepositoryError for damage."""
-        if sha not in self._commits:
-            self._commits[sha] = _read(self.repo.commit, sha)
-
-        return self._commits[sha]
+        try:
+            return self._commits[sha]
+        except KeyError:
+            found = self._commits[sha] = _read(self.repo.commit, sha)
+            return found
 
     def facts(self, sha: Sha) -> CommitFacts | None:
         """Return what a checkpoint's commit says; None if another program has made it."""

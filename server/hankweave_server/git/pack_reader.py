@@ -33,10 +33,10 @@ What can go wrong
   arrive within the same clock tick: such a listing is not remembered. A pack file that vanished
   raises PackDamaged like any other fault, and the search continues with the next pack that has the
   object.
-- *Many packs.* At most `OPEN_PACKS` files stay open; the others are opened for each read. A
+- *Many packs.* At most `OPEN_PACKS` files stay open. One of them is the file that served the last
+  object: a walk through history reads many objects of one pack, then many of the next. A
   `_PackFile` closes its descriptor when its last user drops it, so an iterator can finish reading
-  a pack that was removed meanwhile. The pack that served the last object is tried first, because
-  objects that are read together usually lie in the same few packs.
+  a pack that was removed meanwhile. The pack that served the last object is tried first.
 
 Deltas
 ------
@@ -76,7 +76,7 @@ FIRST_READ = 8 << 10
 """Bytes read at once where an object begins: nearly always the whole object."""
 
 OPEN_PACKS = 32
-"""Number of pack files kept open; any others are opened for each read."""
+"""Number of pack files kept open, that of the last object among them."""
 
 BYTES_OF_BASES = 2 << 20
 """Bytes of objects that are kept because the next ones may be differences to them."""
@@ -228,8 +228,10 @@ class PackReader:
 
                 if pack is not order[0]:
                     # Objects read together usually lie in the same few packs.
+                    order[0].leave()
                     self._order = [pack, *(other for other in order if other is not pack)]
 
+                pack.is_first = True
                 yield pack, offset
 
             # The caller continues the iteration only if it could not use the previous place.
@@ -262,7 +264,7 @@ class PackReader:
 
     def _opened(self, name: str, before: int) -> _Pack | None:
         try:
-            return _Pack(f"{self._folder}/{name}", stays_open=before < OPEN_PACKS)
+            return _Pack(f"{self._folder}/{name}", stays_open=before < OPEN_PACKS - 1)
         except (PackDamaged, OSError):
             return None
 
@@ -308,7 +310,16 @@ class _Pack:
         if not is_ordered or len(self._index) < _NAMES_FROM + 28 * self._count + _TRAILER:
             raise PackDamaged(f"{path}.idx is incomplete")
 
+        self.is_first = False
+        """Whether the next objects are probably here as well, so that the file stays open."""
+        self._stays_open = stays_open
         self._file = _PackFile(self._path) if stays_open else None
+
+    def leave(self) -> None:
+        """Close the file, unless it is one of those that stay open: another pack is the first."""
+        self.is_first = False
+        if not self._stays_open:
+            self._file = None
 
     def digests(self) -> Iterator[bytes]:
         """Yield the names of all objects."""
@@ -380,7 +391,11 @@ class _Pack:
             raise PackDamaged(digest.hex())
 
     def _open(self) -> _PackFile:
-        return self._file or _PackFile(self._path)
+        file = self._file or _PackFile(self._path)
+        if self.is_first:
+            self._file = file
+
+        return file
 
 
 def _inflated_whole(raw: bytes, size: int) -> bytes:

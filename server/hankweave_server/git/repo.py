@@ -272,13 +272,12 @@ class ShadowRepo:
     def commit(self, sha: Sha) -> RawCommit | None:
         """Return a commit; None if missing or not a commit. Raise KeyError for damage."""
         try:
-            place = f"{self.path}/objects/{sha[:2]}/{sha[2:]}"
             known = self._loose_commits.get(sha)
-            if known is not None and known[0] == _identity_of(place):
+            if known is not None and known[0] == _loose_identity(self.path, sha):
                 return known[1]
 
             file, stored = None, self.packs.read(bytes.fromhex(sha))
-            if stored is None and (file := _identity_of(place)) is not None:
+            if stored is None and (file := _loose_identity(self.path, sha)) is not None:
                 stored = self.read(bytes.fromhex(sha))
 
             commit = None if stored is None else self._parsed(sha, *stored)
@@ -631,10 +630,10 @@ class _Existing:
         return {name for name in os.listdir(self._packs) if name.endswith(".idx")}
 
 
-def _identity_of(path: str) -> tuple[int, int, int] | None:
-    """Return inode, size and time of a file, which change if it is replaced or written to."""
+def _loose_identity(path: Path, sha: Sha) -> tuple[int, int, int] | None:
+    """Return inode, size and time of a loose object, which change if it is replaced or damaged."""
     try:
-        status = os.stat(path)
+        status = os.stat(f"{path}/objects/{sha[:2]}/{sha[2:]}")
     except FileNotFoundError:
         return None
 

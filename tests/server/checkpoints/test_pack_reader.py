@@ -181,6 +181,32 @@ def test_descriptors_do_not_grow_with_the_packs(lab):
     repo.close()
 
 
+def test_a_pack_is_opened_once_for_objects_that_are_read_one_after_the_other(lab, monkeypatch):
+    """Also if more packs exist than stay open: reading pack by pack opens each of them once."""
+    for number in range(OPEN_PACKS + 3):
+        lab.write("a", f"{number}\n" * 1000)
+        lab.checkpoint()
+
+    opened: list[str] = []
+    by_system = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *how: opened.append(str(path)) or by_system(path, *how)
+    )
+    reader = reader_of(lab)
+    for pack in packs_of(lab):
+        for digest in objects_in(pack):
+            assert reader.read(digest) is not None
+
+    assert sorted(path for path in opened if path.endswith(".pack")) == [*map(str, packs_of(lab))]
+
+
+def objects_in(pack: Path) -> list[bytes]:
+    words = ["git", "show-index"]
+    index = pack.with_suffix(".idx").read_bytes()
+    listed = subprocess.run(words, input=index, capture_output=True, check=True).stdout
+    return [bytes.fromhex(line.split()[1].decode()) for line in listed.splitlines()]
+
+
 def open_packs() -> int:
     links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     return sum(os.readlink(link).endswith(".pack") for link in links if os.path.lexists(link))
