@@ -29,7 +29,9 @@ from hankweave_protocol.events import (
 from hankweave_protocol.ids import CodonId
 from hankweave_protocol.state import CompletedCodon, Continuation, FreshStart
 from hankweave_server.domain.reducer import fold
+from hankweave_server.paths import Layout
 from support.git_facts import GitWitness
+from support.replayed_blame import credits_by_blame, replay_of
 from support.running_server import EXAMPLE, journal, running_server, state, tree
 from support.waiting import limited
 
@@ -62,7 +64,10 @@ def completed(execution: Path) -> dict[str, CompletedCodon]:
 @pytest.mark.executed
 @pytest.mark.story("The example runs offline, and each of its steps is a commit that git can read.")
 async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> None:
-    """The example's six codons complete in order, each with a checkpoint that git confirms."""
+    """The example's six codons complete in order, each with a checkpoint that git confirms.
+
+    Blame of each file of each checkpoint is what a replay of all trees says.
+    """
     execution = tmp_path / "execution"
     async with running_server(
         EXAMPLE / "hank.json", EXAMPLE / "data", execution, "--headless", env=FAST
@@ -102,6 +107,16 @@ async def test_the_example_runs_and_every_step_is_a_commit(tmp_path: Path) -> No
     assert git.files(last) == {name: work_tree[name] for name in git.files(last)}
     assert set(work_tree) == set(git.files(last))
     assert not (execution / ".hankweave" / "runtime.lock").exists()
+
+    layout = Layout.of_execution(execution)
+    replay = replay_of(layout)
+    for sha, files in replay.credits.items():
+        for path, credits in files.items():
+            assert credits_by_blame(layout, sha, path) == credits, (sha, path)
+
+    assert len(replay.credits) == len(subjects)
+    schema = replay.credits[last]["schema/earthquake.schema.json"]
+    assert len(set(schema)) > 1, "a review has changed a part of the schema"
 
 
 @pytest.mark.story(

@@ -5,75 +5,17 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from hankweave_protocol.ids import RunId, Sha
-from hankweave_server.answers.blame import blame
-from hankweave_server.answers.history import FileHistory, PathRestore
+from hankweave_server.answers.history import PathRestore
 from hankweave_server.checkpoints.engine import CheckpointEngine
-from hankweave_server.git.line_changes import _without_common_end, compared
-from hankweave_server.git.repo import ShadowRepo
 from hankweave_server.paths import Layout
 from support.checkpointing import RUN, a_request
-
-Files = dict[str, bytes]
-Credit = tuple[Sha, str]
-"""The checkpoint that has brought a line, and the name of the file there."""
-
-
-@dataclass
-class Replay:
-    """The call that brought each line of each file, from the first checkpoint to the last."""
-
-    trees: dict[Sha, Files] = field(default_factory=dict)
-    credits: dict[Sha, dict[str, list[Credit]]] = field(default_factory=dict)
-
-    def add(
-        self, sha: Sha, files: Files, parents: Sequence[Sha], joined: Mapping[str, Sha]
-    ) -> None:
-        """Take a checkpoint; `joined` has the other checkpoint from which a path comes."""
-        self.trees[sha] = files
-        self.credits[sha] = {
-            path: self._of_file(sha, path, [*parents, *([joined[path]] if path in joined else ())])
-            for path in files
-        }
-
-    def _of_file(self, sha: Sha, path: str, sources: Sequence[Sha]) -> list[Credit]:
-        content = self.trees[sha][path]
-        olds = [(each, name) for each in sources if (name := self._former(sha, each, path))]
-        same = [(each, name) for each, name in olds if self.trees[each][name] == content]
-        found: list[Credit | None] = [None] * content.count(b"\n")
-        for each, name in same[:1] or olds:
-            unchanged = _unchanged(self.trees[each][name], content)
-            for new, old in unchanged.items():
-                found[new] = found[new] or self.credits[each][name][old]
-
-        return [credit or (sha, path) for credit in found]
-
-    def _former(self, sha: Sha, before: Sha, path: str) -> str | None:
-        """Return the name of a file before: another one if it was renamed and nothing else."""
-        old, new = self.trees[before], self.trees[sha]
-        if path in old:
-            return path
-
-        return next((name for name in old if name not in new and old[name] == new[path]), None)
-
-
-def _unchanged(old: bytes, new: bytes) -> dict[int, int]:
-    """Return the lines that both have: the new number, and the old one."""
-    found: dict[int, int] = {}
-    at_old = at_new = 0
-    for change in [*compared(*_without_common_end(old, new)), None]:
-        end = old.count(b"\n") if change is None else change.old_start
-        found |= dict(zip(range(at_new, at_new + end - at_old), range(at_old, end), strict=True))
-        if change is not None:
-            at_old, at_new = change.old_end, change.new_end
-
-    return found
+from support.replayed_blame import Files, Replay, credits_by_blame
 
 
 @dataclass
@@ -211,18 +153,6 @@ class Worked:
         self.checkpoint()
 
 
-def by_us(worked: Worked, sha: Sha, path: str) -> list[Credit]:
-    with closing(ShadowRepo(worked.layout.shadow_repository)) as repo:
-        history = FileHistory(repo, restores=worked.restores, results=worked.results)
-        version = history.file_at(sha, path.encode())
-        count = history.content(version.blob).count(b"\n")
-        return [
-            (each.version.sha, each.version.path.decode())
-            for each in blame(version, count, [(0, count)], history)
-            for _ in range(each.start, each.end)
-        ]
-
-
 def by_git(worked: Worked, sha: Sha, path: str) -> list[str]:
     words = ("blame", "--porcelain", sha, "--", path)
     words = ("git", "--git-dir", str(worked.layout.shadow_repository), *words)
@@ -253,6 +183,7 @@ def test_blame_is_what_a_replay_of_every_tree_says(steps: int, joins: bool, tmp_
     shas = {worked.made[-1], *worked.draw.sample(worked.made, steps // 20)}
     for sha in sorted(shas):
         for path, credits in worked.replay.credits[sha].items():
-            assert by_us(worked, sha, path) == credits, (sha, path)
+            ours = credits_by_blame(worked.layout, sha, path, worked.restores, worked.results)
+            assert ours == credits, (sha, path)
             if not joins:
                 assert [name for name, _ in credits] == by_git(worked, sha, path)
