@@ -212,7 +212,7 @@ def test_a_later_event_is_on_no_page() -> None:
 
 
 def test_a_type_within_the_data_is_not_that_of_the_event() -> None:
-    """What an agent calls a tool with may have any fields."""
+    """The input of a tool may have any fields."""
     lines = Lines([event(1, data={"toolInput": {"type": "codon.started"}})])
     assert seqs_of(lines.page(EventsQuery(types=("codon.started",)))) == []
 
