@@ -107,7 +107,7 @@ SUMMARIES = {
     ),
     "attempts": "Show the attempts of an EXPLORATION; by default, of the newest one.",
     "compare": "Compare the results of two attempts, or of one with the files it began with.",
-    "adopt": "Make the result of ATTEMPT that of the execution.",
+    "adopt": "Adopt the result of ATTEMPT as that of the execution.",
     "discard": "End attempts, or all of an exploration, and remove their executions.",
     "branch": "Create a new execution from checkpoint SHA.",
     "next": "Start the next codon of the plan, or CODON.",
@@ -126,7 +126,7 @@ SUMMARIES = {
     "config": "Print every setting, its value and its source.",
     "blame": "Show who has written each line of PATH: which call of which step, or a person.",
     "why": "Show why a line of a file is there, or why a step ran.",
-    "pickaxe": "List the calls at which TEXT came or went, newest first.",
+    "pickaxe": "List the tool calls that added or removed TEXT, newest first.",
     "bisect": "Find the first checkpoint at which CMD fails, and the call behind it.",
     "help": "Show the commands by groups, or the help of COMMAND.",
 }
