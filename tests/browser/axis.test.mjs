@@ -174,7 +174,10 @@ test("any two checkpoints are compared: on the axis, in the list, and with now; 
   // With the link of its row; and the two are found by their words.
   const { hash } = new URL(await addressOf(page));
   await page.keyboard.press("Escape");
+  await title.waitFor({ state: "detached" });
+  await ended_("Second").waitFor();
   await page.keyboard.press("/");
+  await page.locator("#find:focus").waitFor();
   await page.keyboard.type("completed sec");
   await page.locator("#of-step .counted", { hasText: /^1 of / }).waitFor();
   await ended_("Second").getByText("compare", { exact: true }).click();
